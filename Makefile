@@ -1,0 +1,38 @@
+# What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
+# CARGO_TARGET_DIR is respected; without it everything is built in target/.
+
+.PHONY: help demo test build fmt lint bench bench-peers clean
+
+help:
+	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
+	@echo 'make test         all tests, with what they need, after the checks of make lint'
+	@echo 'make build        the program, as target/release/harrier'
+	@echo 'make fmt          format the sources'
+	@echo 'make lint         check format and lints'
+	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
+	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
+	@echo 'make clean        remove what was built, generated and installed here'
+
+demo:
+	@scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+build:
+	@scripts/build.sh
+
+fmt:
+	@cargo fmt --all
+
+lint:
+	@scripts/lint.sh
+
+bench:
+	@scripts/bench.sh interconnects $(SCALE)
+
+bench-peers:
+	@scripts/bench.sh peers $(SCALE)
+
+clean:
+	@scripts/clean.sh

@@ -1,0 +1,79 @@
+//! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives lines of text.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use harrier_exec::Gang;
+use harrier_exec::slices::{slices, with_metrics};
+
+use crate::explain::{self, Totals};
+use crate::guard::guarded_stream;
+
+/// The lines that answer `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats.
+pub(crate) async fn answer(state: &SessionState, plan: &LogicalPlan, gang: Option<&Gang>) -> Result<Option<Vec<String>>> {
+    match plan {
+        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
+            let (logical, physical) = planned(state, &asked.plan).await?;
+            Ok(Some(explain::explain(&logical, &slices(&physical), asked.verbose)))
+        }
+        LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
+            let (_, physical) = planned(state, &asked.input).await?;
+            let before = used(gang).await?;
+            let started = Instant::now();
+            let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), state.task_ctx())?);
+            while let Some(batch) = rows.next().await {
+                batch?;
+            }
+            drop(rows);
+            let wall = started.elapsed();
+            let measured = with_metrics(physical).await?;
+            let after = used(gang).await?;
+            let totals = Totals {
+                wall,
+                processor_ns: after.processor_ns.saturating_sub(before.processor_ns),
+                mpi_threads_ns: after.mpi_threads_ns.saturating_sub(before.mpi_threads_ns),
+                ranks: gang.map_or(1, Gang::ranks),
+            };
+            Ok(Some(explain::analyze(&slices(&measured), &totals, asked.verbose)))
+        }
+        _ => Ok(None),
+    }
+}
+
+async fn planned(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
+    let logical = state.optimize(plan)?;
+    let physical = state.query_planner().create_physical_plan(&logical, state).await?;
+    Ok((logical, physical))
+}
+
+/// Processor time so far, summed over all ranks.
+struct Used {
+    processor_ns: u64,
+    mpi_threads_ns: u64,
+}
+
+async fn used(gang: Option<&Gang>) -> Result<Used> {
+    let Some(gang) = gang else {
+        return Ok(Used { processor_ns: harrier_exec::process_cpu_ns(), mpi_threads_ns: 0 });
+    };
+    let reports = gang.reports().await?;
+    Ok(Used {
+        processor_ns: reports.iter().map(|report| report.process_cpu_ns).sum(),
+        mpi_threads_ns: reports.iter().map(|report| report.mpi_cpu_ns).sum(),
+    })
+}
+
+/// Lines as rows of one column, named as psql's users expect.
+pub(crate) fn rows(lines: Vec<String>) -> Result<SendableRecordBatchStream> {
+    let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
+    Ok(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?))
+}

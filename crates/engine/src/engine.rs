@@ -1,0 +1,215 @@
+//! The engine: what all sessions of a process share, which is memory, temporary files and defaults.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::config::Dialect;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
+use harrier_exec::Gang;
+use harrier_exec::sqlstate::{self, SqlState};
+
+use crate::SqlError;
+use crate::session::Session;
+use crate::settings::HarrierSettings;
+use crate::spill::SpillFolder;
+
+/// How many of the largest users of memory an out-of-memory error names.
+const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+
+/// What all sorts of a statement keep back for merging is at most one such part of the memory, if they are as many as
+/// threads.
+const SORT_SHARES: usize = 4;
+
+/// How an engine is made. The default takes what the machine has.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// How many threads a statement may keep busy, at least 1: the number of output partitions of its plan.
+    pub threads: usize,
+    /// What all statements together may hold before they spill, in bytes; `None` for no limit.
+    pub memory_bytes: Option<u64>,
+    /// Names and values as for SET, applied in order to every new session.
+    pub settings: Vec<(String, String)>,
+    /// Where temporary files go; `None` for the system's folder (`TMPDIR`).
+    pub spill_dir: Option<PathBuf>,
+    /// The ranks that statements run on together; `None` for this process alone.
+    pub gang: Option<Gang>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, |threads| threads.get()),
+            memory_bytes: crate::memory::default_bytes(),
+            settings: Vec::new(),
+            spill_dir: None,
+            gang: None,
+        }
+    }
+}
+
+/// Makes sessions. Dropping the last handle removes the temporary files; sessions hold a handle.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: SessionConfig,
+    runtime: Arc<RuntimeEnv>,
+    memory_bytes: Option<u64>,
+    gang: Option<Gang>,
+    // After `runtime`, which has files in it: fields are dropped in this order.
+    spill: Option<SpillFolder>,
+}
+
+impl Engine {
+    /// Fails where a setting is unknown (42704) or its value is not allowed (22023), and where the folder
+    /// for temporary files was named and cannot be written.
+    pub fn try_new(options: EngineOptions) -> Result<Self, SqlError> {
+        let config = base_config(&options)?;
+        let (spill, mode) = spill_folder(&options)?;
+        let mut runtime = RuntimeEnvBuilder::new()
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+            // Other processes write into the same folders: a listing is good for one statement only.
+            .with_object_list_cache_limit(0);
+        if let Some(bytes) = options.memory_bytes {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), TOP_CONSUMERS);
+            runtime = runtime.with_memory_pool(Arc::new(pool) as Arc<dyn MemoryPool>);
+        }
+        let runtime = runtime.build_arc()?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                config,
+                runtime,
+                memory_bytes: options.memory_bytes,
+                gang: options.gang,
+                spill,
+            }),
+        })
+    }
+
+    /// A session with its own tables and settings.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// Removes the temporary files now, for a process that ends without dropping everything. Statements
+    /// that still run fail when they spill.
+    pub fn remove_temporary_files(&self) {
+        if let Some(spill) = &self.inner.spill {
+            spill.remove();
+        }
+        crate::targets::remove_staged(None);
+    }
+
+    /// The settings a session begins with.
+    pub(crate) fn config(&self) -> &SessionConfig {
+        &self.inner.config
+    }
+
+    /// Memory, temporary files and object stores, shared by all sessions.
+    pub fn runtime_env(&self) -> &Arc<RuntimeEnv> {
+        &self.inner.runtime
+    }
+
+    /// The ranks that statements run on together, if this is a gang.
+    pub fn gang(&self) -> Option<&Gang> {
+        self.inner.gang.as_ref()
+    }
+
+    /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to do
+    /// without a gang. To be called once, inside the tokio runtime that the work shall run on.
+    pub fn attach(&self) {
+        if let Some(gang) = &self.inner.gang {
+            gang.attach(Arc::clone(&self.inner.runtime));
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        self.inner.memory_bytes
+    }
+}
+
+/// A plan for one output partition has no redistribution in it that could become a motion.
+fn output_partitions_min(options: &EngineOptions) -> usize {
+    if options.gang.is_some() { 2 } else { 1 }
+}
+
+fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
+    let mut config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_target_partitions(options.threads.max(output_partitions_min(options)))
+        .with_option_extension(HarrierSettings::default());
+    let defaults = config.options_mut();
+    // PostgreSQL's dialect is what people's fingers know; the extensions of DataFusion's own parser
+    // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
+    defaults.sql_parser.dialect = Dialect::PostgreSQL;
+    // Errors point at the place.
+    defaults.sql_parser.collect_spans = true;
+    // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor time of
+    // scans like query 6 and query 12, because columns were decoded in small pieces.
+    if let Some(bytes) = options.memory_bytes {
+        // What a sort keeps back for merging what it spilled, in each partition. With DataFusion's 10 MiB two
+        // sorts do not fit into little memory at all.
+        let share = usize::try_from(bytes).unwrap_or(usize::MAX) / (SORT_SHARES * options.threads.max(1));
+        let reservation = &mut defaults.execution.sort_spill_reservation_bytes;
+        *reservation = share.min(*reservation);
+    }
+    if let Some(gang) = &options.gang {
+        gang.declare_settings(&mut config);
+    }
+    for (key, value) in &options.settings {
+        set(&mut config, key, value)?;
+    }
+    Ok(config)
+}
+
+/// What SET does outside a session.
+fn set(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlError> {
+    config.options_mut().set(&key.to_lowercase(), value).map_err(|error| setting_error(key, &error))
+}
+
+/// An error of SET or RESET, with the whole name of the setting where that is what is wrong.
+pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionError) -> SqlError {
+    match sqlstate::of(error) {
+        state @ SqlState::UNDEFINED_OBJECT => {
+            SqlError::new(state, format!("unrecognized configuration parameter \"{key}\""))
+                .with_hint("SHOW ALL lists the parameters")
+        }
+        _ if crate::error::is_coded(error) => SqlError::in_statement(error, ""),
+        _ => {
+            let cause = SqlError::in_statement(error, "");
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{key}\""))
+                .with_detail(cause.message)
+        }
+    }
+}
+
+fn spill_folder(options: &EngineOptions) -> Result<(Option<SpillFolder>, DiskManagerMode), SqlError> {
+    let parent = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+    match SpillFolder::create_in(&parent) {
+        Ok(folder) => {
+            let mode = DiskManagerMode::Directories(vec![folder.path().to_path_buf()]);
+            Ok((Some(folder), mode))
+        }
+        Err(error) if options.spill_dir.is_some() => {
+            let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+            Err(SqlError::new(
+                cause.sqlstate,
+                format!("cannot write temporary files to folder \"{}\": {}", parent.display(), cause.message),
+            ))
+        }
+        Err(error) => {
+            // Most statements need none.
+            tracing::warn!(folder = %parent.display(), %error, "no temporary files, nothing can spill");
+            Ok((None, DiskManagerMode::Disabled))
+        }
+    }
+}

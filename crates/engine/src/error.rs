@@ -1,0 +1,739 @@
+//! What a user is told about a failed statement: a SQLSTATE, one message, and where it helps a detail, a hint
+//! and a position.
+//!
+//! DataFusion's errors are nested and prefixed for developers. [`SqlError`] takes the innermost statement of
+//! what went wrong, in PostgreSQL's style (lower case, no full stop), and keeps the rest as detail or hint.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Diagnostic, Location, SchemaError};
+use datafusion::error::DataFusionError;
+use datafusion::object_store;
+use datafusion::parquet::errors::ParquetError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use harrier_exec::sqlstate::{self, CodedError, RemoteError, SqlState};
+
+/// The error of one statement. The statement is dead; the session lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SqlError {
+    pub sqlstate: SqlState,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    /// 1-based offset in characters into the statement's text.
+    pub position: Option<usize>,
+}
+
+impl SqlError {
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into(), detail: None, hint: None, position: None }
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What every front end says when the user interrupts.
+    pub fn canceled() -> Self {
+        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
+    }
+
+    /// `error` as it happened in the statement `sql`, with a position where the error has one.
+    pub fn in_statement(error: &DataFusionError, sql: &str) -> Self {
+        let parts = Parts::of(error);
+        let position = match parts.place {
+            Place::Unknown => None,
+            Place::At(location) => offset_of(sql, location),
+            Place::End => Some(sql.trim_end().chars().count() + 1),
+        };
+        Self {
+            sqlstate: sqlstate::of(error),
+            message: parts.message,
+            detail: parts.detail,
+            hint: parts.hint,
+            position,
+        }
+    }
+
+    /// All the lines for standard error, without a final newline. With the statement's text at hand, a
+    /// position is shown as psql does: the line, and a caret below the place.
+    pub fn report(&self, sql: Option<&str>) -> String {
+        let mut report = format!("ERROR {}: {}", self.sqlstate, self.message);
+        if let (Some(sql), Some(position)) = (sql, self.position) {
+            report.push_str(&marked_line(sql, position));
+        }
+        for (label, text) in [("DETAIL", &self.detail), ("HINT", &self.hint)] {
+            if let Some(text) = text {
+                report.push_str(&format!("\n{label}: {text}"));
+            }
+        }
+        report
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.sqlstate, self.message)
+    }
+}
+
+impl Error for SqlError {}
+
+impl From<DataFusionError> for SqlError {
+    fn from(error: DataFusionError) -> Self {
+        Self::in_statement(&error, "")
+    }
+}
+
+impl From<CodedError> for SqlError {
+    fn from(error: CodedError) -> Self {
+        Self {
+            sqlstate: error.sqlstate,
+            message: error.message,
+            detail: error.detail,
+            hint: error.hint,
+            position: None,
+        }
+    }
+}
+
+/// Whether Harrier itself raised `error`, so that its texts need no cleaning.
+pub(crate) fn is_coded(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => is_coded(inner),
+        DataFusionError::External(inner) => inner.is::<CodedError>(),
+        _ => false,
+    }
+}
+
+/// Where in the statement's text an error was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Unknown,
+    At(Location),
+    End,
+}
+
+struct Parts {
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    place: Place,
+}
+
+impl Parts {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), detail: None, hint: None, place: Place::Unknown }
+    }
+
+    fn of(error: &DataFusionError) -> Self {
+        match error {
+            DataFusionError::Context(_, inner) => Self::of(inner),
+            DataFusionError::Shared(inner) => Self::of(inner),
+            DataFusionError::Diagnostic(diagnostic, inner) => Self::of(inner).with_diagnostic(diagnostic),
+            DataFusionError::Collection(errors) => match errors.as_slice() {
+                [first, ..] => Self::of(first),
+                [] => Self::new("unknown error"),
+            },
+            DataFusionError::SQL(error, _) => Self::of_parser(error),
+            DataFusionError::SchemaError(error, _) => Self::of_schema(error),
+            DataFusionError::Plan(text) => Self::of_plan(text),
+            DataFusionError::Configuration(text) => Self::of_configuration(text),
+            DataFusionError::NotImplemented(text) => {
+                let mut parts = Self::of_text(text);
+                if !["support", "implement"].iter().any(|word| parts.message.contains(word)) {
+                    parts.message.push_str(" is not supported");
+                }
+                parts
+            }
+            DataFusionError::Internal(text) | DataFusionError::Ffi(text) => {
+                let mut parts = Self::of_text(text);
+                parts.message = format!("internal error: {}", parts.message);
+                parts.hint =
+                    Some("this is a bug in the engine; please report it with the statement".to_string());
+                parts
+            }
+            DataFusionError::ExecutionJoin(_) => Self::new("internal error: a task of the statement failed"),
+            DataFusionError::ResourcesExhausted(text) => Self::of_resources(text),
+            DataFusionError::Execution(text) => Self::of_execution(text),
+            DataFusionError::Substrait(text) => Self::of_text(text),
+            DataFusionError::ArrowError(error, _) => Self::of_std(error.as_ref()),
+            DataFusionError::ParquetError(error) => Self::of_std(error.as_ref()),
+            DataFusionError::ObjectStore(error) => Self::of_std(error.as_ref()),
+            DataFusionError::IoError(error) => Self::of_std(error),
+            DataFusionError::External(error) => Self::of_std(error.as_ref()),
+        }
+    }
+
+    /// An error of any type: one of ours keeps its texts, one that wraps another is passed through, the
+    /// others are cleaned.
+    fn of_std(error: &(dyn Error + 'static)) -> Self {
+        if let Some(error) = error.downcast_ref::<DataFusionError>() {
+            return Self::of(error);
+        }
+        if let Some(error) = error.downcast_ref::<std::sync::Arc<DataFusionError>>() {
+            return Self::of(error);
+        }
+        if let Some(error) = error.downcast_ref::<CodedError>() {
+            return Self {
+                message: error.message.clone(),
+                detail: error.detail.clone(),
+                hint: error.hint.clone(),
+                place: Place::Unknown,
+            };
+        }
+        if let Some(error) = error.downcast_ref::<RemoteError>() {
+            let mut parts = Self::new(error.message.clone());
+            parts.detail = error.rank.map(|rank| format!("on rank {rank}"));
+            return parts;
+        }
+        if let Some(error) = error.downcast_ref::<ArrowError>() {
+            return match error {
+                ArrowError::ExternalError(inner) => Self::of_std(inner.as_ref()),
+                ArrowError::IoError(_, inner) => Self::of_std(inner),
+                ArrowError::DivideByZero => Self::new("division by zero"),
+                other => Self::of_text(&other.to_string()),
+            };
+        }
+        if let Some(error) = error.downcast_ref::<ParquetError>() {
+            return match error {
+                ParquetError::External(inner) => Self::of_std(inner.as_ref()),
+                other => {
+                    let inner = Self::of_text(&other.to_string());
+                    let mut parts = Self::new("invalid Parquet data");
+                    parts.detail = Some(inner.message);
+                    parts
+                }
+            };
+        }
+        if let Some(error) = error.downcast_ref::<object_store::Error>() {
+            return Self::of_object_store(error);
+        }
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return match error.get_ref() {
+                Some(inner) => Self::of_std(inner),
+                None => Self::of_text(&without_errno(&error.to_string())),
+            };
+        }
+        Self::of_text(&error.to_string())
+    }
+
+    fn of_object_store(error: &object_store::Error) -> Self {
+        use object_store::Error as E;
+        match error {
+            E::NotFound { path, .. } => Self::new(format!("file \"{path}\" does not exist")),
+            E::AlreadyExists { path, .. } => Self::new(format!("file \"{path}\" already exists")),
+            E::PermissionDenied { path, .. } | E::Unauthenticated { path, .. } => {
+                Self::new(format!("permission denied for file \"{path}\""))
+            }
+            // What the local file system's private type wraps is the kernel's answer; its own text names
+            // the file, so both are wanted.
+            E::Generic { source, .. } => {
+                let mut message = clean(&source.to_string()).into_owned();
+                if let Some(cause) = source.source() {
+                    let cause = clean(&without_errno(&cause.to_string())).into_owned();
+                    let cause_lower = cause.to_lowercase();
+                    if let Some(at) = message.to_lowercase().find(&cause_lower) {
+                        message.truncate(at);
+                        message = message.trim_end_matches([':', ' ']).to_string();
+                    }
+                    message = format!("{message}: {cause}");
+                }
+                Self::of_text(&message)
+            }
+            other => Self::of_text(&other.to_string()),
+        }
+    }
+
+    /// `Expected: end of statement, found: x at Line: 1, Column: 8` and its relatives.
+    fn of_parser(error: &ParserError) -> Self {
+        let text = match error {
+            ParserError::RecursionLimitExceeded => {
+                let mut parts = Self::new("statement is nested too deeply");
+                parts.hint = Some("raise datafusion.sql_parser.recursion_limit if it has to be".to_string());
+                return parts;
+            }
+            ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+        };
+        let (text, place) = split_location(text);
+        let Some((expected, found)) =
+            text.strip_prefix("Expected: ").and_then(|rest| rest.rsplit_once(", found: "))
+        else {
+            let mut parts = Self::of_text(text);
+            parts.place = place;
+            return parts;
+        };
+        let is_end = found == "EOF";
+        let mut parts = Self::new(if is_end {
+            "syntax error at end of input".to_string()
+        } else {
+            format!("syntax error at or near \"{found}\"")
+        });
+        parts.detail = Some(format!("expected {expected}"));
+        parts.place = if is_end { Place::End } else { place };
+        parts
+    }
+
+    fn of_schema(error: &SchemaError) -> Self {
+        match error {
+            SchemaError::FieldNotFound { field, .. } => {
+                // Which field is closest, and whether one differs by case alone, only the text says.
+                let text = error.to_string();
+                let name = match &field.relation {
+                    Some(relation) => format!("{relation}.{}", field.name),
+                    None => format!("\"{}\"", field.name),
+                };
+                let mut parts = Self::new(format!("column {name} does not exist"));
+                parts.hint = if text.contains("Column names are case sensitive") {
+                    between(&text, "refer to the ", " column").map(|name| {
+                        format!("names without double quotes are read in lower case; write {name}")
+                    })
+                } else {
+                    between(&text, "Did you mean '", "'?")
+                        .map(|name| format!("perhaps you meant to reference the column {name}"))
+                };
+                parts
+            }
+            SchemaError::AmbiguousReference { field } => {
+                Self::new(format!("column reference \"{}\" is ambiguous", field.name))
+            }
+            SchemaError::DuplicateUnqualifiedField { name }
+            | SchemaError::DuplicateQualifiedField { name, .. } => {
+                Self::new(format!("column name \"{name}\" specified more than once"))
+            }
+        }
+    }
+
+    fn of_plan(text: &str) -> Self {
+        if let Some(call) = between(text, "No function matches the given name and argument types '", "'") {
+            let mut parts = Self::new(format!("function {call} does not exist"));
+            parts.detail = text
+                .split_once("Candidate functions:")
+                .map(|(_, list)| list.split_whitespace().collect::<Vec<_>>().join(" "))
+                .map(|candidates| format!("candidates: {candidates}"));
+            parts.hint = Some(
+                "no function of this name takes these types; explicit casts of the arguments may help"
+                    .to_string(),
+            );
+            return parts;
+        }
+        for operation in ["arithmetic expression ", "comparison operation "] {
+            if let Some(types) = between(text, operation, " to valid types") {
+                return Self::of_missing_operator(types);
+            }
+            if let Some((_, types)) = text.split_once(operation)
+                && text.contains("Cannot infer common argument type")
+            {
+                return Self::of_missing_operator(types);
+            }
+        }
+        if let Some(name) = between(text, "column \"", "\" must appear in the GROUP BY") {
+            return Self::new(format!(
+                "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
+            ));
+        }
+        if let Some(name) = between(text, "'", "' is not a variable which can be viewed") {
+            return Self::of_missing_setting(name);
+        }
+        if let Some(name) = between(text, "Invalid function '", "'") {
+            let mut parts = Self::new(format!("function {name} does not exist"));
+            parts.hint = between(text, "Did you mean '", "'?")
+                .map(|name| format!("perhaps you meant the function {name}"));
+            return parts;
+        }
+        let table_function = between(text, "able function '", "' not found");
+        if let Some(name) = table_function {
+            return Self::new(format!("table function {name} does not exist"));
+        }
+        if let Some(name) = between(text, "table '", "' not found") {
+            return Self::of_missing_table(name);
+        }
+        if let Some(name) = between(text, "failed to resolve schema: ", "\n")
+            .or_else(|| text.strip_prefix("failed to resolve schema: "))
+        {
+            return Self::new(format!("schema \"{name}\" does not exist"));
+        }
+        if let Some(name) = text.strip_prefix("failed to resolve catalog: ") {
+            return Self::new(format!("catalog \"{name}\" does not exist"));
+        }
+        if let Some(name) = between(text, "'", "' is not a variable or a viable config parameter")
+            .or_else(|| between(text, "Unknown runtime configuration: ", "\n"))
+            .or_else(|| text.strip_prefix("Unknown runtime configuration: "))
+        {
+            return Self::of_missing_setting(name);
+        }
+        Self::of_text(text)
+    }
+
+    fn of_missing_operator(types: &str) -> Self {
+        let mut parts = Self::new(format!("operator does not exist: {}", types.trim()));
+        parts.hint = Some("explicit casts of the operands may help".to_string());
+        parts
+    }
+
+    fn of_missing_table(name: &str) -> Self {
+        let short = name.strip_prefix("datafusion.public.").unwrap_or(name);
+        let short = short.strip_prefix("datafusion.").unwrap_or(short);
+        let mut parts = Self::new(format!("relation \"{short}\" does not exist"));
+        let extension = short.rsplit('.').next().unwrap_or_default();
+        if short.contains('.') && crate::files::is_file_extension(extension) {
+            parts.hint = Some(format!("to read a file, put its name in single quotes: '{short}'"));
+        }
+        parts
+    }
+
+    fn of_missing_setting(name: &str) -> Self {
+        let mut parts = Self::new(format!("unrecognized configuration parameter \"{name}\""));
+        parts.hint = Some("SHOW ALL lists the parameters".to_string());
+        parts
+    }
+
+    fn of_configuration(text: &str) -> Self {
+        // The names are not always repeated in full, but always quoted.
+        if ["not find config", "not found on"].iter().any(|phrase| text.contains(phrase)) {
+            return Self::of_missing_setting(between(text, "\"", "\"").unwrap_or_default());
+        }
+        Self::of_text(text)
+    }
+
+    fn of_execution(text: &str) -> Self {
+        if let Some(format) = text.strip_prefix("Unable to find factory for ") {
+            let mut parts = Self::new(format!("unknown file format \"{format}\""));
+            parts.hint = Some("available formats: PARQUET, CSV, JSON, AVRO, ARROW".to_string());
+            return parts;
+        }
+        for (kind, called) in [("Table", "relation"), ("View", "relation"), ("Schema", "schema")] {
+            let begins = format!("{kind} '");
+            let Some(name) = text.strip_prefix(begins.as_str()).and_then(|rest| rest.split('\'').next())
+            else {
+                continue;
+            };
+            if text.contains("already exists") {
+                return Self::new(format!("{called} \"{name}\" already exists"));
+            }
+            if text.contains("doesn't exist") {
+                return Self::new(format!("{called} \"{name}\" does not exist"));
+            }
+        }
+        Self::of_text(text)
+    }
+
+    fn of_resources(text: &str) -> Self {
+        let text = clean(text);
+        if sqlstate::of(&DataFusionError::ResourcesExhausted(text.to_string())) == SqlState::DISK_FULL {
+            let mut parts = Self::new("the limit on temporary files is reached");
+            parts.detail = Some(text.into_owned());
+            parts.hint = Some("SET datafusion.runtime.max_temp_directory_size = '…' raises it".to_string());
+            return parts;
+        }
+        let mut parts = Self::new("out of memory");
+        parts.detail = Some(text.into_owned());
+        parts.hint = Some("raise --memory, or lower --threads".to_string());
+        parts
+    }
+
+    /// Text without more structure: the first line is the message, the others are detail, as is the row that a
+    /// reader could not parse.
+    fn of_text(text: &str) -> Self {
+        let text = clean(text);
+        let (first, rest) = text
+            .split_once('\n')
+            .or_else(|| {
+                let at = text.find(". Row data: ")?;
+                Some((&text[..at], &text[at + 2..]))
+            })
+            .unwrap_or((&text, ""));
+        let first = without_debug(first);
+        let mut parts = Self::new(first.trim_end().trim_end_matches('.'));
+        let rest = rest.trim();
+        if !rest.is_empty() {
+            parts.detail = Some(rest.to_string());
+        }
+        parts
+    }
+
+    fn with_diagnostic(mut self, diagnostic: &Diagnostic) -> Self {
+        if self.place == Place::Unknown
+            && let Some(span) = diagnostic.span
+        {
+            self.place = Place::At(span.start);
+        }
+        let texts = |texts: Vec<&str>| (!texts.is_empty()).then(|| texts.join("; "));
+        let helps = texts(diagnostic.helps.iter().map(|h| h.message.as_str()).collect());
+        let notes = texts(
+            // The message of an operator that does not exist has the types already.
+            diagnostic
+                .notes
+                .iter()
+                .map(|n| n.message.as_str())
+                .filter(|n| !n.starts_with("has type"))
+                .collect(),
+        );
+        if self.hint.is_none() {
+            self.hint = helps.map(|help| clean(&help).into_owned());
+        }
+        if self.detail.is_none() && self.hint.is_none() {
+            self.detail = notes.map(|note| clean(&note).into_owned());
+        }
+        self
+    }
+}
+
+/// Prefixes that say which part of the engine spoke. They go, however many there are.
+const NOISE: &[&str] = &[
+    "Error during planning: ",
+    "Arrow error: ",
+    "Parquet error: ",
+    "Object Store error: ",
+    "Object store error: ",
+    "IO error: ",
+    "Io error: ",
+    "SQL error: ",
+    "This feature is not implemented: ",
+    "Internal error: ",
+    "Invalid or Unsupported Configuration: ",
+    "Schema error: ",
+    "Execution error: ",
+    "ExecutionJoin error: ",
+    "Resources exhausted: ",
+    "External error: ",
+    "External: ",
+    "DataFusion error: ",
+    "Substrait error: ",
+    "FFI error: ",
+    "Compute error: ",
+    "Cast error: ",
+    "Parser error: ",
+    "Csv error: ",
+    "Json error: ",
+    "Avro error: ",
+    "Ipc error: ",
+    "Memory error: ",
+    "Invalid argument error: ",
+    "Parquet argument error: ",
+    "Arithmetic overflow: ",
+    "Not yet implemented: ",
+    "Generic LocalFileSystem error: ",
+    "Error parsing column: ",
+    "EOF: ",
+    "General: ",
+    "NYI: ",
+];
+
+/// `text` without backtrace, noise and capital letter at its beginning.
+fn clean(text: &str) -> Cow<'_, str> {
+    let mut text = text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().trim();
+    while let Some(rest) = NOISE.iter().find_map(|noise| text.strip_prefix(noise)) {
+        text = rest.trim_start();
+    }
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        // A second capital means an abbreviation or a type such as CSV or UInt8, which keep theirs.
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            let first_word = text.split([' ', '(', '<']).next().unwrap_or_default();
+            if first_word.chars().skip(1).any(|c| c.is_uppercase() || c.is_ascii_digit()) {
+                return Cow::Borrowed(text);
+            }
+            Cow::Owned(first.to_lowercase().chain(text.chars().skip(1)).collect())
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// `text` up to the parsed expression that some messages end with.
+fn without_debug(text: &str) -> &str {
+    let is_debug = text.contains("Span(Location(") || text.contains("ValueWithSpan {");
+    match text.find(" {") {
+        Some(brace) if is_debug => text[..brace].rsplit_once(' ').map_or(text, |(message, _)| message),
+        _ => text,
+    }
+}
+
+/// The kernel's words without Rust's ` (os error 28)`.
+fn without_errno(text: &str) -> String {
+    match text.rfind(" (os error ") {
+        Some(at) => text[..at].to_string(),
+        None => text.to_string(),
+    }
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let start = text.find(before)? + before.len();
+    let length = text[start..].find(after)?;
+    Some(&text[start..start + length])
+}
+
+/// Cuts ` at Line: 1, Column: 8` off the end of a parser's message.
+fn split_location(text: &str) -> (&str, Place) {
+    let Some((message, location)) = text.rsplit_once(" at Line: ") else {
+        return (text, Place::Unknown);
+    };
+    let place = location
+        .split_once(", Column: ")
+        .and_then(|(line, column)| {
+            Some(Place::At(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? }))
+        })
+        .unwrap_or(Place::Unknown);
+    (message, place)
+}
+
+/// The 1-based offset in characters of a 1-based line and column; `None` if the text has no such place.
+fn offset_of(sql: &str, location: Location) -> Option<usize> {
+    let line = usize::try_from(location.line).ok()?.checked_sub(1)?;
+    let column = usize::try_from(location.column).ok()?.checked_sub(1)?;
+    let mut lines = sql.split('\n');
+    let before: usize = lines.by_ref().take(line).map(|line| line.chars().count() + 1).sum();
+    let length = lines.next()?.chars().count();
+    (column <= length).then_some(before + column + 1)
+}
+
+/// How many characters of a long line are shown before the position, and in all.
+const MARKED_BEFORE_MAX: usize = 60;
+const MARKED_LINE_MAX: usize = 120;
+
+/// `\nLINE 2: select x\n               ^`, the line shortened on both sides where it is long.
+fn marked_line(sql: &str, position: usize) -> String {
+    let mut line_number = 1;
+    let mut left = position.saturating_sub(1);
+    let mut line = "";
+    for text in sql.split('\n') {
+        line = text;
+        let length = text.chars().count();
+        if left <= length {
+            break;
+        }
+        left -= length + 1;
+        line_number += 1;
+    }
+    let skip = left.saturating_sub(MARKED_BEFORE_MAX);
+    let label = format!("LINE {line_number}: ");
+    let before = if skip > 0 { "..." } else { "" };
+    let mut shown: String = line.chars().skip(skip).take(MARKED_LINE_MAX).collect();
+    if line.chars().count() > skip + MARKED_LINE_MAX {
+        shown.push_str("...");
+    }
+    // A tab under a tab keeps the caret in its column, whatever the width of the terminal's tabs.
+    let padding: String = line
+        .chars()
+        .skip(skip)
+        .chain(std::iter::repeat(' '))
+        .take(left - skip)
+        .map(|c| if c == '\t' { '\t' } else { ' ' })
+        .collect();
+    format!(
+        "\n{label}{before}{}\n{}{padding}^",
+        shown.trim_end_matches('\r'),
+        " ".repeat(label.len() + before.len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::common::Span;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_cleaned() {
+        for (text, expected) in [
+            ("Error during planning: Arrow error: Something", "something"),
+            ("External error: Execution error: Foo bar", "foo bar"),
+            ("CSV is odd", "CSV is odd"),
+            ("UInt8 is odd", "UInt8 is odd"),
+            ("Int64(1) is odd", "Int64(1) is odd"),
+            ("Émile", "émile"),
+            ("", ""),
+            ("already clean", "already clean"),
+            ("Plan\n\nbacktrace: 0: std", "plan"),
+        ] {
+            assert_eq!(clean(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn errors_as_users_see_them() {
+        use DataFusionError as E;
+        let parser = |text: &str| E::SQL(Box::new(ParserError::ParserError(text.into())), None);
+        let cases: Vec<(E, &str)> = vec![
+            (
+                parser("Expected: end of statement, found: foo at Line: 1, Column: 10"),
+                "ERROR 42601: syntax error at or near \"foo\"\n\
+                 LINE 1: select 1 foo\n\
+                 \x20                ^\n\
+                 DETAIL: expected end of statement",
+            ),
+            (
+                parser("Expected: an expression, found: EOF"),
+                "ERROR 42601: syntax error at end of input\n\
+                 LINE 1: select 1 foo\n\
+                 \x20                   ^\n\
+                 DETAIL: expected an expression",
+            ),
+            (
+                E::Plan("table 'datafusion.public.foo' not found".into()).with_diagnostic(
+                    Diagnostic::new_error(
+                        "table 'foo' not found",
+                        Some(Span::new(Location { line: 1, column: 10 }, Location { line: 1, column: 13 })),
+                    ),
+                ),
+                "ERROR 42P01: relation \"foo\" does not exist\n\
+                 LINE 1: select 1 foo\n\
+                 \x20                ^",
+            ),
+            (
+                E::Plan("Invalid function 'foo'.\nDid you mean 'floor'?".into()),
+                "ERROR 42883: function foo does not exist\n\
+                 HINT: perhaps you meant the function floor",
+            ),
+            (E::ArrowError(Box::new(ArrowError::DivideByZero), None), "ERROR 22012: division by zero"),
+            (
+                E::Internal("Odd".into()),
+                "ERROR XX000: internal error: odd\n\
+                 HINT: this is a bug in the engine; please report it with the statement",
+            ),
+            (E::IoError(std::io::Error::from_raw_os_error(28)), "ERROR 53100: no space left on device"),
+            (
+                RemoteError::new(SqlState::DIVISION_BY_ZERO, "division by zero").on_rank(2).into(),
+                "ERROR 22012: division by zero\nDETAIL: on rank 2",
+            ),
+        ];
+        for (error, expected) in cases {
+            let sql = "select 1 foo";
+            assert_eq!(SqlError::in_statement(&error, sql).report(Some(sql)), expected);
+        }
+    }
+
+    #[test]
+    fn places_are_counted_in_characters() {
+        let sql = "é\n  ü x";
+        let at = |line, column| offset_of(sql, Location { line, column });
+        assert_eq!(at(1, 1), Some(1));
+        assert_eq!(at(2, 1), Some(3));
+        assert_eq!(at(2, 5), Some(7));
+        assert_eq!(at(2, 9), None);
+        assert_eq!(at(3, 1), None);
+        assert_eq!(at(0, 1), None);
+        assert_eq!(marked_line(sql, 7), "\nLINE 2:   ü x\n            ^");
+        assert_eq!(marked_line("\tx", 2), "\nLINE 1: \tx\n        \t^");
+    }
+
+    #[test]
+    fn long_lines_are_shortened() {
+        let sql = format!("{}x{}", "a".repeat(200), "b".repeat(200));
+        let marked = marked_line(&sql, 201);
+        let lines: Vec<_> = marked.lines().skip(1).collect();
+        let caret = lines[1].find('^').unwrap();
+        assert_eq!(lines[0].as_bytes()[caret], b'x');
+        assert!(lines[0].len() < 140);
+    }
+}

@@ -1,0 +1,241 @@
+//! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: logical plan, slices and motions as a tree, operators slice by slice, and
+//! for a plan that ran what each operator and motion measured and where the time of the whole query went.
+//!
+//! Source of the last part: Impala's characterisation of queries into I/O, communication and computation. Here I/O is
+//! the time scans spent opening, reading and decoding files (DataFusion measures the three together); communication is
+//! gathering batches into blocks, reading them back, and the MPI threads' processor time; computation is the time of
+//! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
+
+use std::time::Duration;
+
+use datafusion::logical_expr::LogicalPlan;
+use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};
+
+/// What was measured around the whole query, over all ranks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub wall: Duration,
+    pub processor_ns: u64,
+    pub mpi_threads_ns: u64,
+    pub ranks: usize,
+}
+
+/// The lines of `EXPLAIN`.
+pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
+    let mut lines = vec!["Logical plan".to_string()];
+    lines.extend(logical.display_indent().to_string().lines().map(|line| format!("  {line}")));
+    lines.push(String::new());
+    lines.extend(tree(slices));
+    lines.push(String::new());
+    lines.push("Physical plan".to_string());
+    lines.extend(operators(slices, false, verbose));
+    lines
+}
+
+/// The lines of `EXPLAIN ANALYZE`.
+pub(crate) fn analyze(slices: &[Slice], totals: &Totals, verbose: bool) -> Vec<String> {
+    let mut lines = tree(slices);
+    lines.push(String::new());
+    lines.push("Physical plan".to_string());
+    lines.extend(operators(slices, true, verbose));
+    lines.push(String::new());
+    lines.extend(summary(slices, totals));
+    lines
+}
+
+fn tree(slices: &[Slice]) -> Vec<String> {
+    let mut lines = vec!["Slices and motions".to_string(), format!("  {}", headline(&slices[0]))];
+    branches(slices, &slices[0], "  ", &mut lines);
+    lines
+}
+
+fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<String>) {
+    let motions: Vec<&Motion> = slice.operators.iter().filter_map(|operator| operator.motion.as_ref()).collect();
+    for (at, motion) in motions.iter().enumerate() {
+        let last = at + 1 == motions.len();
+        let feeder = slices.iter().find(|slice| slice.number == motion.slice);
+        let from = feeder.map(headline).unwrap_or_default();
+        lines.push(format!("{indent}{} {} ◄ {from}", if last { "└─" } else { "├─" }, name(motion)));
+        if let Some(feeder) = feeder {
+            let indent = format!("{indent}{}  ", if last { " " } else { "│" });
+            branches(slices, feeder, &indent, lines);
+        }
+    }
+}
+
+/// `slice 3 on 2 ranks`, with the files it reads.
+fn headline(slice: &Slice) -> String {
+    let place = match (slice.number, slice.ranks) {
+        (0, _) => "on the coordinator".to_string(),
+        (_, 1) => "on 1 rank".to_string(),
+        (_, ranks) => format!("on {ranks} ranks"),
+    };
+    let scans: Vec<&str> =
+        slice.operators.iter().filter_map(|operator| operator.scan.as_ref()).map(|scan| scan.name.as_str()).collect();
+    let reads = if scans.is_empty() { String::new() } else { format!(", reads {}", scans.join(", ")) };
+    format!("slice {} {place}{reads}", slice.number)
+}
+
+/// `gather 2→1`, `redistribute 2→2 by k@0`, `broadcast 1→2`.
+fn name(motion: &Motion) -> String {
+    let Motion { kind, from, to, .. } = motion;
+    match kind {
+        MotionKind::Gather => format!("gather {from}→{to}"),
+        MotionKind::Redistribute(keys) => format!("redistribute {from}→{to} by {keys}"),
+        MotionKind::Broadcast => format!("broadcast {from}→{to}"),
+    }
+}
+
+fn operators(slices: &[Slice], analyzed: bool, verbose: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    for slice in slices {
+        lines.push(format!("  {}", headline(slice)));
+        for operator in &slice.operators {
+            let text = match &operator.motion {
+                Some(motion) => format!("◄ {} from slice {}", name(motion), motion.slice),
+                None if verbose => operator.full_text.clone(),
+                None => operator.text.clone(),
+            };
+            let measured = if analyzed { measured(operator, verbose) } else { String::new() };
+            lines.push(format!("{:indent$}{text}{measured}", "", indent = 4 + 2 * operator.depth));
+        }
+    }
+    lines
+}
+
+/// ` (rows 12, time 3.4 ms, …)`.
+fn measured(operator: &Operator, verbose: bool) -> String {
+    let metrics = &operator.measured;
+    if metrics.is_empty() {
+        return String::new();
+    }
+    let mut parts = Vec::new();
+    if let Some(rows) = metrics.total("output_rows") {
+        let each = metrics.by_rank("output_rows");
+        let spread = match (each.iter().min(), each.iter().max()) {
+            (Some(least), Some(most)) if each.len() > 1 && least != most => format!(", {least}…{most} a rank"),
+            _ => String::new(),
+        };
+        parts.push(format!("rows {rows}{spread}"));
+    }
+    let bytes_name = if operator.motion.is_some() { "bytes_transferred" } else { "output_bytes" };
+    let bytes = metrics.total(bytes_name);
+    if operator.motion.is_some() {
+        let blocks = metrics.total("msg_count").unwrap_or(0);
+        parts.push(format!("moved {} in {blocks} blocks", human_bytes(bytes.unwrap_or(0))));
+        for (metric, label) in [("encode_time", "encode"), ("decode_time", "decode")] {
+            if let Some(ns) = metrics.total(metric) {
+                parts.push(format!("{label} {}", human_ns(ns)));
+            }
+        }
+    } else {
+        parts.extend(bytes.map(|bytes| human_bytes(bytes)));
+        let time = if operator.scan.is_some() { scan_ns(operator) } else { metrics.total("elapsed_compute") };
+        parts.extend(time.map(|ns| format!("time {}", human_ns(ns))));
+    }
+    if operator.scan.is_some() {
+        parts.extend(metrics.total("bytes_scanned").map(|bytes| format!("read {}", human_bytes(bytes))));
+    }
+    if let Some(spills) = metrics.total("spill_count").filter(|spills| *spills > 0) {
+        let bytes = metrics.total("spilled_bytes").unwrap_or(0);
+        parts.push(format!("spilled {} in {spills} files", human_bytes(bytes)));
+    }
+    if verbose {
+        for name in metrics.names() {
+            parts.push(format!("{name}={}", metrics.total(name).unwrap_or(0)));
+        }
+    }
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+fn scan_ns(operator: &Operator) -> Option<u64> {
+    let opening = operator.measured.total("time_elapsed_opening");
+    let scanning = operator.measured.total("time_elapsed_scanning_total");
+    match (opening, scanning) {
+        (None, None) => None,
+        (opening, scanning) => Some(opening.unwrap_or(0) + scanning.unwrap_or(0)),
+    }
+}
+
+fn summary(slices: &[Slice], totals: &Totals) -> Vec<String> {
+    let all = || slices.iter().flat_map(|slice| &slice.operators);
+    let sum = |operators: &mut dyn Iterator<Item = &Operator>, metric: &str| -> u64 {
+        operators.filter_map(|operator| operator.measured.total(metric)).sum()
+    };
+    let io = all().filter(|operator| operator.scan.is_some()).filter_map(scan_ns).sum::<u64>();
+    let read = sum(&mut all().filter(|operator| operator.scan.is_some()), "bytes_scanned");
+    let motions = || all().filter(|operator| operator.motion.is_some());
+    let encode = sum(&mut motions(), "encode_time");
+    let decode = sum(&mut motions(), "decode_time");
+    let moved = sum(&mut motions(), "bytes_transferred");
+    let blocks = sum(&mut motions(), "msg_count");
+    let communication = encode + decode + totals.mpi_threads_ns;
+    let computation =
+        sum(&mut all().filter(|operator| operator.motion.is_none() && !operator.scan.is_some()), "elapsed_compute");
+    let whole = (io + communication + computation).max(1);
+    let line = |label: &str, ns: u64, what: String| {
+        format!("  {label:<14}{:>12}  {:>5.1} %  {what}", human_ns(ns), 100.0 * ns as f64 / whole as f64)
+    };
+    let ranks = if totals.ranks == 1 { "1 rank".to_string() } else { format!("{} ranks", totals.ranks) };
+    vec![
+        "Whole query".to_string(),
+        format!(
+            "  wall clock {}, processor time {} on {ranks}",
+            human_ns(totals.wall.as_nanos() as u64),
+            human_ns(totals.processor_ns)
+        ),
+        line("I/O", io, format!("files opened, read and decoded: {}", human_bytes(read))),
+        line(
+            "communication",
+            communication,
+            format!(
+                "encode {}, decode {}, MPI threads {}: {} in {blocks} blocks between ranks",
+                human_ns(encode),
+                human_ns(decode),
+                human_ns(totals.mpi_threads_ns),
+                human_bytes(moved)
+            ),
+        ),
+        line("computation", computation, "all other operators".to_string()),
+    ]
+}
+
+/// `1.2 MiB`.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1.2 ms`.
+fn human_ns(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_readable() {
+        let bytes: &[(u64, &str)] = &[(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 40, "1.0 TiB")];
+        for (value, expected) in bytes {
+            assert_eq!(human_bytes(*value), *expected);
+        }
+        let times: &[(u64, &str)] =
+            &[(999, "999 ns"), (1_500, "1.5 µs"), (2_000_000, "2.0 ms"), (3_000_000_000, "3.00 s")];
+        for (value, expected) in times {
+            assert_eq!(human_ns(*value), *expected);
+        }
+    }
+}

@@ -1,0 +1,721 @@
+//! Tables that are files: `SELECT … FROM 'file.parquet'` and `CREATE EXTERNAL TABLE`.
+//!
+//! A name in a FROM clause is a file's if it holds a slash or a wildcard or ends in an extension of
+//! [`EXTENSIONS`]; single quotes make any name one. Folders are read with their Hive-style partition folders
+//! (`year=2024/…`). Wildcards are `*`, `?` and `[a-z]` within a name and `**` for folders at any depth.
+//!
+//! Errors: every one names the file, with the code PostgreSQL gives (58P01 missing, 42501 no permission,
+//! XX001 not what its extension says).
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider, TableProviderFactory, UrlTableFactory};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::listing_table_factory::ListingTableFactory;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::CreateExternalTable;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::TryStreamExt;
+use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use parking_lot::RwLock;
+use url::Url;
+
+/// File name extension, DataFusion's name of the format, and options the extension stands for.
+const EXTENSIONS: &[(&str, &str, &[(&str, &str)])] = &[
+    ("parquet", "parquet", &[]),
+    ("csv", "csv", &[]),
+    ("tsv", "csv", &[("format.delimiter", "\t")]),
+    ("json", "json", &[]),
+    ("jsonl", "json", &[]),
+    ("ndjson", "json", &[]),
+    ("avro", "avro", &[]),
+    ("arrow", "arrow", &[]),
+    ("feather", "arrow", &[]),
+    ("ipc", "arrow", &[]),
+];
+
+const COMPRESSIONS: &[&str] = &["gz", "bz2", "xz", "zst"];
+
+/// Whether `extension` is that of a file which can be queried by its name.
+pub(crate) fn is_file_extension(extension: &str) -> bool {
+    EXTENSIONS.iter().any(|(known, ..)| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether an unquoted or double-quoted name means a file.
+fn looks_like_file(name: &str) -> bool {
+    if name.contains('/') || has_wildcard(name) {
+        return true;
+    }
+    let (stem, extension) = match name.rsplit_once('.') {
+        Some((rest, last)) if is_compression(last) => match rest.rsplit_once('.') {
+            Some(parts) => parts,
+            None => return false,
+        },
+        Some(parts) => parts,
+        None => return false,
+    };
+    !stem.is_empty() && is_file_extension(extension)
+}
+
+/// What stands for a single-quoted name, so that [`looks_like_file`] sees that it means a file.
+pub(crate) fn quoted_file_name(name: &str) -> Option<String> {
+    (!looks_like_file(name)).then(|| format!("./{name}"))
+}
+
+fn is_compression(extension: &str) -> bool {
+    COMPRESSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+fn has_wildcard(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+/// Makes tables of file names in queries.
+#[derive(Debug, Default)]
+pub(crate) struct FileTables {
+    /// The session's state, whose catalog holds this value: hence weak, and set after both exist.
+    session: OnceLock<Weak<RwLock<SessionState>>>,
+}
+
+impl FileTables {
+    /// Binds this to its session. Call it once, before the first query.
+    pub(crate) fn bind(&self, session: Weak<RwLock<SessionState>>) {
+        assert!(self.session.set(session).is_ok(), "bound twice");
+    }
+
+    fn state(&self) -> Result<SessionState> {
+        self.session
+            .get()
+            .and_then(Weak::upgrade)
+            .map(|session| session.read().clone())
+            .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
+    }
+}
+
+#[async_trait]
+impl UrlTableFactory for FileTables {
+    async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if !looks_like_file(name) {
+            return Ok(None);
+        }
+        let state = self.state()?;
+        let locations = resolve(name)?;
+        let urls = locations.iter().map(|location| parse_url(location)).collect::<Result<Vec<_>>>()?;
+        let table = open(&state, name, urls).await?;
+        Ok(Some(table))
+    }
+}
+
+/// The table of all the data files below `urls`, of which there is at least one.
+async fn open(
+    state: &SessionState,
+    name: &str,
+    urls: Vec<ListingTableUrl>,
+) -> Result<Arc<dyn TableProvider>> {
+    let Some(first) = urls.first() else {
+        return Err(no_match(name).into());
+    };
+    let store = object_store(state, first, name)?;
+    let files: Vec<ObjectMeta> = first
+        .list_all_files(state, store.as_ref(), "")
+        .await?
+        .try_collect()
+        .await
+        .map_err(|error| about_file(error, name))?;
+    let Some((file, kind)) =
+        files.iter().find_map(|file| Some((file, FileKind::of(file.location.as_ref())?)))
+    else {
+        return Err(if files.is_empty() && has_wildcard(name) {
+            no_match(name)
+        } else if files.is_empty() {
+            CodedError::new(
+                SqlState::UNDEFINED_FILE,
+                format!("no data files in \"{}\"", shown(name)),
+            )
+        } else {
+            CodedError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("cannot tell the format of file \"{}\" from its name", shown(name)),
+            )
+            .with_hint(
+                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, csv, tsv, json, ndjson, avro, arrow",
+            )
+        }
+        .into());
+    };
+    let format = kind.format(state)?;
+    let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(kind.suffix);
+    let first = first.clone();
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(options)
+        .infer_partitions_from_path(state)
+        .await?;
+    let config = match config.infer_schema(state).await {
+        Ok(config) => config,
+        Err(error) => {
+            return Err(
+                find_culprit(state, &format, &first, error, |path| FileKind::of(path).is_some()).await
+            );
+        }
+    };
+    if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
+        let name = if files.len() == 1 { format!("/{}", file.location) } else { name.to_string() };
+        return Err(
+            CodedError::new(SqlState::DATA_CORRUPTED, format!("file \"{}\" is empty", shown(&name))).into()
+        );
+    }
+    let table = ListingTable::try_new(config)?
+        .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
+    Ok(Arc::new(table))
+}
+
+/// What a file's name says about its content.
+struct FileKind {
+    format: &'static str,
+    options: &'static [(&'static str, &'static str)],
+    compression: Option<String>,
+    /// The end of the names of all the files that belong to the same table.
+    suffix: String,
+}
+
+impl FileKind {
+    /// `None` for unknown extensions and for hidden files such as `.part.crc` and `_SUCCESS`.
+    fn of(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if name.starts_with(['.', '_']) {
+            return None;
+        }
+        let (rest, last) = name.rsplit_once('.')?;
+        let (extension, compression) =
+            if is_compression(last) { (rest.rsplit_once('.')?.1, Some(last)) } else { (last, None) };
+        let (_, format, options) =
+            EXTENSIONS.iter().find(|(known, ..)| extension.eq_ignore_ascii_case(known))?;
+        let suffix = match compression {
+            Some(compression) => format!(".{extension}.{compression}"),
+            None => format!(".{extension}"),
+        };
+        Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
+    }
+
+    fn format(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
+        let mut options: HashMap<String, String> =
+            self.options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        if let Some(compression) = &self.compression {
+            options.insert("format.compression".to_string(), compression.clone());
+        }
+        state
+            .get_file_format_factory(self.format)
+            .ok_or_else(|| DataFusionError::Internal(format!("no reader for format {}", self.format)))?
+            .create(state, &options)
+    }
+}
+
+/// A file as messages name it: without the folder this process is in, and without what marks a name as a file's.
+fn shown(name: &str) -> String {
+    let path = Path::new(name);
+    let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
+    let short = short.unwrap_or(path);
+    let short = short.strip_prefix(".").unwrap_or(short).display().to_string();
+    if name.ends_with('/') && !short.ends_with('/') { short + "/" } else { short }
+}
+
+/// The names of all the files that `plan` reads, without repetition.
+pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
+        if let Some(source) = plan.downcast_ref::<DataSourceExec>()
+            && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
+        {
+            let is_local = config.object_store_url.as_str().starts_with("file:");
+            for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+                let location = &file.object_meta.location;
+                found.insert(if is_local { format!("/{location}") } else { location.to_string() });
+            }
+        }
+        for child in plan.children() {
+            find(child, found);
+        }
+    }
+    let mut found = BTreeSet::new();
+    find(plan, &mut found);
+    found.into_iter().collect()
+}
+
+/// How many files an error names that may have happened in any of them.
+const NAMED_FILES_MAX: usize = 3;
+
+/// Names the files in an error that reading one of them led to; other errors pass.
+pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusionError {
+    let sqlstate = sqlstate::of(&error);
+    let is_about_content = match sqlstate {
+        SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
+        // The same code as for a cast in a query; the CSV reader's text alone differs.
+        SqlState::INVALID_TEXT_REPRESENTATION => error.to_string().contains("Error while parsing value"),
+        _ => false,
+    };
+    if !is_about_content || scanned.is_empty() {
+        return error;
+    }
+    let cause = crate::SqlError::from(error);
+    let detail = match &cause.detail {
+        Some(detail) => format!("{}: {detail}", cause.message),
+        None => cause.message,
+    };
+    let names: Vec<_> =
+        scanned.iter().take(NAMED_FILES_MAX).map(|name| format!("\"{}\"", shown(name))).collect();
+    let message = match scanned.len() {
+        1 => format!("file {} cannot be read", names[0]),
+        n if n <= NAMED_FILES_MAX => format!("one of the files {} cannot be read", names.join(", ")),
+        n => format!("one of {n} files such as {} cannot be read", names.join(", ")),
+    };
+    CodedError::new(sqlstate, message).with_detail(detail).into()
+}
+
+/// DataFusion's error names no file: tries the files one by one for the first that fails alone.
+async fn find_culprit(
+    state: &SessionState,
+    format: &Arc<dyn FileFormat>,
+    url: &ListingTableUrl,
+    error: DataFusionError,
+    is_part: impl Fn(&str) -> bool,
+) -> DataFusionError {
+    let Ok(store) = state.runtime_env().object_store(url) else {
+        return error;
+    };
+    let Ok(files) = url.list_all_files(state, store.as_ref(), "").await else {
+        return error;
+    };
+    let files: Vec<ObjectMeta> = match files.try_collect().await {
+        Ok(files) => files,
+        Err(_) => return error,
+    };
+    for file in &files {
+        if !is_part(file.location.as_ref()) {
+            continue;
+        }
+        if let Err(error) = format.infer_schema(state, &store, std::slice::from_ref(file)).await {
+            let name = match url.scheme() {
+                "file" => format!("/{}", file.location),
+                _ => file.location.to_string(),
+            };
+            return about_file(error, &name);
+        }
+    }
+    error
+}
+
+/// `error`, which happened while `name` was opened, as one that names it.
+fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
+    let sqlstate = sqlstate::of(&error);
+    let cause = crate::SqlError::from(error);
+    let detail = match (&cause.detail, cause.message.as_str()) {
+        (Some(detail), "invalid Parquet data") => detail.clone(),
+        (_, message) => message.to_string(),
+    };
+    match sqlstate {
+        SqlState::UNDEFINED_FILE => missing(name),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            CodedError::new(sqlstate, format!("permission denied for file \"{}\"", shown(name)))
+        }
+        SqlState::DATA_CORRUPTED => CodedError::new(
+            sqlstate,
+            format!("file \"{}\" is damaged or not of the format its name says", shown(name)),
+        )
+        .with_detail(detail),
+        _ => {
+            CodedError::new(sqlstate, format!("could not read file \"{}\"", shown(name))).with_detail(detail)
+        }
+    }
+    .into()
+}
+
+/// The store that `url` is in; there are only those of this machine's files unless someone registered more.
+fn object_store(state: &SessionState, url: &ListingTableUrl, name: &str) -> Result<Arc<dyn ObjectStore>> {
+    state.runtime_env().object_store(url).map_err(|_| {
+        CodedError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            format!(
+                "cannot read \"{name}\": addresses that begin with {}:// are not supported",
+                url.scheme()
+            ),
+        )
+        .into()
+    })
+}
+
+fn missing(name: &str) -> CodedError {
+    CodedError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", shown(name)))
+}
+
+fn no_match(name: &str) -> CodedError {
+    CodedError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", shown(name)))
+}
+
+fn parse_url(location: &str) -> Result<ListingTableUrl> {
+    ListingTableUrl::parse(location).map_err(|error| {
+        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
+            .with_detail(error.strip_backtrace())
+            .into()
+    })
+}
+
+/// The places that `name` stands for, as DataFusion reads them, checked to exist where they are local.
+/// Names with a scheme (`s3://…`) come back as they are.
+fn resolve(name: &str) -> Result<Vec<String>> {
+    let local = match name.split_once("://") {
+        Some(("file", path)) => path,
+        Some(_) => return Ok(vec![name.to_string()]),
+        None => name,
+    };
+    let path = match local.strip_prefix("~/") {
+        Some(rest) => match std::env::home_dir() {
+            Some(home) => home.join(rest),
+            None => PathBuf::from(local),
+        },
+        None => PathBuf::from(local),
+    };
+    let text = path.to_string_lossy().into_owned();
+    if path.exists() || !has_wildcard(&text) {
+        check_readable(&path, name)?;
+        return Ok(vec![file_url(&path)?]);
+    }
+    let found = expand(&text)?;
+    if found.is_empty() {
+        return Err(no_match(name).into());
+    }
+    Ok(found)
+}
+
+/// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
+fn file_url(path: &Path) -> Result<String> {
+    let invalid = || {
+        CodedError::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid file name \"{}\"", path.display()),
+        )
+    };
+    let absolute = std::path::absolute(path).map_err(|_| invalid())?;
+    let url =
+        if absolute.is_dir() { Url::from_directory_path(&absolute) } else { Url::from_file_path(&absolute) };
+    Ok(url.map_err(|()| invalid())?.into())
+}
+
+/// That a file or folder is there and may be opened, which DataFusion would report without its name.
+fn check_readable(path: &Path, name: &str) -> Result<()> {
+    let opened = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
+        // Opening a pipe would wait for its writer.
+        Ok(metadata) if metadata.is_file() => std::fs::File::open(path).map(drop),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    opened.map_err(|error| about_file(DataFusionError::IoError(error), name))
+}
+
+/// The names that match a path with wildcards, sorted. A pattern whose last part alone has wildcards comes
+/// back as it is, if anything matches: DataFusion reads that itself, partition folders included.
+fn expand(pattern: &str) -> Result<Vec<String>> {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let last = parts.len() - 1;
+    let only_last = parts[..last].iter().all(|part| !has_wildcard(part));
+    if only_last && parts[last] != "**" {
+        let folder = if last == 0 { "." } else { &parts[..last].join("/") };
+        let folder = if folder.is_empty() { "/" } else { folder };
+        check_readable(Path::new(folder), folder)?;
+        let is_match = |name: &String| {
+            matches(parts[last].as_bytes(), name.as_bytes())
+                || name.contains('=') && Path::new(folder).join(name).is_dir()
+        };
+        let has_match = names_in(Path::new(folder)).iter().any(is_match);
+        return Ok(has_match.then(|| pattern.to_string()).into_iter().collect());
+    }
+    let mut found = vec![String::new()];
+    for (at, part) in parts.iter().enumerate() {
+        let mut next = Vec::new();
+        for base in &found {
+            let join = |name: &str| {
+                if at == 0 { name.to_string() } else { format!("{base}/{name}") }
+            };
+            if *part == "**" {
+                let base = if at == 0 { "." } else { base.as_str() };
+                next.push(base.to_string());
+                folders_below(Path::new(base), &mut next);
+            } else if !has_wildcard(part) {
+                let path = join(part);
+                if path.is_empty() || Path::new(&path).exists() {
+                    next.push(path);
+                }
+            } else {
+                let folder = match (at, base.as_str()) {
+                    (0, _) => ".",
+                    (_, "") => "/",
+                    (_, base) => base,
+                };
+                next.extend(
+                    names_in(Path::new(folder))
+                        .into_iter()
+                        .filter(|name| matches(part.as_bytes(), name.as_bytes()))
+                        .map(|name| join(&name)),
+                );
+            }
+        }
+        found = next;
+    }
+    if parts[last] == "**" {
+        found = found
+            .iter()
+            .flat_map(|folder| {
+                names_in(Path::new(folder)).into_iter().map(move |name| format!("{folder}/{name}"))
+            })
+            .collect();
+    }
+    found.retain(|path| Path::new(path).is_file() && FileKind::of(path).is_some());
+    found.sort();
+    found.dedup();
+    found.iter().map(|path| file_url(Path::new(path))).collect()
+}
+
+/// The names in a folder that are not hidden; none if it cannot be read.
+fn names_in(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.'))
+        .collect()
+}
+
+fn folders_below(folder: &Path, found: &mut Vec<String>) {
+    for name in names_in(folder) {
+        let path = folder.join(name);
+        // Not through links: they may lead back up.
+        if path.is_dir() && !path.is_symlink() {
+            found.push(path.to_string_lossy().into_owned());
+            folders_below(&path, found);
+        }
+    }
+}
+
+/// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges, and `!` for all others).
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
+        [b'?', rest @ ..] => {
+            // One character, however many bytes it has.
+            let length =
+                name.iter().skip(1).position(|byte| byte & 0xc0 != 0x80).map_or(name.len(), |at| at + 1);
+            !name.is_empty() && matches(rest, &name[length..])
+        }
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().skip(1).position(|byte| *byte == b']') else {
+                return name.first() == Some(&b'[') && matches(rest, &name[1..]);
+            };
+            let (class, after) = (&rest[..=end], &rest[end + 2..]);
+            let Some((&byte, tail)) = name.split_first() else {
+                return false;
+            };
+            let (negated, class) = match class {
+                [b'!', class @ ..] if !class.is_empty() => (true, class),
+                class => (false, class),
+            };
+            in_class(class, byte) != negated && matches(after, tail)
+        }
+        [byte, rest @ ..] => name.first() == Some(byte) && matches(rest, &name[1..]),
+    }
+}
+
+fn in_class(class: &[u8], byte: u8) -> bool {
+    match class {
+        [] => false,
+        [low, b'-', high, rest @ ..] => (*low..=*high).contains(&byte) || in_class(rest, byte),
+        [one, rest @ ..] => *one == byte || in_class(rest, byte),
+    }
+}
+
+/// `CREATE EXTERNAL TABLE`: DataFusion's own factory, after the locations were checked.
+#[derive(Debug, Default)]
+pub(crate) struct ExternalTables {
+    inner: ListingTableFactory,
+}
+
+#[async_trait]
+impl TableProviderFactory for ExternalTables {
+    async fn create(
+        &self,
+        state: &dyn Session,
+        command: &CreateExternalTable,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let mut command = command.clone();
+        let has_columns = !command.schema.fields().is_empty();
+        let mut locations = Vec::with_capacity(command.locations.len());
+        for location in &command.locations {
+            match resolve(location) {
+                Ok(found) => locations.extend(found),
+                // With its columns given, a table may begin empty and be filled by INSERT.
+                Err(error)
+                    if has_columns
+                        && !has_wildcard(location)
+                        && sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
+                {
+                    locations.push(location.clone());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let named = std::mem::replace(&mut command.locations, locations);
+        if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
+            for location in &command.locations {
+                object_store(state, &parse_url(location)?, location)?;
+            }
+        }
+        match self.inner.create(state, &command).await {
+            Ok(table) => {
+                // Without a file DataFusion makes a table without columns, which helps nobody.
+                if table.schema().fields().is_empty() {
+                    return Err(no_data_files(&command.file_type, &named));
+                }
+                Ok(table)
+            }
+            // A text of its own for what is, to the user, the same.
+            Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
+                Err(no_data_files(&command.file_type, &named))
+            }
+            Err(error) => Err(explain_failure(state, &command, error).await),
+        }
+    }
+}
+
+fn no_data_files(format: &str, named: &[String]) -> DataFusionError {
+    let names = named.join("\", \"");
+    CodedError::new(SqlState::UNDEFINED_FILE, format!("no data files of format {format} in \"{names}\""))
+        .into()
+}
+
+/// Names the file that CREATE EXTERNAL TABLE failed on, where the failure is a file's.
+async fn explain_failure(
+    state: &dyn Session,
+    command: &CreateExternalTable,
+    error: DataFusionError,
+) -> DataFusionError {
+    let is_about_data = matches!(
+        sqlstate::of(&error).as_str().as_bytes(),
+        [b'2', b'2', ..] | [b'5', b'8', ..] | [b'X', b'X', ..]
+    ) || sqlstate::of(&error) == SqlState::INSUFFICIENT_PRIVILEGE;
+    let Some(state) = state.as_any().downcast_ref::<SessionState>() else {
+        return error;
+    };
+    let format = state
+        .get_file_format_factory(&command.file_type)
+        .and_then(|factory| factory.create(state, &command.options).ok());
+    let (true, Some(format)) = (is_about_data, format) else {
+        return error;
+    };
+    let mut error = error;
+    for location in &command.locations {
+        let Ok(url) = parse_url(location) else {
+            continue;
+        };
+        error = find_culprit(state, &format, &url, error, |_| true).await;
+        if matches!(error, DataFusionError::External(_)) {
+            break;
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_mean_files() {
+        for (name, expected) in [
+            ("lineitem", false),
+            ("a.b", false),
+            ("data.parquet", true),
+            ("data.PARQUET", true),
+            ("data.csv.gz", true),
+            ("data.gz", false),
+            (".parquet", false),
+            ("folder/", true),
+            ("./lineitem", true),
+            ("*.x", true),
+            ("s3://bucket/x", true),
+        ] {
+            assert_eq!(looks_like_file(name), expected, "{name}");
+        }
+        assert_eq!(quoted_file_name("data"), Some("./data".to_string()));
+        assert_eq!(quoted_file_name("data.csv"), None);
+    }
+
+    #[test]
+    fn kinds_of_files() {
+        let kind = |path| {
+            FileKind::of(path).map(|kind| (kind.format, kind.compression.unwrap_or_default(), kind.suffix))
+        };
+        assert_eq!(kind("a/b.parquet"), Some(("parquet", String::new(), ".parquet".into())));
+        assert_eq!(kind("b.csv.gz"), Some(("csv", "gz".into(), ".csv.gz".into())));
+        assert_eq!(kind("b.JSONL"), Some(("json", String::new(), ".JSONL".into())));
+        for none in ["b", "a/_SUCCESS", "a/.b.csv", "b.gz", "b.txt"] {
+            assert_eq!(kind(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*.csv", "a.csv", true),
+            ("*.csv", "a.csv.gz", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c2b", false),
+            ("?", "é", true),
+            ("??", "é", false),
+            ("[a-c]x", "bx", true),
+            ("[a-c]x", "dx", false),
+            ("[!a-c]x", "dx", true),
+            ("[]]", "]", true),
+            ("[ab", "[ab", true),
+            ("[ab", "a", false),
+        ] {
+            let got = matches(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(got, expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn patterns_over_folders() {
+        let root = std::env::temp_dir().join(format!("harrier-files-{}", std::process::id()));
+        for file in ["a/1.csv", "a/b/2.csv", "a/b/x.txt", "c/3.csv", ".h/4.csv", "we[i]rd/5.csv"] {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "v\n").unwrap();
+        }
+        let base = root.to_str().unwrap();
+        let found = |pattern: &str| -> Vec<String> {
+            let urls = expand(&format!("{base}/{pattern}")).unwrap();
+            let cut = |url: String| url.rsplit(base).next().unwrap().to_string();
+            urls.into_iter().map(cut).collect()
+        };
+        assert_eq!(found("*/1.csv"), ["/a/1.csv"]);
+        assert_eq!(found("?/*.csv"), ["/a/1.csv", "/c/3.csv"]);
+        assert_eq!(found("**/*.csv").len(), 4);
+        assert_eq!(found("a/**"), ["/a/1.csv", "/a/b/2.csv"]);
+        assert_eq!(found("x/*/1.csv"), [""; 0]);
+        assert_eq!(found("a/*.csv"), ["/a/*.csv"]);
+        assert_eq!(found("a/*.parquet"), [""; 0]);
+        let weird = resolve(&format!("{base}/we[i]rd/5.csv")).unwrap();
+        assert!(parse_url(&weird[0]).unwrap().get_glob().is_none());
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}

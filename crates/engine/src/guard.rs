@@ -1,0 +1,106 @@
+//! A panic in query code fails its statement, and the process lives.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use futures::{FutureExt, Stream, StreamExt};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
+pub fn install_panic_hook() {
+    panic::set_hook(Box::new(|info| {
+        let place =
+            info.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+        tracing::warn!(place, message = text_of(info.payload()), "panic");
+    }));
+}
+
+/// The outcome of `future`; a panic in it comes back as an error with the code XX000.
+pub(crate) async fn guarded<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|payload| Err(error_of(payload.as_ref())))
+}
+
+/// `stream`, ended by an error with the code XX000 where it panics. After an error it yields nothing more,
+/// and what it held is released.
+pub(crate) fn guarded_stream(stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    Box::pin(GuardedStream { schema: stream.schema(), stream: Some(stream) })
+}
+
+struct GuardedStream {
+    schema: SchemaRef,
+    stream: Option<SendableRecordBatchStream>,
+}
+
+impl Stream for GuardedStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(stream) = self.stream.as_mut() else {
+            return Poll::Ready(None);
+        };
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| stream.poll_next_unpin(context)))
+            .unwrap_or_else(|payload| Poll::Ready(Some(Err(error_of(payload.as_ref())))));
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            // A stream that panicked may panic again when it is dropped.
+            let stream = self.stream.take();
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(stream)));
+        }
+        polled
+    }
+}
+
+impl RecordBatchStream for GuardedStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+fn error_of(payload: &(dyn Any + Send)) -> DataFusionError {
+    CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {}", text_of(payload)))
+        .with_hint("this is a bug in the engine; please report it with the statement")
+        .into()
+}
+
+fn text_of(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use harrier_exec::sqlstate;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_the_statement() {
+        let error = guarded::<()>(async { panic!("boom {}", 1) }).await.unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::INTERNAL_ERROR);
+        assert_eq!(error.to_string(), "External error: internal error: boom 1");
+
+        let schema = Arc::new(Schema::empty());
+        let batch = RecordBatch::new_empty(schema.clone());
+        let stream = futures::stream::iter(0..3).map(move |i| {
+            assert!(i < 1, "boom");
+            Ok(batch.clone())
+        });
+        let mut stream = guarded_stream(Box::pin(RecordBatchStreamAdapter::new(schema, stream)));
+        assert!(stream.next().await.unwrap().is_ok());
+        let error = stream.next().await.unwrap().unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::INTERNAL_ERROR);
+        assert!(stream.next().await.is_none());
+    }
+}

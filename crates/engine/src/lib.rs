@@ -1,0 +1,45 @@
+//! A statement, from its text to its rows: parse, plan, run; sessions, settings and SQL errors. It never
+//! knows how rows travel between ranks, nor who asked for them.
+//!
+//! ```text
+//! SQL text ─► split ─► parse ─► file names and tables resolved ─► logical plan ─► physical plan ─► rows
+//!             split.rs          files.rs                          session.rs                       guard.rs
+//! ```
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), harrier_engine::SqlError> {
+//! use futures::TryStreamExt;
+//! use harrier_engine::{Engine, EngineOptions, Outcome};
+//!
+//! let engine = Engine::try_new(EngineOptions::default())?;
+//! let session = engine.session();
+//! for statement in session.statements("SELECT count(*) FROM 'lineitem.parquet'")? {
+//!     if let Outcome::Rows { stream, .. } = session.execute(&statement).await? {
+//!         let batches: Vec<_> = stream.try_collect().await?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod analyze;
+mod engine;
+mod error;
+mod explain;
+mod files;
+mod guard;
+pub mod memory;
+mod names;
+mod progress;
+mod session;
+pub mod settings;
+mod spill;
+pub mod split;
+mod targets;
+
+pub use engine::{Engine, EngineOptions};
+pub use error::SqlError;
+pub use guard::install_panic_hook;
+pub use harrier_exec::sqlstate::SqlState;
+pub use progress::{Progress, ProgressReading};
+pub use session::{Outcome, ParsedStatement, Session, Write};

@@ -1,0 +1,186 @@
+//! Sizes of memory as people write them, and how much of it this process may use.
+
+use std::fs;
+use std::path::Path;
+
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// The share of the machine's memory that a process takes when nobody says otherwise. The rest is for what
+/// DataFusion does not account for: decoding buffers, the allocator's slack, the page cache.
+const DEFAULT_MEMORY_PERCENT: u64 = 80;
+
+/// Less than this and not even one batch per operator fits; a smaller limit is a slip of the pen.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// Bytes of a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and lone letters count in
+/// 1024s, units ending in `B` without an `i` in 1000s.
+pub fn parse_bytes(text: &str) -> Result<u64, CodedError> {
+    let invalid = || {
+        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid memory size \"{text}\""))
+            .with_hint("write a number and a unit, for example 8GiB or 512MB")
+    };
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| invalid())?;
+    let scale: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(invalid()),
+    };
+    let bytes = number * scale;
+    if !bytes.is_finite() || bytes >= u64::MAX as f64 {
+        return Err(invalid());
+    }
+    let bytes = bytes as u64;
+    if bytes < MEMORY_BYTES_MIN {
+        return Err(CodedError::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("memory size \"{text}\" is below the least of 1MiB"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// `bytes` in the largest binary unit that leaves at least one: `7.5GiB`.
+pub fn format_bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value.fract() < 0.05 {
+        format!("{value:.0}{}", units[unit])
+    } else {
+        format!("{value:.1}{}", units[unit])
+    }
+}
+
+/// Bytes of memory of this machine, or of the control group this process runs in where that is less.
+/// `None` where the kernel does not say.
+pub fn machine_bytes() -> Option<u64> {
+    let machine = mem_total_bytes(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let group = fs::read_to_string("/proc/self/cgroup")
+        .ok()
+        .and_then(|groups| cgroup_limit_bytes(&groups, Path::new("/sys/fs/cgroup")));
+    Some(group.map_or(machine, |group| group.min(machine)))
+}
+
+/// What a process may use when `--memory` is not given.
+pub fn default_bytes() -> Option<u64> {
+    machine_bytes().map(|bytes| bytes / 100 * DEFAULT_MEMORY_PERCENT)
+}
+
+fn mem_total_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The least limit on the way from this process's group up to the root, for version 2 (one line `0::/path`)
+/// and version 1 (a line whose controllers contain `memory`).
+fn cgroup_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (base, file) = if controllers.is_empty() {
+            (root.to_path_buf(), "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            (root.join("memory"), "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let mut folder = base.join(path.trim_start_matches('/'));
+        while folder.starts_with(&base) {
+            // "max" and version 1's huge number both mean unlimited; the first does not parse, the second
+            // loses against the machine's memory.
+            if let Some(limit) =
+                fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok())
+            {
+                least = Some(least.map_or(limit, |l: u64| l.min(limit)));
+            }
+            if !folder.pop() {
+                break;
+            }
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let cases: &[(&str, Option<u64>)] = &[
+            ("8GiB", Some(8 << 30)),
+            ("8gib", Some(8 << 30)),
+            ("8 GiB", Some(8 << 30)),
+            ("8g", Some(8 << 30)),
+            ("512MB", Some(512_000_000)),
+            ("64MiB", Some(64 << 20)),
+            ("1.5GiB", Some(3 << 29)),
+            ("2097152", Some(2 << 20)),
+            ("2048k", Some(2 << 20)),
+            ("1TiB", Some(1 << 40)),
+            ("", None),
+            ("GiB", None),
+            ("-1GiB", None),
+            ("8GiBs", None),
+            ("8 Gi B", None),
+            ("1..5GiB", None),
+            ("0", None),
+            ("100", None),
+            ("99999999999999999999TiB", None),
+        ];
+        for (text, expected) in cases {
+            let got = parse_bytes(text);
+            assert_eq!(got.as_ref().ok(), expected.as_ref(), "{text:?}: {got:?}");
+            if let Err(error) = got {
+                assert_eq!(error.sqlstate, SqlState::INVALID_PARAMETER_VALUE);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_printed_in_the_largest_unit() {
+        for (bytes, expected) in
+            [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (3 << 29, "1.5GiB"), (64 << 20, "64MiB")]
+        {
+            assert_eq!(format_bytes(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn machine() {
+        assert_eq!(mem_total_bytes("MemTotal:       1000 kB\nMemFree: 1 kB\n"), Some(1_024_000));
+        assert_eq!(mem_total_bytes("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_least_group_limit_on_the_way_up_counts() {
+        let root = std::env::temp_dir().join(format!("harrier-cgroup-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir_all(root.join("memory/c")).unwrap();
+        fs::write(root.join("a/memory.max"), "1000\n").unwrap();
+        fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
+        fs::write(root.join("memory/c/memory.limit_in_bytes"), "500\n").unwrap();
+        assert_eq!(cgroup_limit_bytes("0::/a/b\n", &root), Some(1000));
+        assert_eq!(cgroup_limit_bytes("0::/\n", &root), None);
+        assert_eq!(cgroup_limit_bytes("3:cpu:/c\n2:memory:/c\n", &root), Some(500));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

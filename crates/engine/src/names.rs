@@ -1,0 +1,130 @@
+//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same name.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
+};
+
+use crate::files;
+
+/// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
+/// planner would refuse for having the same name, as in `SELECT a, a::text`, names of their own.
+pub(crate) fn prepare(statement: &mut Statement) {
+    match statement {
+        Statement::Statement(statement) => {
+            let _ = statement.visit(&mut Names);
+        }
+        Statement::Explain(explain) => prepare(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => {
+                let _ = query.visit(&mut Names);
+            }
+            CopyToSource::Relation(name) => mark_file(name),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
+    }
+}
+
+struct Names;
+
+impl VisitorMut for Names {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        mark_file(name);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        tell_apart_in(&mut query.body);
+        ControlFlow::Continue(())
+    }
+}
+
+fn mark_file(name: &mut ObjectName) {
+    if let [ObjectNamePart::Identifier(part)] = name.0.as_mut_slice()
+        && part.quote_style == Some('\'')
+        && let Some(marked) = files::quoted_file_name(&part.value)
+    {
+        part.value = marked;
+    }
+}
+
+fn tell_apart_in(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => tell_apart(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            tell_apart_in(left);
+            tell_apart_in(right);
+        }
+        // A query in parentheses is visited by itself.
+        _ => {}
+    }
+}
+
+/// The planner names a column after its expression without casts.
+fn tell_apart(select: &mut Select) {
+    let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expression) = item else {
+            continue;
+        };
+        let base = without_casts(expression);
+        let key = base.to_string().to_lowercase();
+        let earlier = seen.iter().filter(|other| **other == key).count();
+        if earlier > 0 {
+            let name = match base {
+                Expr::Identifier(name) => name.value.clone(),
+                Expr::CompoundIdentifier(names) => {
+                    names.last().map(|name| name.value.clone()).unwrap_or_default()
+                }
+                other => other.to_string(),
+            };
+            *item = SelectItem::ExprWithAlias {
+                expr: expression.clone(),
+                alias: Ident::with_quote('"', format!("{name}_{earlier}")),
+            };
+        }
+        seen.push(key);
+    }
+}
+
+fn without_casts(expression: &Expr) -> &Expr {
+    match expression {
+        Expr::Cast { expr, .. } => without_casts(expr),
+        Expr::Nested(expr) => without_casts(expr),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+
+    use super::*;
+
+    #[test]
+    fn statements() {
+        for (sql, expected) in [
+            ("SELECT a, b FROM t", "SELECT a, b FROM t"),
+            ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
+            ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
+            ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
+            ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
+            ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
+            ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),
+            ("SELECT * FROM 'data'", "SELECT * FROM './data'"),
+            ("SELECT * FROM 'x.csv', data", "SELECT * FROM 'x.csv', data"),
+            ("EXPLAIN SELECT * FROM 'data'", "EXPLAIN SELECT * FROM './data'"),
+            ("COPY (SELECT * FROM 'data') TO 'x'", "COPY (SELECT * FROM './data') TO x"),
+        ] {
+            let mut statement =
+                DFParser::parse_sql_with_dialect(sql, &PostgreSqlDialect {}).unwrap().pop_front().unwrap();
+            prepare(&mut statement);
+            assert_eq!(statement.to_string(), expected);
+        }
+    }
+}

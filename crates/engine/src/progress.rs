@@ -1,0 +1,110 @@
+//! How far a running statement has come, read from the metrics of its plan's scans.
+
+use std::sync::Arc;
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::MetricsSet;
+
+/// A handle on the scans of one plan. Cheap to clone; reading it takes a lock per scan for a moment.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    scans: Arc<[Scan]>,
+}
+
+#[derive(Debug)]
+struct Scan {
+    plan: Arc<dyn ExecutionPlan>,
+    bytes: u64,
+    /// Rows in the files, where their statistics say.
+    rows: Option<u64>,
+}
+
+/// What all the scans of a statement have done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ProgressReading {
+    /// Rows that came out of the scans.
+    pub rows: u64,
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Bytes of the files that are scanned, the most that can be read; less will be where columns or row
+    /// groups are left out.
+    pub bytes_total: u64,
+    /// From 0 to 1: for each scan the larger of the shares of its bytes and of its rows that are done,
+    /// weighted by bytes.
+    pub fraction: f64,
+}
+
+impl Progress {
+    /// A handle on the scans below `plan`.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let mut scans = Vec::new();
+        find_scans(plan, &mut scans);
+        Self { scans: scans.into() }
+    }
+
+    /// A handle on nothing, for a statement without scans.
+    pub(crate) fn none() -> Self {
+        Self { scans: Arc::new([]) }
+    }
+
+    /// Whether there is a scan whose progress can be known.
+    pub fn is_known(&self) -> bool {
+        self.scans.iter().any(|scan| scan.bytes > 0)
+    }
+
+    pub fn read(&self) -> ProgressReading {
+        let mut reading = ProgressReading::default();
+        let mut bytes_done = 0.0;
+        for scan in self.scans.iter() {
+            reading.bytes_total += scan.bytes;
+            let Some(metrics) = scan.plan.metrics() else {
+                continue;
+            };
+            let rows = metrics.output_rows().unwrap_or_default() as u64;
+            let bytes_read = count(&metrics, "bytes_scanned");
+            reading.rows += rows;
+            reading.bytes_read += bytes_read;
+            let rows_seen = rows + count(&metrics, "pushdown_rows_pruned");
+            let of_rows =
+                scan.rows.filter(|total| *total > 0).map_or(0.0, |total| rows_seen as f64 / total as f64);
+            let of_bytes = bytes_read as f64 / scan.bytes.max(1) as f64;
+            bytes_done += scan.bytes as f64 * of_rows.max(of_bytes).min(1.0);
+        }
+        if reading.bytes_total > 0 {
+            reading.fraction = bytes_done / reading.bytes_total as f64;
+        }
+        reading
+    }
+}
+
+fn count(metrics: &MetricsSet, name: &str) -> u64 {
+    metrics.sum_by_name(name).map_or(0, |value| value.as_usize() as u64)
+}
+
+fn find_scans(plan: &Arc<dyn ExecutionPlan>, scans: &mut Vec<Scan>) {
+    if let Some(source) = plan.downcast_ref::<DataSourceExec>()
+        && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
+    {
+        let mut bytes = 0;
+        let mut rows = Some(0);
+        for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+            let part = file
+                .range
+                .as_ref()
+                .map_or(file.object_meta.size, |range| range.end.saturating_sub(range.start) as u64);
+            bytes += part;
+            let file_rows = file
+                .statistics
+                .as_ref()
+                .and_then(|statistics| statistics.num_rows.get_value().copied())
+                .map(|rows| rows as f64 * part as f64 / file.object_meta.size.max(1) as f64);
+            rows = rows.zip(file_rows).map(|(sum, rows)| sum + rows as u64);
+        }
+        scans.push(Scan { plan: Arc::clone(plan), bytes, rows });
+    }
+    for child in plan.children() {
+        find_scans(child, scans);
+    }
+}

@@ -1,0 +1,356 @@
+//! A session: one user's tables, settings and prepared statements, and the running of statements in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
+use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
+use datafusion::config::{ConfigField, ConfigOptions};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use futures::TryStreamExt;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::{StatementOptions, Transport};
+
+use crate::SqlError;
+use crate::analyze;
+use crate::engine::{Engine, setting_error};
+use crate::files::{self, ExternalTables, FileTables};
+use crate::guard::{guarded, guarded_stream};
+use crate::names;
+use crate::progress::Progress;
+use crate::settings::HarrierSettings;
+use crate::split::{self, StatementText};
+use crate::targets::{self, Staged};
+
+/// A statement that has been parsed in a session, with its text for error messages.
+#[derive(Debug, Clone)]
+pub struct ParsedStatement {
+    /// As the user wrote it, without the semicolon. Positions in errors count in this.
+    pub text: String,
+    /// The line of the whole input, from 1, on which `text` begins.
+    pub line: usize,
+    statement: Statement,
+}
+
+impl ParsedStatement {
+    /// The parsed form.
+    pub fn statement(&self) -> &Statement {
+        &self.statement
+    }
+}
+
+/// What a statement gives back.
+#[non_exhaustive]
+pub enum Outcome {
+    /// Rows, computed as they are taken. Dropping the stream cancels the statement.
+    Rows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
+    /// A statement that writes rows elsewhere, not yet run.
+    Write(Write),
+    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`.
+    Command { tag: String },
+}
+
+/// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
+pub struct Write {
+    verb: &'static str,
+    text: String,
+    // Before `staged`, whose files it writes: fields are dropped in this order.
+    stream: SendableRecordBatchStream,
+    staged: Staged,
+    pub progress: Progress,
+}
+
+impl Write {
+    /// Runs the statement to its end; returns its tag, such as `COPY 5`. Dropping the future cancels it.
+    pub async fn finish(self) -> Result<String, SqlError> {
+        // Dropped in the reverse order: first what writes, then what it wrote.
+        let staged = self.staged;
+        let stream = self.stream;
+        let batches: Vec<_> =
+            stream.try_collect().await.map_err(|error| SqlError::in_statement(&error, &self.text))?;
+        staged.keep();
+        let rows: u64 = batches
+            .iter()
+            .filter_map(|batch| batch.columns().first()?.as_primitive_opt::<UInt64Type>())
+            .flat_map(|counts| (0..counts.len()).map(|row| counts.value(row)))
+            .sum();
+        // The 0 is what is left of the row identifiers that PostgreSQL once had.
+        let zero = if self.verb == "INSERT" { " 0" } else { "" };
+        Ok(format!("{}{zero} {rows}", self.verb))
+    }
+}
+
+/// One user's tables and settings. One statement at a time; cheap to make.
+pub struct Session {
+    context: SessionContext,
+    /// What RESET restores.
+    initial: HashMap<String, Option<String>>,
+    engine: Engine,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let mut builder = SessionStateBuilder::new_with_default_features()
+            .with_config(engine.config().clone())
+            .with_runtime_env(Arc::clone(engine.runtime_env()));
+        if let Some(gang) = engine.gang() {
+            builder = gang.configure(builder);
+        }
+        let mut state = builder.build();
+        let external = Arc::new(ExternalTables::default());
+        for factory in state.table_factories_mut().values_mut() {
+            *factory = Arc::clone(&external) as _;
+        }
+        let files = Arc::new(FileTables::default());
+        let catalogs = DynamicFileCatalog::new(
+            Arc::clone(state.catalog_list()),
+            Arc::clone(&files) as Arc<dyn UrlTableFactory>,
+        );
+        state.register_catalog_list(Arc::new(catalogs));
+        let context = SessionContext::new_with_state(state);
+        files.bind(context.state_weak_ref());
+        let initial = entries(engine.config().options());
+        Self { context, initial, engine }
+    }
+
+    /// DataFusion's session below this one.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
+    pub fn statements(&self, sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
+        split::split(sql).into_iter().map(|text| self.parse(text)).collect()
+    }
+
+    /// One statement, as [`split`] cut it, parsed in this session's dialect.
+    pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
+        let StatementText { text, line } = text;
+        let statement = self.parse_text(&text).map_err(|error| SqlError::in_statement(&error, &text))?;
+        Ok(ParsedStatement { text, line, statement })
+    }
+
+    fn parse_text(&self, text: &str) -> Result<Statement> {
+        let state = self.context.state_ref();
+        let (dialect, recursion_limit) = {
+            let state = state.read();
+            let options = &state.config_options().sql_parser;
+            (options.dialect, options.recursion_limit.get())
+        };
+        let dialect = dialect_from_str(dialect)
+            .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
+        let mut statements = DFParserBuilder::new(text)
+            .with_dialect(dialect.as_ref())
+            .with_recursion_limit(recursion_limit)
+            .build()?
+            .parse_statements()?;
+        match (statements.pop_front(), statements.is_empty()) {
+            (Some(mut statement), true) => {
+                names::prepare(&mut statement);
+                Ok(statement)
+            }
+            _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),
+        }
+    }
+
+    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
+    pub async fn execute(&self, statement: &ParsedStatement) -> Result<Outcome, SqlError> {
+        let text = &statement.text;
+        guarded(Box::pin(self.run(statement)))
+            .await
+            .map_err(|error| SqlError::in_statement(&error, text))
+            .and_then(|outcome| outcome)
+    }
+
+    /// The outer error is DataFusion's, the inner one is already what the user sees.
+    async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
+        self.spread().await?;
+        let state = self.context.state();
+        let plan = state.statement_to_plan(statement.statement.clone()).await?;
+        let command = match &plan {
+            LogicalPlan::Ddl(ddl) => Some(ddl_tag(ddl)),
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+                let set = set.clone();
+                let name = set.variable.clone();
+                let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
+                return Ok(self
+                    .context
+                    .execute_logical_plan(plan)
+                    .await
+                    .map(|_| command("SET"))
+                    .map_err(|error| setting_error(&name, &error)));
+            }
+            LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+                let name = reset.variable.clone();
+                return Ok(self
+                    .reset(&name)
+                    .await
+                    .map(|()| command("RESET"))
+                    .map_err(|error| setting_error(&name, &error)));
+            }
+            LogicalPlan::Statement(PlanStatement::Prepare(_)) => Some("PREPARE"),
+            LogicalPlan::Statement(PlanStatement::Deallocate(_)) => Some("DEALLOCATE"),
+            _ => None,
+        };
+        let verb = write_verb(&plan);
+        let frame = self.context.execute_logical_plan(plan).await?;
+        if let Some(tag) = command {
+            return Ok(Ok(self::command(tag)));
+        }
+        let (state, plan) = frame.into_parts();
+        Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
+    }
+
+    async fn start(
+        &self,
+        state: &SessionState,
+        plan: &LogicalPlan,
+        verb: Option<&'static str>,
+        text: &str,
+    ) -> Result<Outcome> {
+        if let Some(lines) = analyze::answer(state, plan, self.engine.gang()).await? {
+            let stream = analyze::rows(lines)?;
+            return Ok(Outcome::Rows { schema: stream.schema(), stream, progress: Progress::none() });
+        }
+        let target = match plan {
+            LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
+            _ => None,
+        };
+        if let Some(target) = &target {
+            targets::check(target)?;
+        }
+        let plan = state.create_physical_plan(plan).await?;
+        let progress = Progress::of(&plan);
+        let scanned = files::scanned(&plan);
+        let staged = Staged::below(target.clone());
+        let stream = guarded_stream(execute_stream(plan, state.task_ctx())?);
+        let schema = stream.schema();
+        let explained = stream.map_err(move |error| match &target {
+            Some(target) => targets::explain(files::about_scan(error, &scanned), target),
+            None => files::about_scan(error, &scanned),
+        });
+        let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
+        Ok(match verb {
+            Some(verb) => Outcome::Write(Write { verb, text: text.to_string(), stream, staged, progress }),
+            None => Outcome::Rows { schema: stream.schema(), stream, progress },
+        })
+    }
+
+    /// On a gang: makes the coming statement run on all ranks, by this session's settings.
+    async fn spread(&self) -> Result<()> {
+        let Some(gang) = self.engine.gang() else {
+            return Ok(());
+        };
+        let settings = self.settings();
+        let transport = match settings.interconnect.as_str() {
+            "grpc" => Transport::Grpc,
+            _ => Transport::Mpi,
+        };
+        let options = StatementOptions { transport, distribute_bytes_min: settings.distribute_bytes_min };
+        let on_ranks = gang.statement(options).await?;
+        let state = self.context.state_ref();
+        on_ranks.apply(state.write().config_mut())
+    }
+
+    /// Gives one setting, or `all`, the value it had when the session began.
+    async fn reset(&self, name: &str) -> Result<()> {
+        if name == "all" {
+            let state = self.context.state_ref();
+            let mut state = state.write();
+            let options = state.config_mut().options_mut();
+            for (key, value) in &self.initial {
+                restore(options, key, value.as_deref())?;
+            }
+            return Ok(());
+        }
+        if name.starts_with("datafusion.runtime.") {
+            let plan = match (name, self.engine.memory_bytes()) {
+                ("datafusion.runtime.memory_limit", Some(bytes)) => {
+                    PlanStatement::SetVariable(datafusion::logical_expr::SetVariable {
+                        variable: name.to_string(),
+                        value: format!("{}K", bytes / 1024),
+                    })
+                }
+                _ => PlanStatement::ResetVariable(datafusion::logical_expr::ResetVariable {
+                    variable: name.to_string(),
+                }),
+            };
+            let plan = LogicalPlan::Statement(plan);
+            return self.context.execute_logical_plan(plan).await.map(drop);
+        }
+        let Some(value) = self.initial.get(name) else {
+            return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, name).into());
+        };
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        restore(state.config_mut().options_mut(), name, value.as_deref())
+    }
+
+    /// The session's own settings.
+    pub fn settings(&self) -> HarrierSettings {
+        self.context
+            .state_ref()
+            .read()
+            .config_options()
+            .extensions
+            .get::<HarrierSettings>()
+            .cloned()
+            .unwrap_or_default()
+    }
+}
+
+fn entries(options: &ConfigOptions) -> HashMap<String, Option<String>> {
+    options.entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
+}
+
+fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Result<()> {
+    match value {
+        Some(value) => options.set(key, value),
+        None => options.reset(key),
+    }
+}
+
+fn command(tag: &str) -> Outcome {
+    Outcome::Command { tag: tag.to_string() }
+}
+
+fn ddl_tag(ddl: &DdlStatement) -> &'static str {
+    match ddl {
+        DdlStatement::CreateExternalTable(_) => "CREATE EXTERNAL TABLE",
+        DdlStatement::CreateMemoryTable(_) => "CREATE TABLE",
+        DdlStatement::CreateView(_) => "CREATE VIEW",
+        DdlStatement::CreateCatalogSchema(_) => "CREATE SCHEMA",
+        DdlStatement::CreateCatalog(_) => "CREATE DATABASE",
+        DdlStatement::CreateIndex(_) => "CREATE INDEX",
+        DdlStatement::DropTable(_) => "DROP TABLE",
+        DdlStatement::DropView(_) => "DROP VIEW",
+        DdlStatement::DropCatalogSchema(_) => "DROP SCHEMA",
+        DdlStatement::CreateFunction(_) => "CREATE FUNCTION",
+        DdlStatement::DropFunction(_) => "DROP FUNCTION",
+    }
+}
+
+/// PostgreSQL's tag for a plan that writes, without its count.
+fn write_verb(plan: &LogicalPlan) -> Option<&'static str> {
+    match plan {
+        LogicalPlan::Copy(_) => Some("COPY"),
+        LogicalPlan::Dml(dml) => Some(match dml.op {
+            WriteOp::Insert(_) => "INSERT",
+            WriteOp::Delete => "DELETE",
+            WriteOp::Update => "UPDATE",
+            WriteOp::Ctas => "SELECT",
+            WriteOp::Truncate => "TRUNCATE",
+            WriteOp::MergeInto(_) => "MERGE",
+            _ => "WRITE",
+        }),
+        _ => None,
+    }
+}

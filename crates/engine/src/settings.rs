@@ -1,0 +1,153 @@
+//! The settings that begin with `harrier.`: their names, defaults, descriptions and checks.
+
+use std::any::Any;
+
+use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::error::Result;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// The settings of one session that DataFusion does not know, reached through
+/// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HarrierSettings {
+    /// How rows travel between ranks: `mpi` or `grpc`.
+    pub interconnect: String,
+    /// A scan of fewer bytes than this stays on one rank.
+    pub distribute_bytes_min: usize,
+    /// Whether long statements show a progress bar where standard error is a terminal.
+    pub progress: bool,
+}
+
+impl Default for HarrierSettings {
+    fn default() -> Self {
+        Self { interconnect: "mpi".to_string(), distribute_bytes_min: 0, progress: true }
+    }
+}
+
+const INTERCONNECTS: &[&str] = &["mpi", "grpc", "inprocess"];
+
+impl ConfigExtension for HarrierSettings {
+    const PREFIX: &'static str = "harrier";
+}
+
+impl ExtensionOptions for HarrierSettings {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "interconnect" => self.interconnect = one_of(key, value, INTERCONNECTS)?,
+            "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
+            "progress" => self.progress = boolean(key, value)?,
+            _ => {
+                return Err(CodedError::new(
+                    SqlState::UNDEFINED_OBJECT,
+                    format!("unrecognized configuration parameter \"harrier.{key}\""),
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let entry = |key: &str, value: String, description: &'static str| ConfigEntry {
+            key: format!("{}.{key}", Self::PREFIX),
+            value: Some(value),
+            description,
+        };
+        vec![
+            entry("interconnect", self.interconnect.clone(), "How rows travel between ranks: mpi or grpc"),
+            entry(
+                "distribute_bytes_min",
+                self.distribute_bytes_min.to_string(),
+                "A scan of fewer bytes than this stays on one rank",
+            ),
+            entry(
+                "progress",
+                self.progress.to_string(),
+                "Whether long statements show a progress bar on a terminal",
+            ),
+        ]
+    }
+}
+
+fn invalid(key: &str, value: &str) -> CodedError {
+    CodedError::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("invalid value for parameter \"harrier.{key}\": \"{value}\""),
+    )
+}
+
+fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
+    let value_lower = value.to_ascii_lowercase();
+    if !allowed.contains(&value_lower.as_str()) {
+        return Err(invalid(key, value)
+            .with_hint(format!("available values: {}", allowed.join(", ")))
+            .into());
+    }
+    Ok(value_lower)
+}
+
+fn number(key: &str, value: &str) -> Result<usize> {
+    value
+        .trim()
+        .parse()
+        .map_err(|_| invalid(key, value).with_hint("a whole number of zero or more is expected").into())
+}
+
+/// PostgreSQL's spellings of a truth value.
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "t" | "on" | "yes" | "1" => Ok(true),
+        "false" | "f" | "off" | "no" | "0" => Ok(false),
+        _ => Err(invalid(key, value).with_hint("available values: true, false").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harrier_exec::sqlstate;
+
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        let cases: &[(&str, &str, Option<&str>)] = &[
+            ("interconnect", "mpi", None),
+            ("interconnect", "GRPC", None),
+            ("interconnect", "tcp", Some("22023")),
+            ("distribute_bytes_min", "0", None),
+            ("distribute_bytes_min", "-1", Some("22023")),
+            ("distribute_bytes_min", "many", Some("22023")),
+            ("progress", "off", None),
+            ("progress", "maybe", Some("22023")),
+            ("nosuch", "1", Some("42704")),
+        ];
+        for (key, value, expected) in cases {
+            let got = HarrierSettings::default().set(key, value);
+            let code = got.err().map(|error| sqlstate::of(&error).to_string());
+            assert_eq!(code.as_deref(), *expected, "SET harrier.{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn every_entry_can_be_set_to_what_it_says() {
+        let mut settings = HarrierSettings::default();
+        for entry in settings.entries() {
+            let key = entry.key.strip_prefix("harrier.").unwrap().to_string();
+            settings.set(&key, &entry.value.unwrap()).unwrap();
+        }
+        assert_eq!(settings, HarrierSettings::default());
+    }
+}

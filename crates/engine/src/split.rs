@@ -1,0 +1,315 @@
+//! Cuts SQL text into statements at the semicolons that are not inside a string, an identifier or a comment.
+//!
+//! Text may come in pieces, so a shell or a pipe need not be read to its end before the first statement runs.
+//! Order of calls: [`Splitter::push`] and [`Splitter::next_statement`] in any mix, then [`Splitter::finish`].
+//! Memory bound: one unfinished statement, and what was pushed after it.
+
+/// One statement as the user wrote it, without the semicolon and without what stands before its first word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementText {
+    pub text: String,
+    /// The line of the whole input, from 1, on which `text` begins.
+    pub line: usize,
+}
+
+/// What the scanner is inside of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Inside {
+    #[default]
+    Nothing,
+    /// `'…'`, and `E'…'` where a backslash hides the quote after it.
+    Quote {
+        backslash: bool,
+    },
+    Identifier,
+    LineComment,
+    /// PostgreSQL's block comments nest.
+    BlockComment {
+        depth: usize,
+    },
+    /// `$tag$…$tag$`; the tag with both of its dollar signs.
+    Dollar {
+        tag: String,
+    },
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    buffer: String,
+    /// Bytes of `buffer` that have been looked at.
+    scanned: usize,
+    /// Where the statement's first word begins, once it has been seen.
+    start: Option<usize>,
+    inside: Inside,
+    /// Newlines that were cut off the front of `buffer`.
+    lines_gone: usize,
+}
+
+impl Splitter {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends text. Looks at none of it.
+    pub fn push(&mut self, text: &str) {
+        self.buffer.push_str(text);
+    }
+
+    /// The next statement that is complete with its semicolon, if there is one. Empty ones are skipped.
+    pub fn next_statement(&mut self) -> Option<StatementText> {
+        self.scan(false)
+    }
+
+    /// The last statement, which needs no semicolon. Call it until it returns `None`.
+    pub fn finish(&mut self) -> Option<StatementText> {
+        if let Some(statement) = self.scan(true) {
+            return Some(statement);
+        }
+        let end = self.buffer.len();
+        let statement = self.cut(end);
+        self.drop_front(end);
+        self.inside = Inside::Nothing;
+        statement
+    }
+
+    /// Whether nothing of a statement has been seen since the last one: only blanks and comments.
+    /// Meaningful after [`Self::next_statement`] has returned `None`.
+    pub fn is_between_statements(&self) -> bool {
+        self.start.is_none()
+            && !matches!(self.inside, Inside::BlockComment { .. })
+            && self.buffer[self.scanned..].trim().is_empty()
+    }
+
+    /// Whether the text so far ends inside a quoted string, and what of the string there is.
+    pub fn open_quote(&self) -> bool {
+        matches!(self.inside, Inside::Quote { .. })
+    }
+
+    /// Forgets the unfinished statement.
+    pub fn clear(&mut self) {
+        let end = self.buffer.len();
+        self.drop_front(end);
+        self.inside = Inside::Nothing;
+    }
+
+    /// Looks at bytes until a statement is complete. All the bytes that matter are ASCII, and no byte of a
+    /// longer character equals an ASCII one, so characters need not be decoded.
+    fn scan(&mut self, is_final: bool) -> Option<StatementText> {
+        loop {
+            let bytes = self.buffer.as_bytes();
+            let at = self.scanned;
+            let byte = *bytes.get(at)?;
+            let next = bytes.get(at + 1).copied();
+            // A byte that may begin a pair waits for the other one, unless there is none to come.
+            let wait = next.is_none() && !is_final;
+            let mut step = 1;
+            match &mut self.inside {
+                Inside::Nothing => match byte {
+                    b';' => {
+                        let statement = self.cut(at);
+                        self.drop_front(at + 1);
+                        if statement.is_some() {
+                            return statement;
+                        }
+                        continue;
+                    }
+                    b'-' | b'/' if wait => return None,
+                    b'-' if next == Some(b'-') => {
+                        self.inside = Inside::LineComment;
+                        step = 2;
+                    }
+                    b'/' if next == Some(b'*') => {
+                        self.inside = Inside::BlockComment { depth: 1 };
+                        step = 2;
+                    }
+                    _ if byte.is_ascii_whitespace() => {}
+                    _ => {
+                        self.start.get_or_insert(at);
+                        let after_word = at > 0 && is_word(bytes[at - 1]);
+                        match byte {
+                            b'\'' => {
+                                let backslash = after_word
+                                    && matches!(bytes[at - 1], b'e' | b'E')
+                                    && (at < 2 || !is_word(bytes[at - 2]));
+                                self.inside = Inside::Quote { backslash };
+                            }
+                            b'"' => self.inside = Inside::Identifier,
+                            b'$' if !after_word => match dollar_tag(&bytes[at..], is_final) {
+                                Tag::Yes(length) => {
+                                    let tag = self.buffer[at..at + length].to_string();
+                                    self.inside = Inside::Dollar { tag };
+                                    step = length;
+                                }
+                                Tag::No => {}
+                                Tag::Wait => return None,
+                            },
+                            _ => {}
+                        }
+                    }
+                },
+                Inside::Quote { backslash } => match byte {
+                    b'\'' if wait => return None,
+                    b'\\' if *backslash && wait => return None,
+                    b'\\' if *backslash => step = 2,
+                    b'\'' if next == Some(b'\'') => step = 2,
+                    b'\'' => self.inside = Inside::Nothing,
+                    _ => {}
+                },
+                // A doubled quote closes and opens again at once, which comes to the same.
+                Inside::Identifier if byte == b'"' => self.inside = Inside::Nothing,
+                Inside::LineComment if byte == b'\n' => self.inside = Inside::Nothing,
+                Inside::Identifier | Inside::LineComment => {}
+                Inside::BlockComment { depth } => match (byte, next) {
+                    (b'*' | b'/', None) if wait => return None,
+                    (b'*', Some(b'/')) => {
+                        *depth -= 1;
+                        step = 2;
+                        if *depth == 0 {
+                            self.inside = Inside::Nothing;
+                        }
+                    }
+                    (b'/', Some(b'*')) => {
+                        *depth += 1;
+                        step = 2;
+                    }
+                    _ => {}
+                },
+                Inside::Dollar { tag } => {
+                    if bytes[at..].starts_with(tag.as_bytes()) {
+                        step = tag.len();
+                        self.inside = Inside::Nothing;
+                    } else if !is_final && tag.as_bytes().starts_with(&bytes[at..]) {
+                        return None;
+                    }
+                }
+            }
+            self.scanned = (at + step).min(self.buffer.len());
+        }
+    }
+
+    /// The statement up to `end`, unless it is empty.
+    fn cut(&mut self, end: usize) -> Option<StatementText> {
+        let start = self.start.take()?;
+        let line = self.lines_gone + newlines(&self.buffer[..start]) + 1;
+        let text = self.buffer[start..end].trim_end().to_string();
+        Some(StatementText { text, line })
+    }
+
+    fn drop_front(&mut self, end: usize) {
+        self.lines_gone += newlines(&self.buffer[..end]);
+        self.buffer.drain(..end);
+        self.scanned = 0;
+        self.start = None;
+    }
+}
+
+/// All the statements of a text that is at hand as a whole.
+pub fn split(sql: &str) -> Vec<StatementText> {
+    let mut splitter = Splitter::new();
+    splitter.push(sql);
+    std::iter::from_fn(|| splitter.finish()).collect()
+}
+
+fn newlines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
+}
+
+enum Tag {
+    /// The tag's length with both dollar signs.
+    Yes(usize),
+    No,
+    /// More text is needed to know.
+    Wait,
+}
+
+/// Whether `bytes`, which begin with a dollar sign, begin a dollar quote rather than a parameter like `$1`.
+fn dollar_tag(bytes: &[u8], is_final: bool) -> Tag {
+    for (at, byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            b'$' => return Tag::Yes(at + 1),
+            b'0'..=b'9' if at == 1 => return Tag::No,
+            b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => {}
+            _ => return Tag::No,
+        }
+    }
+    if is_final { Tag::No } else { Tag::Wait }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(statements: &[StatementText]) -> Vec<&str> {
+        statements.iter().map(|s| s.text.as_str()).collect()
+    }
+
+    #[test]
+    fn statements_are_cut_where_postgresql_cuts_them() {
+        let cases: &[(&str, &[&str])] = &[
+            ("", &[]),
+            (" ;; ; ", &[]),
+            ("select 1", &["select 1"]),
+            ("select 1; select 2;", &["select 1", "select 2"]),
+            ("select ';'; select 2", &["select ';'", "select 2"]),
+            ("select 'it''s;'; x", &["select 'it''s;'", "x"]),
+            ("select '\\'; x", &["select '\\'", "x"]),
+            ("select E'\\';'; x", &["select E'\\';'", "x"]),
+            ("select e'a''\\';'; x", &["select e'a''\\';'", "x"]),
+            ("select name'\\'; x", &["select name'\\'", "x"]),
+            ("select \";\" from \"a\"\"b;\"; x", &["select \";\" from \"a\"\"b;\"", "x"]),
+            ("-- a;b\nselect 1; x", &["select 1", "x"]),
+            ("select 1 -- a;b\n; x", &["select 1 -- a;b", "x"]),
+            ("/* ; /* ; */ ; */ select 1; x", &["select 1", "x"]),
+            ("select 4/2; x", &["select 4/2", "x"]),
+            ("select 4-2; x", &["select 4-2", "x"]),
+            ("select $$;$$; x", &["select $$;$$", "x"]),
+            ("select $t$;$$;$t$; x", &["select $t$;$$;$t$", "x"]),
+            ("select $1; x", &["select $1", "x"]),
+            ("select a$b; x$y; z", &["select a$b", "x$y", "z"]),
+            ("select 'é;ü'; x", &["select 'é;ü'", "x"]),
+            ("select 'open; x", &["select 'open; x"]),
+            ("-- only a comment", &[]),
+        ];
+        for (sql, expected) in cases {
+            assert_eq!(&texts(&split(sql)), expected, "{sql:?}");
+            // The same in pieces of one character, as a slow pipe brings them.
+            let mut splitter = Splitter::new();
+            let mut got = Vec::new();
+            for c in sql.chars() {
+                splitter.push(c.encode_utf8(&mut [0; 4]));
+                got.extend(std::iter::from_fn(|| splitter.next_statement()));
+            }
+            got.extend(std::iter::from_fn(|| splitter.finish()));
+            assert_eq!(&texts(&got), expected, "{sql:?} in pieces");
+        }
+    }
+
+    #[test]
+    fn lines_count_over_the_whole_input() {
+        let lines: Vec<_> =
+            split("-- x\nselect\n1;\n\nselect 2; select 3;\nselect 4").iter().map(|s| s.line).collect();
+        assert_eq!(lines, [2, 5, 5, 6]);
+    }
+
+    #[test]
+    fn a_shell_knows_whether_a_statement_is_open() {
+        for (sql, expected) in [
+            ("", true),
+            ("  -- note\n", true),
+            ("/* open", false),
+            ("select", false),
+            ("select 1;", true),
+            ("select 1; '", false),
+        ] {
+            let mut splitter = Splitter::new();
+            splitter.push(sql);
+            while splitter.next_statement().is_some() {}
+            assert_eq!(splitter.is_between_statements(), expected, "{sql:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails.
+//!
+//! DataFusion drops the cause of some failures to write, so what can be known beforehand is asked beforehand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use datafusion::error::{DataFusionError, Result};
+use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use url::Url;
+
+use crate::SqlError;
+
+/// With less free space than this a file system counts as full: a writer's last buffer did not fit.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+
+/// Fails where `target` is a local file or folder that cannot be made. Makes the folders that it will be in.
+pub(crate) fn check(target: &str) -> Result<()> {
+    let Some(path) = local_path(target) else {
+        return Ok(());
+    };
+    let folder = if target.ends_with('/') || path.is_dir() {
+        Some(path.as_path())
+    } else {
+        path.parent().filter(|folder| !folder.as_os_str().is_empty())
+    };
+    let folder = folder.unwrap_or(Path::new("."));
+    // A file of its own, because opening the target would destroy what is there.
+    let probe = folder.join(format!(".harrier-write-{}", uuid::Uuid::new_v4().simple()));
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::File::create(&probe))
+        .and_then(|_| fs::remove_file(&probe))
+        .map_err(|error| {
+            let cause = SqlError::from(DataFusionError::IoError(error));
+            // Not that something to be read is missing.
+            let sqlstate = match cause.sqlstate {
+                SqlState::UNDEFINED_FILE => SqlState::INSUFFICIENT_PRIVILEGE,
+                state => state,
+            };
+            CodedError::new(sqlstate, format!("cannot write to \"{target}\": {}", cause.message)).into()
+        })
+}
+
+/// `error` of writing to `target`, where DataFusion says no more than that writing failed.
+pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
+    let root = error.find_root();
+    let is_mute = matches!(root, DataFusionError::Internal(text) if text.contains("writ"));
+    if !is_mute {
+        return error;
+    }
+    let is_full = local_path(target).is_some_and(|path| is_full(&path));
+    if is_full || sqlstate::of(root) == SqlState::DISK_FULL {
+        return CodedError::new(
+            SqlState::DISK_FULL,
+            format!("could not write to \"{target}\": no space left on device"),
+        )
+        .into();
+    }
+    CodedError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into()
+}
+
+/// Removes, when dropped, the unfinished files of a COPY that was canceled or failed.
+pub(crate) struct Staged(Option<String>);
+
+impl Staged {
+    pub(crate) fn below(target: Option<String>) -> Self {
+        Self(target)
+    }
+
+    /// The COPY is done; there is nothing to remove.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.as_deref().and_then(local_path) {
+            remove_staged(Some(&path));
+        }
+    }
+}
+
+/// Removes the files, named `<target>#<n>`, that this process has open because the object store writes them before it
+/// gives them their final names; all of them, or those of one target. The store removes them itself, but from a task
+/// that a process about to end does not wait for.
+pub(crate) fn remove_staged(target: Option<&Path>) {
+    let target = target.and_then(|target| std::path::absolute(target).ok());
+    // Open files are listed here on Linux alone; elsewhere the store's own task has to do.
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    for path in open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
+        let text = path.to_string_lossy();
+        let Some((finished, number)) = text.rsplit_once('#') else {
+            continue;
+        };
+        let is_staged = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        if is_staged && target.as_ref().is_none_or(|target| Path::new(finished).starts_with(target)) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn is_full(path: &Path) -> bool {
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    nix::sys::statvfs::statvfs(existing)
+        .ok()
+        .and_then(|fs| fs.blocks_available().checked_mul(fs.fragment_size()))
+        .is_some_and(|free| free < FREE_BYTES_MIN)
+}
+
+fn local_path(target: &str) -> Option<PathBuf> {
+    match target.split_once("://") {
+        None => Some(PathBuf::from(target)),
+        Some(("file", _)) => Url::parse(target).ok()?.to_file_path().ok(),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_files_are_removed() {
+        let root = std::env::temp_dir().join(format!("harrier-staged-{}", std::process::id()));
+        fs::create_dir_all(root.join("folder")).unwrap();
+        let names = ["x.csv#1", "y.csv#1", "folder/z.csv#12", "x.csv", "x.csv#a"];
+        let _open: Vec<_> = names.iter().map(|name| fs::File::create(root.join(name)).unwrap()).collect();
+        fs::write(root.join("x.csv#2"), "of another process").unwrap();
+        let left = || -> Vec<bool> { names.iter().map(|name| root.join(name).exists()).collect() };
+        let target = |name: &str| Some(root.join(name).to_str().unwrap().to_string());
+        Staged::below(target("y.csv")).keep();
+        assert_eq!(left(), [true; 5]);
+        drop(Staged::below(target("x.csv")));
+        assert_eq!(left(), [false, true, true, true, true]);
+        drop(Staged::below(target("folder/")));
+        assert_eq!(left(), [false, true, false, true, true]);
+        assert!(root.join("x.csv#2").exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn targets_are_checked() {
+        let root = std::env::temp_dir().join(format!("harrier-targets-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        let base = root.to_str().unwrap();
+        check(&format!("{base}/a/b/x.csv")).unwrap();
+        check(&format!("{base}/c/")).unwrap();
+        check(&format!("file://{base}/d/x.csv")).unwrap();
+        check("s3://bucket/x.csv").unwrap();
+        assert!(root.join("a/b").is_dir() && root.join("c").is_dir() && root.join("d").is_dir());
+        assert_eq!(fs::read_dir(root.join("a/b")).unwrap().count(), 0);
+        for target in ["/proc/harrier/x.csv", "/sys/x.csv"] {
+            let error = check(target).unwrap_err();
+            assert_eq!(sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
+        }
+        let error = check(&format!("{base}/file/x.csv")).unwrap_err();
+        assert!(error.to_string().contains("file/x.csv"));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,194 @@
+//! The sending side of a plan: datafusion-distributed's transport traits over the interconnect.
+//!
+//! A rank's address is `rank://<number>`. A plan for another rank goes as a call that stays open until the query ends
+//! and brings back metrics; a motion's rows come as one stream per output partition, opened at once and not at the first
+//! poll, because the producing side forgets plans that nobody asks for.
+
+use crate::convert::from_stream;
+use crate::wire::{self, Ask, Request};
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::{Result, exec_err};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, Time};
+use datafusion_distributed::grpc::DefaultChannelResolver;
+use datafusion_distributed::{
+    BytesMetricExt, ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
+    GetWorkerInfoResponse, SetPlanRequest, WorkerChannel, WorkerResolver, WorkerToCoordinatorMsg,
+};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
+use harrier_interconnect::{Arrival, BatchReceiver, Budget, Interconnect, MessageStream};
+use http::HeaderMap;
+use prost::Message;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use url::Url;
+
+/// The address of a rank, as plans carry it.
+pub fn rank_url(rank: usize) -> Url {
+    Url::parse(&format!("rank://{rank}")).expect("a number is a valid host")
+}
+
+fn rank_of(url: &Url) -> Result<usize> {
+    match url.host_str().and_then(|host| host.parse().ok()) {
+        Some(rank) if url.scheme() == "rank" => Ok(rank),
+        _ => exec_err!("{url} is not the address of a rank"),
+    }
+}
+
+/// Every rank of the gang, in order.
+pub struct Ranks(pub Vec<Url>);
+
+impl WorkerResolver for Ranks {
+    fn get_urls(&self) -> Result<Vec<Url>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Channels to ranks, by the form of their address: `rank://` over the interconnect, `http://` over gRPC.
+pub struct RankChannels {
+    pub interconnect: Interconnect,
+    pub grpc: DefaultChannelResolver,
+}
+
+#[async_trait]
+impl ChannelResolver for RankChannels {
+    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>> {
+        if url.scheme() == "http" {
+            return self.grpc.get_worker_client_for_url(url).await;
+        }
+        Ok(Box::new(RankChannel { interconnect: self.interconnect.clone(), to: rank_of(url)? }))
+    }
+}
+
+struct RankChannel {
+    interconnect: Interconnect,
+    to: usize,
+}
+
+#[async_trait]
+impl WorkerChannel for RankChannel {
+    async fn coordinator_channel(
+        &mut self,
+        headers: HeaderMap,
+        set_plan_request: SetPlanRequest,
+        mut to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+        metrics: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        let plan = wire::encode_set_plan(&headers, set_plan_request, context)?;
+        MetricBuilder::new(&metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
+        let request = Request { ask: Some(Ask::SetPlan(plan)) }.encode_to_vec();
+        let (messages, answers) = self.interconnect.call(self.to, &request);
+        // Ends with the query, or with the answers when the query is dropped.
+        let forward = tokio::spawn(async move {
+            while let Some(message) = to_worker.next().await {
+                messages.send(&wire::encode_to_worker(message).encode_to_vec());
+            }
+        });
+        Ok(Answers { answers, forward: AbortOnDrop(forward) }.boxed())
+    }
+
+    async fn execute_task(
+        &mut self,
+        _headers: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
+        let streams = request.target_partition_end - request.target_partition_start;
+        let request = Request { ask: Some(Ask::Execute(wire::encode_execute(request, context)?)) };
+        let budget = Arc::new(PoolBudget(MemoryConsumer::new("motion").register(context.memory_pool())));
+        let receivers =
+            self.interconnect.open(self.to, &request.encode_to_vec(), streams, MOTION_WINDOW_BYTES, Some(budget));
+        let measure = MotionMetrics::new(&metrics);
+        Ok(receivers
+            .into_iter()
+            .map(|receiver| {
+                let measure = measure.clone();
+                BatchReceiver::new(receiver, move |arrival| measure.record(arrival))
+                    .map(|batch| batch.map_err(from_stream))
+                    .boxed()
+            })
+            .collect())
+    }
+
+    /// The gang checked when it formed that all ranks run this build.
+    async fn get_worker_info(&mut self, _request: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
+        Ok(GetWorkerInfoResponse { version: crate::VERSION.to_string() })
+    }
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Answers {
+    answers: MessageStream,
+    forward: AbortOnDrop,
+}
+
+impl Stream for Answers {
+    type Item = Result<WorkerToCoordinatorMsg>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let _ = &self.forward;
+        Pin::new(&mut self.answers).poll_next(cx).map(|answer| {
+            answer.map(|answer| wire::decode_to_coordinator(wire::decode(&answer.map_err(from_stream)?)?))
+        })
+    }
+}
+
+/// Unread blocks count against the statement's memory. They are bounded by their credits, so the pool is not asked but
+/// told: refusing what has already arrived would help nobody.
+struct PoolBudget(MemoryReservation);
+
+impl Budget for PoolBudget {
+    fn grow(&self, bytes: usize) {
+        self.0.grow(bytes);
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.0.shrink(bytes);
+    }
+}
+
+/// What a motion's receiving end measures, in the names that `EXPLAIN ANALYZE` reads.
+#[derive(Clone)]
+struct MotionMetrics {
+    bytes: datafusion_distributed::BytesCounterMetric,
+    blocks: datafusion::physical_plan::metrics::Count,
+    decode: Time,
+    encode: Time,
+}
+
+impl MotionMetrics {
+    fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        MotionMetrics {
+            bytes: MetricBuilder::new(metrics).bytes_counter("bytes_transferred"),
+            blocks: MetricBuilder::new(metrics).global_counter("msg_count"),
+            decode: MetricBuilder::new(metrics).subset_time("decode_time", 0),
+            encode: MetricBuilder::new(metrics).subset_time("encode_time", 0),
+        }
+    }
+
+    fn record(&self, arrival: Arrival) {
+        match arrival {
+            Arrival::Batch { bytes, decode_ns } => {
+                self.bytes.add_bytes(bytes);
+                self.blocks.add(1);
+                self.decode.add_duration(Duration::from_nanos(decode_ns));
+            }
+            Arrival::End(end) => self.encode.add_duration(Duration::from_nanos(end.encode_ns)),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A rank's place in the gang: joins, takes part in statements, coordinates them if it is rank 0, leaves.
+//!
+//! # Order of calls
+//! [`Gang::join`], [`Gang::attach`] with the engine's runtime; then rank 0 calls [`Gang::statement`] for every statement,
+//! the others [`Gang::follow`]; last, all call [`Gang::leave`].
+
+use crate::channel::{RankChannels, Ranks, rank_url};
+use crate::grpc::GrpcServer;
+use crate::inprocess::LoopbackChannels;
+use crate::planning::{self, Spread};
+use crate::service::RankService;
+use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, RankReport, ReportAsk, Request};
+use crate::{convert, service, settings};
+use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::SessionState;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::grpc::DefaultChannelResolver;
+use datafusion_distributed::{ChannelResolver, DistributedConfig, DistributedExt, SessionStateBuilderExt, Worker, WorkerQueryContext};
+use futures::StreamExt;
+use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError, StreamError};
+use prost::Message;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+use url::Url;
+
+/// How a statement's rows travel between ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// The interconnect.
+    Mpi,
+    /// datafusion-distributed's own, for comparison.
+    Grpc,
+}
+
+/// What a statement says about how it runs on the gang.
+#[derive(Clone, Copy, Debug)]
+pub struct StatementOptions {
+    pub transport: Transport,
+    /// A scan of fewer bytes than this stays on one rank.
+    pub distribute_bytes_min: usize,
+}
+
+/// This rank's place in the gang. Cheap to clone.
+#[derive(Clone)]
+pub struct Gang {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    links: Links,
+    /// To every rank, from the coordinator's plans and from this rank's slices alike.
+    channels: Arc<dyn ChannelResolver + Send + Sync>,
+    worker: OnceLock<Worker>,
+    grpc: Arc<GrpcServer>,
+    grpc_ranks: OnceCell<Vec<Url>>,
+}
+
+enum Links {
+    /// Ranks are processes that MPI joins.
+    Processes(Interconnect),
+    /// Ranks are workers inside this process, for measuring what a transport costs.
+    InProcess { workers: Arc<OnceLock<Vec<Worker>>>, ranks: usize },
+}
+
+impl std::fmt::Debug for Gang {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gang(rank {} of {})", self.rank(), self.ranks())
+    }
+}
+
+impl Gang {
+    /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined.
+    pub fn join(library: Option<PathBuf>) -> Result<Gang, StartError> {
+        let interconnect = Interconnect::start(Options { library, version: crate::VERSION.to_string() })?;
+        let peers = interconnect.peers();
+        let many_hosts = peers.iter().any(|peer| !peer.here);
+        let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());
+        let channels =
+            RankChannels { interconnect: interconnect.clone(), grpc: DefaultChannelResolver::default() };
+        Ok(Gang {
+            inner: Arc::new(Inner {
+                links: Links::Processes(interconnect),
+                channels: Arc::new(channels),
+                worker: OnceLock::new(),
+                grpc: Arc::new(GrpcServer::new(host)),
+                grpc_ranks: OnceCell::new(),
+            }),
+        })
+    }
+
+    /// A gang of `ranks` workers inside this process, of which this is rank 0.
+    pub fn in_process(ranks: usize) -> Gang {
+        let workers = Arc::new(OnceLock::new());
+        Gang {
+            inner: Arc::new(Inner {
+                links: Links::InProcess { workers: Arc::clone(&workers), ranks },
+                channels: Arc::new(LoopbackChannels(workers)),
+                worker: OnceLock::new(),
+                grpc: Arc::new(GrpcServer::new(None)),
+                grpc_ranks: OnceCell::new(),
+            }),
+        }
+    }
+
+    pub fn rank(&self) -> usize {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.rank(),
+            Links::InProcess { .. } => 0,
+        }
+    }
+
+    pub fn ranks(&self) -> usize {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.ranks(),
+            Links::InProcess { ranks, .. } => *ranks,
+        }
+    }
+
+    /// All ranks, by number; empty for a gang inside one process.
+    pub fn peers(&self) -> &[Peer] {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.peers(),
+            Links::InProcess { .. } => &[],
+        }
+    }
+
+    /// The MPI library in use, for people.
+    pub fn library(&self) -> &str {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.library(),
+            Links::InProcess { .. } => "none: the ranks share one process",
+        }
+    }
+
+    /// Lets this rank run its parts of plans, with the memory, spill folder and object stores of `runtime_env`. From now
+    /// on it serves other ranks. To be called once, inside the tokio runtime that the work shall run on.
+    pub fn attach(&self, runtime_env: Arc<RuntimeEnv>) {
+        let worker = || {
+            let channels = Arc::clone(&self.inner.channels);
+            Worker::from_session_builder(move |context| build_session(context, Arc::clone(&channels)))
+                .with_runtime_env(Arc::clone(&runtime_env))
+                .with_version(crate::VERSION)
+        };
+        let own = worker();
+        if self.inner.worker.set(own.clone()).is_err() {
+            panic!("a rank is attached once");
+        }
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.serve(Arc::new(RankService {
+                worker: own,
+                interconnect: interconnect.clone(),
+                grpc: Arc::clone(&self.inner.grpc),
+                runtime: Handle::current(),
+            })),
+            Links::InProcess { workers, ranks } => {
+                let others = (1..*ranks).map(|_| worker());
+                workers.set(std::iter::once(own).chain(others).collect()).unwrap_or_else(|_| unreachable!());
+            }
+        }
+    }
+
+    fn worker(&self) -> &Worker {
+        self.inner.worker.get().expect("Gang::attach comes before any statement")
+    }
+
+    /// Makes datafusion-distributed's own settings (`distributed.…`) known to `config`.
+    pub fn declare_settings(&self, config: &mut SessionConfig) {
+        config.set_distributed_option_extension(DistributedConfig::default());
+    }
+
+    /// Makes `builder` plan for the gang. To be called once per session, on rank 0.
+    pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
+        let mut builder = builder;
+        planning::register(builder.config().get_or_insert_default());
+        builder.with_distributed_planner()
+    }
+
+    /// What one statement needs to run on the gang.
+    ///
+    /// Errors: a rank is lost (57P02); a gRPC server cannot be started.
+    pub async fn statement(&self, options: StatementOptions) -> Result<Statement> {
+        if let Some((rank, reason)) = self.loss() {
+            return Err(convert::from_stream(StreamError::Lost { rank, reason }));
+        }
+        let urls = match options.transport {
+            Transport::Mpi => (0..self.ranks()).map(rank_url).collect(),
+            Transport::Grpc => self.grpc_ranks().await?,
+        };
+        Ok(Statement { gang: self.clone(), distribute_bytes_min: options.distribute_bytes_min, urls })
+    }
+
+    /// The gRPC addresses of all ranks, which start their servers when first asked.
+    async fn grpc_ranks(&self) -> Result<Vec<Url>> {
+        let urls = self.inner.grpc_ranks.get_or_try_init(|| async {
+            let mut urls = vec![self.inner.grpc.start(self.worker()).await?];
+            for rank in 1..self.ranks() {
+                let answer: GrpcAddress = self.ask(rank, Ask::Grpc(GrpcAsk {})).await?;
+                let url = Url::parse(&answer.url)
+                    .map_err(|error| exec_datafusion_err!("gRPC address of rank {rank}: {error}"))?;
+                urls.push(url);
+            }
+            Ok::<_, DataFusionError>(urls)
+        });
+        urls.await.cloned()
+    }
+
+    /// Calls `rank` and takes its one answer.
+    async fn ask<M: Message + Default>(&self, rank: usize, ask: Ask) -> Result<M> {
+        let Links::Processes(interconnect) = &self.inner.links else {
+            return Err(internal_datafusion_err!("a gang inside one process has nobody to ask"));
+        };
+        let (_messages, mut answers) = interconnect.call(rank, &Request { ask: Some(ask) }.encode_to_vec());
+        match answers.next().await {
+            Some(Ok(answer)) => wire::decode(&answer),
+            Some(Err(error)) => Err(convert::from_stream(error)),
+            None => Err(internal_datafusion_err!("rank {rank} gave no answer")),
+        }
+    }
+
+    /// What every rank counted since it joined, by rank.
+    pub async fn reports(&self) -> Result<Vec<RankReport>> {
+        let Links::Processes(interconnect) = &self.inner.links else {
+            return Ok(vec![RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }]);
+        };
+        let mut reports = vec![service::report(interconnect, self.worker())];
+        for rank in 1..self.ranks() {
+            reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
+        }
+        Ok(reports)
+    }
+
+    /// On ranks other than 0: works for others until rank 0 leaves or is lost, and returns the exit status to take over.
+    pub async fn follow(&self) -> Departure {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.departed(0).await,
+            Links::InProcess { .. } => Departure::Left { status: 0 },
+        }
+    }
+
+    /// Waits until a rank is lost: its number and the reason. Never returns in a healthy gang.
+    pub async fn lost(&self) -> (usize, String) {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.lost().await,
+            Links::InProcess { .. } => std::future::pending().await,
+        }
+    }
+
+    /// The first rank that was lost and why, if one was.
+    pub fn loss(&self) -> Option<(usize, String)> {
+        match &self.inner.links {
+            Links::Processes(interconnect) => interconnect.loss(),
+            Links::InProcess { .. } => None,
+        }
+    }
+
+    /// Leaves the gang. Blocks until all ranks do, a few seconds at most.
+    pub fn leave(&self, status: i32) {
+        if let Links::Processes(interconnect) = &self.inner.links {
+            interconnect.leave(status);
+        }
+    }
+}
+
+/// One statement's way of running on the gang.
+pub struct Statement {
+    gang: Gang,
+    distribute_bytes_min: usize,
+    urls: Vec<Url>,
+}
+
+impl Statement {
+    /// Puts it into the settings that the statement is planned and run with; they go along with its plan.
+    pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
+        let Statement { gang, distribute_bytes_min, urls } = self;
+        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min }));
+        config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
+        config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
+        config.set_distributed_worker_resolver(Ranks(urls));
+        settings::attach(config)
+    }
+}
+
+/// The session in which a rank runs its part of a plan: defaults, the coordinator's settings, and channels to the ranks
+/// that feed it.
+async fn build_session(
+    mut context: WorkerQueryContext,
+    channels: Arc<dyn ChannelResolver + Send + Sync>,
+) -> Result<SessionState> {
+    let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
+    settings::apply(&context.headers, config)?;
+    config.set_distributed_channel_resolver(channels);
+    Ok(context.builder.build())
+}

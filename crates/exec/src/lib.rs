@@ -1,0 +1,40 @@
+//! The rank's side of a statement: runs slices and moves rows between them; it never reads a catalog and never parses SQL.
+//!
+//! ```text
+//!   engine's SessionState ── Gang::statement ─► a plan of slices and motions (datafusion-distributed)
+//!                                                  │ one call per slice and rank: plan, settings; back: metrics
+//!                                                  │ one stream per output partition of a motion: rows
+//!                                                  ▼
+//!   RankService ──► datafusion-distributed's Worker ──► DataFusion's operators on this rank
+//! ```
+//!
+//! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a stage is a
+//! slice, a task is a slice on one rank, a worker is a rank.
+//!
+//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE.
+
+pub mod sqlstate;
+pub mod wire;
+
+mod channel;
+mod convert;
+mod gang;
+mod grpc;
+mod inprocess;
+mod metrics;
+mod planning;
+mod service;
+mod settings;
+pub mod slices;
+
+pub use gang::{Gang, Statement, StatementOptions, Transport};
+pub use harrier_interconnect::{Departure, Peer, StartError};
+
+/// This build of Harrier, as ranks compare it when they meet.
+pub const VERSION: &str = env!("HARRIER_BUILD");
+
+/// Processor time of this process so far, all threads, nanoseconds.
+pub fn process_cpu_ns() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}

@@ -1,0 +1,184 @@
+//! The receiving side of a plan: what this rank does with the calls and opens of other ranks.
+//!
+//! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await.
+//! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
+
+use crate::convert::to_failure;
+use crate::grpc::GrpcServer;
+use crate::wire::{self, Ask, GrpcAddress, RankReport, Request};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion_distributed::Worker;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use harrier_interconnect::{
+    BatchSender, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service, StreamSender,
+};
+use prost::Message;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::runtime::Handle;
+
+pub struct RankService {
+    pub worker: Worker,
+    pub interconnect: Interconnect,
+    pub grpc: Arc<GrpcServer>,
+    pub runtime: Handle,
+}
+
+impl Service for RankService {
+    fn open(&self, incoming: Incoming) {
+        let worker = self.worker.clone();
+        let interconnect = self.interconnect.clone();
+        let grpc = Arc::clone(&self.grpc);
+        self.runtime.spawn(async move {
+            let Incoming { request, senders, messages, .. } = incoming;
+            let asked = wire::decode::<Request>(&request).and_then(|request| {
+                request.ask.ok_or_else(|| internal_datafusion_err!("a rank asked for nothing"))
+            });
+            match asked {
+                Ok(Ask::Execute(execute)) => serve_execute(worker, execute, senders).await,
+                Ok(Ask::SetPlan(plan)) => {
+                    answer(senders, |sender| serve_plan(worker, plan, messages, sender).boxed()).await;
+                }
+                Ok(Ask::Report(_)) => {
+                    let report = report(&interconnect, &worker).encode_to_vec();
+                    answer(senders, |sender| tell(sender, report).boxed()).await;
+                }
+                Ok(Ask::Grpc(_)) => {
+                    let address = async move |sender: &mut StreamSender| {
+                        let url = grpc.start(&worker).await?.to_string();
+                        tell(sender, GrpcAddress { url }.encode_to_vec()).await
+                    };
+                    answer(senders, |sender| Box::pin(async move { address(sender).await })).await;
+                }
+                Err(error) => fail_all(senders, &to_failure(&error)),
+            }
+        });
+    }
+}
+
+/// Totals of this rank; the memory pool is the one that `worker`'s statements use.
+pub fn report(interconnect: &Interconnect, _worker: &Worker) -> RankReport {
+    let counters = interconnect.counters();
+    let ledger = interconnect.ledger();
+    RankReport {
+        frames_sent: counters.frames_sent,
+        bytes_sent: counters.bytes_sent,
+        mpi_cpu_ns: counters.thread_cpu_ns,
+        process_cpu_ns: crate::process_cpu_ns(),
+        // The call that asks is itself open.
+        streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(1),
+        reserved_bytes: 0,
+    }
+}
+
+fn fail_all(senders: Vec<StreamSender>, failure: &Failure) {
+    senders.into_iter().for_each(|sender| sender.fail(failure));
+}
+
+/// Ends a call's one sender by what its work came to, a panic included.
+async fn answer(
+    mut senders: Vec<StreamSender>,
+    work: impl for<'a> FnOnce(&'a mut StreamSender) -> BoxFuture<'a, Result<()>>,
+) {
+    let Some(mut sender) = senders.pop() else { return };
+    let outcome = AssertUnwindSafe(work(&mut sender)).catch_unwind().await;
+    match outcome {
+        Ok(Ok(())) => sender.finish(),
+        Ok(Err(error)) => sender.fail(&to_failure(&error)),
+        Err(panic) => sender.fail(&panicked(panic.as_ref())),
+    }
+}
+
+/// A call's only answer. A caller that has gone needs none.
+async fn tell(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
+    let _ = sender.send_message(&answer).await;
+    Ok(())
+}
+
+async fn serve_plan(
+    worker: Worker,
+    plan: wire::SetPlan,
+    messages: MessageReceiver,
+    sender: &mut StreamSender,
+) -> Result<()> {
+    let (headers, request) = wire::decode_set_plan(plan)?;
+    let messages = messages.map(|message| wire::decode_to_worker(wire::decode(&message)?)).boxed();
+    let mut answers = worker.coordinator_channel(headers, request, messages).await?;
+    while let Some(message) = answers.next().await {
+        let bytes = wire::encode_to_coordinator(message?).encode_to_vec();
+        if sender.send_message(&bytes).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn serve_execute(worker: Worker, execute: wire::Execute, senders: Vec<StreamSender>) {
+    let started = async {
+        let request = wire::decode_execute(execute)?;
+        let (streams, context) = worker.execute_task(request).await?;
+        if streams.len() != senders.len() {
+            return Err(internal_datafusion_err!("{} streams for {} openers", streams.len(), senders.len()));
+        }
+        Ok::<_, DataFusionError>((streams, context))
+    };
+    match AssertUnwindSafe(started).catch_unwind().await {
+        Ok(Ok((streams, _))) => {
+            for (stream, sender) in streams.into_iter().zip(senders) {
+                tokio::spawn(pump(stream, BatchSender::new(sender)));
+            }
+        }
+        Ok(Err(error)) => fail_all(senders, &to_failure(&error)),
+        Err(panic) => fail_all(senders, &panicked(panic.as_ref())),
+    }
+}
+
+/// Moves one output partition into its stream. The operator is polled only while the stream has credit.
+async fn pump(stream: SendableRecordBatchStream, mut sender: BatchSender) {
+    // The operator is gone before the stream's end is told: whoever sees the end may rely on it.
+    match AssertUnwindSafe(produce(stream, &mut sender)).catch_unwind().await {
+        Ok(Ok(())) => sender.finish(),
+        Ok(Err(error)) => sender.fail(&to_failure(&error)),
+        Err(panic) => sender.fail(&panicked(panic.as_ref())),
+    }
+}
+
+async fn produce(mut stream: SendableRecordBatchStream, sender: &mut BatchSender) -> Result<()> {
+    enum Next<T> {
+        Batch(Option<T>),
+        Closed(Closed),
+    }
+    loop {
+        if sender.credit().await.is_err() {
+            return Ok(());
+        }
+        let next = std::future::poll_fn(|cx| {
+            if let Poll::Ready(closed) = sender.poll_closed(cx) {
+                return Poll::Ready(Next::Closed(closed));
+            }
+            stream.poll_next_unpin(cx).map(Next::Batch)
+        })
+        .await;
+        match next {
+            Next::Closed(Closed::Stopped | Closed::Lost(_)) | Next::Batch(None) => return Ok(()),
+            Next::Batch(Some(batch)) => match sender.send(batch?).await {
+                SendOutcome::Sent => {}
+                SendOutcome::Closed(_) => return Ok(()),
+                SendOutcome::Unfit(error) => return Err(exec_datafusion_err!("{error}")),
+            },
+        }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|what| what.to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "unknown cause".to_string());
+    Failure::new("XX000", format!("query code panicked: {what}"))
+}

@@ -1,0 +1,73 @@
+//! `SET` values on their way to the ranks.
+//!
+//! datafusion-distributed carries only its own settings to workers. All others that differ from DataFusion's defaults
+//! go along as one header of every plan, and a rank applies them before it decodes the plan.
+
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::config::ConfigOptions;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::DistributedExt;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
+
+/// Settings that only make sense where the client is.
+const LOCAL_PREFIXES: [&str; 3] = ["datafusion.catalog.", "datafusion.explain.", "distributed."];
+
+static DEFAULTS: LazyLock<HashMap<String, Option<String>>> =
+    LazyLock::new(|| ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect());
+
+/// Puts the settings of `config` where datafusion-distributed takes headers from. To be called for every statement.
+pub fn attach(config: &mut SessionConfig) -> Result<()> {
+    let pairs: Vec<(String, String)> = config
+        .options()
+        .entries()
+        .into_iter()
+        .filter(|entry| !LOCAL_PREFIXES.iter().any(|prefix| entry.key.starts_with(prefix)))
+        .filter(|entry| DEFAULTS.get(&entry.key) != Some(&entry.value))
+        .filter_map(|entry| Some((entry.key, entry.value?)))
+        .collect();
+    let text = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    let value = HeaderValue::from_str(&text).map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
+    config.set_distributed_passthrough_headers(HeaderMap::from_iter([(HEADER, value)]))
+}
+
+/// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by session.
+pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
+    let Some(value) = headers.get(HEADER) else {
+        return Ok(());
+    };
+    for (key, value) in url::form_urlencoded::parse(value.as_bytes()) {
+        let known = key.split('.').next().is_some_and(|prefix| prefix == "datafusion")
+            || config.options().extensions.iter().any(|(prefix, _)| key.starts_with(prefix));
+        if known {
+            config.options_mut().set(&key, &value)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_reach_the_other_side() {
+        let mut here = SessionConfig::new();
+        here.options_mut().set("datafusion.execution.batch_size", "17").unwrap();
+        here.options_mut().set("datafusion.execution.time_zone", "+02:00").unwrap();
+        here.options_mut().set("datafusion.catalog.default_schema", "elsewhere").unwrap();
+        attach(&mut here).unwrap();
+        // The header map is private to datafusion-distributed; rebuild what it forwards.
+        let text = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs([("datafusion.execution.batch_size", "17"), ("datafusion.execution.time_zone", "+02:00")])
+            .finish();
+        let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(&text).unwrap())]);
+        let mut there = SessionConfig::new();
+        apply(&headers, &mut there).unwrap();
+        assert_eq!(there.batch_size(), 17);
+        assert_eq!(there.options().execution.time_zone.as_deref(), Some("+02:00"));
+    }
+}

@@ -1,0 +1,241 @@
+//! A plan as slices and motions, for `EXPLAIN` and `EXPLAIN ANALYZE`.
+//!
+//! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds exactly one
+//! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
+
+use datafusion::catalog::memory::DataSourceExec;
+use datafusion::common::Result;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_plan::displayable;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use datafusion_distributed::{
+    DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, DistributedExec, DistributedLeafExec, DistributedMetricsFormat,
+    NetworkBroadcastExec, NetworkBoundaryExt, NetworkCoalesceExec, rewrite_distributed_plan_with_metrics,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The part of a plan between motions.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    pub number: usize,
+    /// Ranks that run it; slice 0 runs on the coordinator alone.
+    pub ranks: usize,
+    /// In pre-order.
+    pub operators: Vec<Operator>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// Distance from the top of the slice.
+    pub depth: usize,
+    pub name: String,
+    /// One line: the name and what the operator does; without the list of files, which can be longer than a page.
+    pub text: String,
+    /// The same with everything.
+    pub full_text: String,
+    /// Set when this is the receiving end of a motion.
+    pub motion: Option<Motion>,
+    /// Set when this reads files.
+    pub scan: Option<Scan>,
+    /// What each rank measured; empty before the plan has run.
+    pub measured: Measured,
+}
+
+/// What a scan reads, over all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scan {
+    /// The name of the folder or file, for people.
+    pub name: String,
+    pub files: usize,
+    /// Files and parts of files dealt to ranks.
+    pub splits: usize,
+}
+
+/// The edge between two slices, `from` ranks to `to` ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Motion {
+    pub kind: MotionKind,
+    /// The slice that feeds it.
+    pub slice: usize,
+    pub from: usize,
+    pub to: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MotionKind {
+    Gather,
+    /// By the hash of these expressions.
+    Redistribute(String),
+    Broadcast,
+}
+
+/// An operator's metrics: summed over its output partitions, by rank of the slice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measured {
+    ranks: BTreeMap<usize, BTreeMap<String, u64>>,
+}
+
+impl Measured {
+    fn add(&mut self, metrics: &MetricsSet) {
+        for metric in metrics.iter() {
+            if matches!(metric.value(), MetricValue::StartTimestamp(_) | MetricValue::EndTimestamp(_)) {
+                continue;
+            }
+            let rank = metric
+                .labels()
+                .iter()
+                .find(|label| label.name() == DISTRIBUTED_DATAFUSION_TASK_ID_LABEL)
+                .and_then(|label| label.value().parse().ok())
+                .unwrap_or(0);
+            let value = metric.value();
+            *self.ranks.entry(rank).or_default().entry(value.name().to_string()).or_default() +=
+                value.as_usize() as u64;
+        }
+    }
+
+    /// Whether the operator ran and was measured at all.
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// The sum of one metric over all ranks, `None` if no rank has it.
+    pub fn total(&self, name: &str) -> Option<u64> {
+        let values: Vec<u64> = self.by_rank(name);
+        (!values.is_empty()).then(|| values.iter().sum())
+    }
+
+    /// One metric on every rank that has it, in rank order.
+    pub fn by_rank(&self, name: &str) -> Vec<u64> {
+        self.ranks.values().filter_map(|metrics| metrics.get(name).copied()).collect()
+    }
+
+    /// The names of all metrics, in order.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.ranks.values().flat_map(|metrics| metrics.keys().map(String::as_str)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// The slices of `plan`, coordinator's first, each before those that feed it. A plan that runs on one rank is one slice.
+pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    let top = match plan.downcast_ref::<DistributedExec>() {
+        Some(_) => Arc::clone(plan.children()[0]),
+        None => Arc::clone(plan),
+    };
+    describe(&top, 0, 1, &mut slices);
+    slices
+}
+
+/// The same plan with what every rank measured. Waits for the metrics of all ranks; the plan must have run.
+pub async fn with_metrics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::PerTask).await
+}
+
+fn describe(top: &Arc<dyn ExecutionPlan>, number: usize, ranks: usize, slices: &mut Vec<Slice>) {
+    let mut operators = Vec::new();
+    let mut feeders = Vec::new();
+    visit(top, 0, ranks, &mut operators, &mut feeders);
+    slices.push(Slice { number, ranks, operators });
+    for (plan, number, ranks) in feeders {
+        describe(&plan, number, ranks, slices);
+    }
+}
+
+type Feeder = (Arc<dyn ExecutionPlan>, usize, usize);
+
+fn visit(
+    plan: &Arc<dyn ExecutionPlan>,
+    depth: usize,
+    ranks: usize,
+    operators: &mut Vec<Operator>,
+    feeders: &mut Vec<Feeder>,
+) {
+    let mut measured = Measured::default();
+    if let Some(metrics) = plan.metrics() {
+        measured.add(&metrics);
+    }
+    let leaf = plan.downcast_ref::<DistributedLeafExec>();
+    let shown = leaf.map_or(plan, |leaf| leaf.original());
+    let scan = match leaf {
+        Some(leaf) => scan_of(leaf.variants()),
+        None => scan_of(std::slice::from_ref(plan)),
+    };
+    let full_text = displayable(shown.as_ref()).one_line().to_string().trim_end().to_string();
+    let mut operator = Operator {
+        depth,
+        name: shown.name().to_string(),
+        text: scan.as_ref().map_or_else(|| full_text.clone(), |scan| without_files(&full_text, scan)),
+        full_text,
+        motion: None,
+        scan,
+        measured,
+    };
+    if let Some(boundary) = plan.as_network_boundary() {
+        let stage = boundary.input_stage();
+        let kind = if plan.is::<NetworkCoalesceExec>() {
+            MotionKind::Gather
+        } else if plan.is::<NetworkBroadcastExec>() {
+            MotionKind::Broadcast
+        } else {
+            MotionKind::Redistribute(stage.local_plan().map(hash_keys).unwrap_or_default())
+        };
+        operator.motion = Some(Motion { kind, slice: stage.num(), from: stage.task_count(), to: ranks });
+        operators.push(operator);
+        if let Some(input) = stage.local_plan() {
+            feeders.push((Arc::clone(input), stage.num(), stage.task_count()));
+        }
+        return;
+    }
+    operators.push(operator);
+    if leaf.is_some() {
+        return;
+    }
+    for child in plan.children() {
+        visit(child, depth + 1, ranks, operators, feeders);
+    }
+}
+
+fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
+    let mut paths = BTreeSet::new();
+    let mut splits = 0;
+    for plan in plans {
+        let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+        for file in scan.file_groups.iter().flat_map(|group| group.files()) {
+            paths.insert(file.object_meta.location.clone());
+            splits += 1;
+        }
+    }
+    let folder = paths.iter().next().map(|first| {
+        let parts: Vec<_> = first.parts().collect();
+        let of_one = |at: usize| parts.get(parts.len().wrapping_sub(at)).map(|part| part.as_ref().to_string());
+        let name = if paths.len() == 1 { of_one(1) } else { of_one(2).or_else(|| of_one(1)) };
+        name.unwrap_or_default()
+    });
+    Some(Scan { name: folder.unwrap_or_default(), files: paths.len(), splits })
+}
+
+/// Replaces the list of files by their number.
+fn without_files(text: &str, scan: &Scan) -> String {
+    let Some((before, rest)) = text.split_once("file_groups={") else {
+        return text.to_string();
+    };
+    let after = rest.find("]}").map_or("", |end| &rest[end + 2..]);
+    format!("{before}files={}, splits={}{after}", scan.files, scan.splits)
+}
+
+/// The expressions a producing slice hashes by.
+fn hash_keys(plan: &Arc<dyn ExecutionPlan>) -> String {
+    match plan.downcast_ref::<RepartitionExec>().map(|repartition| repartition.partitioning()) {
+        Some(Partitioning::Hash(keys, _)) => {
+            keys.iter().map(|key| key.to_string()).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,722 @@
+//! The one map from an error to its SQLSTATE, the five-character code that PostgreSQL's clients know.
+//!
+//! [`of`] walks an error by its variants: contexts, diagnostics, shared and external wrappers are peeled off
+//! until something that has a code of its own is found. Text is read only for [`DataFusionError::Plan`],
+//! [`DataFusionError::Execution`], [`DataFusionError::Configuration`], [`DataFusionError::ResourcesExhausted`]
+//! and the text-only variants of [`ArrowError`], because DataFusion and Arrow give nothing else there; the
+//! phrases are in the tables [`PLAN_PHRASES`], [`EXECUTION_PHRASES`] and [`ARROW_PHRASES`].
+//!
+//! Source: PostgreSQL's appendix "PostgreSQL Error Codes", and the errno table of its `errcode_for_file_access`.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use datafusion::object_store;
+use datafusion::parquet::errors::ParquetError;
+use datafusion::sql::sqlparser::parser::ParserError;
+
+/// A SQLSTATE: five ASCII digits or capital letters, the first two of which are its class.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SqlState([u8; 5]);
+
+impl SqlState {
+    pub const FEATURE_NOT_SUPPORTED: Self = Self::literal("0A000");
+    pub const DATA_EXCEPTION: Self = Self::literal("22000");
+    pub const NUMERIC_VALUE_OUT_OF_RANGE: Self = Self::literal("22003");
+    pub const INVALID_DATETIME_FORMAT: Self = Self::literal("22007");
+    pub const DIVISION_BY_ZERO: Self = Self::literal("22012");
+    pub const INVALID_PARAMETER_VALUE: Self = Self::literal("22023");
+    pub const INVALID_TEXT_REPRESENTATION: Self = Self::literal("22P02");
+    pub const BAD_COPY_FILE_FORMAT: Self = Self::literal("22P04");
+    pub const INVALID_ROW_COUNT_IN_LIMIT: Self = Self::literal("2201W");
+    pub const INVALID_ROW_COUNT_IN_OFFSET: Self = Self::literal("2201X");
+    pub const INVALID_REGULAR_EXPRESSION: Self = Self::literal("2201B");
+    pub const CARDINALITY_VIOLATION: Self = Self::literal("21000");
+    pub const INVALID_STATEMENT_NAME: Self = Self::literal("26000");
+    pub const INVALID_CATALOG_NAME: Self = Self::literal("3D000");
+    pub const INVALID_SCHEMA_NAME: Self = Self::literal("3F000");
+    pub const SYNTAX_ERROR_OR_ACCESS_RULE: Self = Self::literal("42000");
+    pub const SYNTAX_ERROR: Self = Self::literal("42601");
+    pub const INSUFFICIENT_PRIVILEGE: Self = Self::literal("42501");
+    pub const DUPLICATE_COLUMN: Self = Self::literal("42701");
+    pub const AMBIGUOUS_COLUMN: Self = Self::literal("42702");
+    pub const UNDEFINED_COLUMN: Self = Self::literal("42703");
+    pub const UNDEFINED_OBJECT: Self = Self::literal("42704");
+    pub const DUPLICATE_ALIAS: Self = Self::literal("42712");
+    pub const GROUPING_ERROR: Self = Self::literal("42803");
+    pub const DATATYPE_MISMATCH: Self = Self::literal("42804");
+    pub const WRONG_OBJECT_TYPE: Self = Self::literal("42809");
+    pub const UNDEFINED_FUNCTION: Self = Self::literal("42883");
+    pub const UNDEFINED_TABLE: Self = Self::literal("42P01");
+    pub const UNDEFINED_PARAMETER: Self = Self::literal("42P02");
+    pub const INVALID_COLUMN_REFERENCE: Self = Self::literal("42P10");
+    pub const DUPLICATE_PREPARED_STATEMENT: Self = Self::literal("42P05");
+    pub const DUPLICATE_SCHEMA: Self = Self::literal("42P06");
+    pub const DUPLICATE_TABLE: Self = Self::literal("42P07");
+    pub const INSUFFICIENT_RESOURCES: Self = Self::literal("53000");
+    pub const DISK_FULL: Self = Self::literal("53100");
+    pub const OUT_OF_MEMORY: Self = Self::literal("53200");
+    pub const PROGRAM_LIMIT_EXCEEDED: Self = Self::literal("54000");
+    pub const STATEMENT_TOO_COMPLEX: Self = Self::literal("54001");
+    pub const QUERY_CANCELED: Self = Self::literal("57014");
+    pub const ADMIN_SHUTDOWN: Self = Self::literal("57P01");
+    pub const CRASH_SHUTDOWN: Self = Self::literal("57P02");
+    pub const INVALID_PRECEDING_OR_FOLLOWING_SIZE: Self = Self::literal("22013");
+    pub const INVALID_ARGUMENT_FOR_NTILE: Self = Self::literal("22014");
+    pub const INVALID_ARGUMENT_FOR_LOGARITHM: Self = Self::literal("2201E");
+    pub const INVALID_ARGUMENT_FOR_POWER: Self = Self::literal("2201F");
+    pub const DATETIME_FIELD_OVERFLOW: Self = Self::literal("22008");
+    pub const NOT_NULL_VIOLATION: Self = Self::literal("23502");
+    pub const WINDOWING_ERROR: Self = Self::literal("42P20");
+    pub const CANNOT_COERCE: Self = Self::literal("42846");
+    pub const IO_ERROR: Self = Self::literal("58030");
+    pub const UNDEFINED_FILE: Self = Self::literal("58P01");
+    pub const DUPLICATE_FILE: Self = Self::literal("58P02");
+    pub const INTERNAL_ERROR: Self = Self::literal("XX000");
+    pub const DATA_CORRUPTED: Self = Self::literal("XX001");
+
+    /// A code known when the program is compiled. Panics, at compile time for a constant, unless it has
+    /// five digits or capital letters.
+    pub const fn literal(code: &'static str) -> Self {
+        match Self::parse(code) {
+            Some(state) => state,
+            None => panic!("a SQLSTATE has five digits or capital letters"),
+        }
+    }
+
+    /// A code that came from somewhere else; `None` unless it has five digits or capital letters.
+    pub const fn parse(code: &str) -> Option<Self> {
+        let bytes = code.as_bytes();
+        if bytes.len() != 5 {
+            return None;
+        }
+        let mut state = [0; 5];
+        let mut i = 0;
+        while i < 5 {
+            if !bytes[i].is_ascii_digit() && !bytes[i].is_ascii_uppercase() {
+                return None;
+            }
+            state[i] = bytes[i];
+            i += 1;
+        }
+        Some(Self(state))
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("XX000")
+    }
+}
+
+impl fmt::Display for SqlState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for SqlState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An error that Harrier itself raises below DataFusion, with its code and its texts kept apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodedError {
+    pub sqlstate: SqlState,
+    /// PostgreSQL's style: lower case, no full stop, the object and its kind named.
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl CodedError {
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into(), detail: None, hint: None }
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for CodedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for CodedError {}
+
+impl From<CodedError> for DataFusionError {
+    fn from(error: CodedError) -> Self {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+/// An error that happened on another rank and keeps the code it had there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteError {
+    pub sqlstate: SqlState,
+    pub message: String,
+    /// The rank it happened on, where that is known.
+    pub rank: Option<u32>,
+}
+
+impl RemoteError {
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into(), rank: None }
+    }
+
+    pub fn on_rank(mut self, rank: u32) -> Self {
+        self.rank = Some(rank);
+        self
+    }
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for RemoteError {}
+
+impl From<RemoteError> for DataFusionError {
+    fn from(error: RemoteError) -> Self {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+/// The error of another rank, wrapped so that [`of`] finds `state` again.
+pub fn remote(state: SqlState, message: impl Into<String>) -> DataFusionError {
+    RemoteError::new(state, message).into()
+}
+
+/// The code that psql's users would expect for `error`.
+pub fn of(error: &DataFusionError) -> SqlState {
+    match error {
+        DataFusionError::ArrowError(error, _) => of_arrow(error),
+        DataFusionError::ParquetError(error) => of_parquet(error),
+        DataFusionError::ObjectStore(error) => of_object_store(error),
+        DataFusionError::IoError(error) => of_io(error),
+        DataFusionError::SQL(error, _) => match error.as_ref() {
+            ParserError::RecursionLimitExceeded => SqlState::STATEMENT_TOO_COMPLEX,
+            ParserError::TokenizerError(_) | ParserError::ParserError(_) => SqlState::SYNTAX_ERROR,
+        },
+        DataFusionError::NotImplemented(text) => {
+            by_phrase(NOT_IMPLEMENTED_PHRASES, text).unwrap_or(SqlState::FEATURE_NOT_SUPPORTED)
+        }
+        DataFusionError::Substrait(_) => SqlState::FEATURE_NOT_SUPPORTED,
+        DataFusionError::Internal(text) if text.contains("Failed to parse Arrow file") => {
+            SqlState::DATA_CORRUPTED
+        }
+        DataFusionError::Internal(_) | DataFusionError::Ffi(_) => SqlState::INTERNAL_ERROR,
+        DataFusionError::Plan(text) => {
+            by_phrase(PLAN_PHRASES, text).unwrap_or(SqlState::SYNTAX_ERROR_OR_ACCESS_RULE)
+        }
+        DataFusionError::Configuration(text) => {
+            let unknown = ["not find config", "not found on", "Could not find FileFormat"];
+            if unknown.iter().any(|phrase| text.contains(phrase)) {
+                SqlState::UNDEFINED_OBJECT
+            } else {
+                SqlState::INVALID_PARAMETER_VALUE
+            }
+        }
+        DataFusionError::SchemaError(error, _) => match error.as_ref() {
+            SchemaError::AmbiguousReference { .. } => SqlState::AMBIGUOUS_COLUMN,
+            SchemaError::DuplicateQualifiedField { .. } => SqlState::DUPLICATE_ALIAS,
+            SchemaError::DuplicateUnqualifiedField { .. } => SqlState::DUPLICATE_COLUMN,
+            // A qualifier that no visible column has is a table that is not in FROM.
+            SchemaError::FieldNotFound { field, valid_fields } => match &field.relation {
+                Some(relation)
+                    if !valid_fields.iter().any(|valid| {
+                        valid.relation.as_ref().is_some_and(|known| known.resolved_eq(relation))
+                    }) =>
+                {
+                    SqlState::UNDEFINED_TABLE
+                }
+                _ => SqlState::UNDEFINED_COLUMN,
+            },
+        },
+        DataFusionError::Execution(text) => {
+            by_phrase(EXECUTION_PHRASES, text).unwrap_or(SqlState::DATA_EXCEPTION)
+        }
+        DataFusionError::ExecutionJoin(error) => {
+            if error.is_cancelled() {
+                SqlState::QUERY_CANCELED
+            } else {
+                SqlState::INTERNAL_ERROR
+            }
+        }
+        DataFusionError::ResourcesExhausted(text) => {
+            // The variant stands for memory and for the limit on temporary files alike.
+            if text.contains("disk space") || text.contains("temp_directory_size") {
+                SqlState::DISK_FULL
+            } else {
+                SqlState::OUT_OF_MEMORY
+            }
+        }
+        DataFusionError::External(error) => of_foreign(error.as_ref()),
+        DataFusionError::Context(_, error) | DataFusionError::Diagnostic(_, error) => of(error),
+        DataFusionError::Collection(errors) => errors.first().map_or(SqlState::INTERNAL_ERROR, of),
+        DataFusionError::Shared(error) => of(error),
+    }
+}
+
+/// The code of an error of any type, found on it or on what it says it was caused by.
+pub fn of_std(error: &(dyn Error + 'static)) -> Option<SqlState> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<CodedError>() {
+            return Some(error.sqlstate);
+        }
+        if let Some(error) = error.downcast_ref::<RemoteError>() {
+            return Some(error.sqlstate);
+        }
+        if let Some(error) = error.downcast_ref::<DataFusionError>() {
+            return Some(of(error));
+        }
+        if let Some(error) = error.downcast_ref::<std::sync::Arc<DataFusionError>>() {
+            return Some(of(error));
+        }
+        if let Some(error) = error.downcast_ref::<ArrowError>() {
+            return Some(of_arrow(error));
+        }
+        if let Some(error) = error.downcast_ref::<ParquetError>() {
+            return Some(of_parquet(error));
+        }
+        if let Some(error) = error.downcast_ref::<object_store::Error>() {
+            return Some(of_object_store(error));
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(of_io(error));
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Of an error whose type may be one that cannot be named here: DataFusion passes those of the crate `regex` on.
+fn of_foreign(error: &(dyn Error + 'static)) -> SqlState {
+    of_std(error).unwrap_or_else(|| {
+        if error.to_string().starts_with("regex parse error") {
+            SqlState::INVALID_REGULAR_EXPRESSION
+        } else {
+            SqlState::INTERNAL_ERROR
+        }
+    })
+}
+
+fn of_arrow(error: &ArrowError) -> SqlState {
+    match error {
+        ArrowError::NotYetImplemented(_) => SqlState::FEATURE_NOT_SUPPORTED,
+        ArrowError::ExternalError(error) => of_foreign(error.as_ref()),
+        ArrowError::CastError(text) => {
+            by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION)
+        }
+        ArrowError::MemoryError(_) => SqlState::OUT_OF_MEMORY,
+        ArrowError::ParseError(text) => {
+            by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION)
+        }
+        ArrowError::SchemaError(_) => SqlState::DATATYPE_MISMATCH,
+        ArrowError::ComputeError(text) => by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::DATA_EXCEPTION),
+        ArrowError::DivideByZero => SqlState::DIVISION_BY_ZERO,
+        ArrowError::ArithmeticOverflow(_)
+        | ArrowError::DictionaryKeyOverflowError
+        | ArrowError::RunEndIndexOverflowError => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+        ArrowError::OffsetOverflowError(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,
+        ArrowError::CsvError(_) => SqlState::BAD_COPY_FILE_FORMAT,
+        ArrowError::JsonError(_) => SqlState::INVALID_TEXT_REPRESENTATION,
+        ArrowError::IoError(_, error) => of_io(error),
+        ArrowError::AvroError(_) | ArrowError::IpcError(_) | ArrowError::ParquetError(_) => {
+            SqlState::DATA_CORRUPTED
+        }
+        ArrowError::InvalidArgumentError(text) => {
+            by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_PARAMETER_VALUE)
+        }
+        ArrowError::CDataInterface(_) => SqlState::INTERNAL_ERROR,
+    }
+}
+
+fn of_parquet(error: &ParquetError) -> SqlState {
+    match error {
+        ParquetError::NYI(_) => SqlState::FEATURE_NOT_SUPPORTED,
+        ParquetError::External(error) => of_std(error.as_ref()).unwrap_or(SqlState::DATA_CORRUPTED),
+        _ => SqlState::DATA_CORRUPTED,
+    }
+}
+
+fn of_object_store(error: &object_store::Error) -> SqlState {
+    use object_store::Error as E;
+    match error {
+        E::NotFound { .. } => SqlState::UNDEFINED_FILE,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => SqlState::INSUFFICIENT_PRIVILEGE,
+        E::AlreadyExists { .. } => SqlState::DUPLICATE_FILE,
+        E::NotSupported { .. } | E::NotImplemented { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => SqlState::INVALID_PARAMETER_VALUE,
+        E::JoinError { source } if source.is_cancelled() => SqlState::QUERY_CANCELED,
+        E::JoinError { .. } => SqlState::INTERNAL_ERROR,
+        // The local file system wraps what the kernel said in a private type, reachable as the source.
+        other => other.source().and_then(of_std).unwrap_or(SqlState::IO_ERROR),
+    }
+}
+
+fn of_io(error: &io::Error) -> SqlState {
+    if let Some(state) = error.get_ref().and_then(|inner| of_std(inner)) {
+        return state;
+    }
+    use io::ErrorKind as K;
+    match error.kind() {
+        K::NotFound => SqlState::UNDEFINED_FILE,
+        K::PermissionDenied | K::ReadOnlyFilesystem => SqlState::INSUFFICIENT_PRIVILEGE,
+        K::AlreadyExists => SqlState::DUPLICATE_FILE,
+        K::NotADirectory | K::IsADirectory | K::DirectoryNotEmpty => SqlState::WRONG_OBJECT_TYPE,
+        K::StorageFull | K::QuotaExceeded | K::FileTooLarge => SqlState::DISK_FULL,
+        K::OutOfMemory => SqlState::OUT_OF_MEMORY,
+        K::UnexpectedEof | K::InvalidData => SqlState::DATA_CORRUPTED,
+        K::InvalidInput | K::InvalidFilename => SqlState::INVALID_PARAMETER_VALUE,
+        K::Unsupported => SqlState::FEATURE_NOT_SUPPORTED,
+        // EMFILE and ENFILE: too many open files in this process, on this machine. Rust names neither.
+        _ if matches!(error.raw_os_error(), Some(23 | 24)) => SqlState::INSUFFICIENT_RESOURCES,
+        _ => SqlState::IO_ERROR,
+    }
+}
+
+/// What DataFusion's planner says where it gives no variant. The first phrase found wins, so the more
+/// particular ones stand first. Two phrases joined by `…` must both occur, in this order.
+const PLAN_PHRASES: &[(&str, SqlState)] = &[
+    ("Aggregate functions are not allowed", SqlState::GROUPING_ERROR),
+    ("There is no registered file format", SqlState::UNDEFINED_OBJECT),
+    ("WITH query name … specified more than once", SqlState::DUPLICATE_ALIAS),
+    ("names given as column alias", SqlState::INVALID_COLUMN_REFERENCE),
+    ("should satisfy `0 < precision", SqlState::INVALID_PARAMETER_VALUE),
+    ("SELECT DISTINCT ON expressions must match", SqlState::INVALID_COLUMN_REFERENCE),
+    ("For SELECT DISTINCT, ORDER BY expressions", SqlState::INVALID_COLUMN_REFERENCE),
+    ("Order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),
+    ("Unary operator '-'", SqlState::UNDEFINED_FUNCTION),
+    ("Unary operator 'NOT'", SqlState::DATATYPE_MISMATCH),
+    ("for logical boolean operation", SqlState::DATATYPE_MISMATCH),
+    ("must be boolean", SqlState::DATATYPE_MISMATCH),
+    ("Substring without for/from", SqlState::UNDEFINED_FUNCTION),
+    ("Inconsistent data length across values list", SqlState::SYNTAX_ERROR),
+    ("Inconsistent data type across values list", SqlState::DATATYPE_MISMATCH),
+    ("Expected LIMIT to be an integer", SqlState::DATATYPE_MISMATCH),
+    ("Expected OFFSET to be an integer", SqlState::DATATYPE_MISMATCH),
+    ("not found in struct", SqlState::UNDEFINED_COLUMN),
+    ("unnest() can only be applied", SqlState::DATATYPE_MISMATCH),
+    ("Correlated scalar subquery", SqlState::FEATURE_NOT_SUPPORTED),
+    ("tep cannot be zero", SqlState::INVALID_PARAMETER_VALUE),
+    ("frame offsets for ROWS / GROUPS must be non negative", SqlState::INVALID_PRECEDING_OR_FOLLOWING_SIZE),
+    ("Invalid window frame", SqlState::WINDOWING_ERROR),
+    ("RANGE requires exactly one ORDER BY column", SqlState::WINDOWING_ERROR),
+    ("The window … is not defined", SqlState::UNDEFINED_OBJECT),
+    ("No files found at", SqlState::UNDEFINED_FILE),
+    ("function requires", SqlState::UNDEFINED_FUNCTION),
+    ("Substring without for/from", SqlState::UNDEFINED_FUNCTION),
+    ("failed to match any signature", SqlState::UNDEFINED_FUNCTION),
+    ("is not a variable which can be viewed", SqlState::UNDEFINED_OBJECT),
+    ("Cannot find column with position", SqlState::INVALID_COLUMN_REFERENCE),
+    ("Invalid function '", SqlState::UNDEFINED_FUNCTION),
+    ("Table function '…not found", SqlState::UNDEFINED_FUNCTION),
+    ("table function '…not found", SqlState::UNDEFINED_FUNCTION),
+    ("Function …not found", SqlState::UNDEFINED_FUNCTION),
+    ("There is no UD", SqlState::UNDEFINED_FUNCTION),
+    ("There is no window function named", SqlState::UNDEFINED_FUNCTION),
+    ("No function matches the given name", SqlState::UNDEFINED_FUNCTION),
+    ("Failed to coerce arguments", SqlState::UNDEFINED_FUNCTION),
+    ("coercion failed", SqlState::UNDEFINED_FUNCTION),
+    ("Cannot coerce arithmetic expression", SqlState::UNDEFINED_FUNCTION),
+    ("Cannot infer common argument type", SqlState::UNDEFINED_FUNCTION),
+    ("There isn't a common type to coerce", SqlState::UNDEFINED_FUNCTION),
+    ("Cannot get result type for", SqlState::UNDEFINED_FUNCTION),
+    ("does not support zero arguments", SqlState::UNDEFINED_FUNCTION),
+    ("table '…not found", SqlState::UNDEFINED_TABLE),
+    ("No table named", SqlState::UNDEFINED_TABLE),
+    ("Table not found", SqlState::UNDEFINED_TABLE),
+    ("table … does not exist", SqlState::UNDEFINED_TABLE),
+    ("failed to resolve catalog", SqlState::INVALID_CATALOG_NAME),
+    ("failed to resolve schema", SqlState::INVALID_SCHEMA_NAME),
+    ("is not a variable or a viable config parameter", SqlState::UNDEFINED_OBJECT),
+    ("Unknown runtime configuration", SqlState::UNDEFINED_OBJECT),
+    ("Column '…not found", SqlState::UNDEFINED_COLUMN),
+    ("Column … is not in schema", SqlState::UNDEFINED_COLUMN),
+    ("Column count doesn't match", SqlState::SYNTAX_ERROR),
+    ("have different number of columns", SqlState::SYNTAX_ERROR),
+    ("Invalid qualifier", SqlState::UNDEFINED_TABLE),
+    ("must be in GROUP BY", SqlState::GROUPING_ERROR),
+    ("must appear in the GROUP BY", SqlState::GROUPING_ERROR),
+    ("could not be resolved from available columns", SqlState::GROUPING_ERROR),
+    ("is nested inside", SqlState::GROUPING_ERROR),
+    ("expressions names must be unique", SqlState::DUPLICATE_ALIAS),
+    ("CTE … specified more than once", SqlState::DUPLICATE_ALIAS),
+    ("specified more than once", SqlState::SYNTAX_ERROR),
+    ("query name … specified more than once", SqlState::DUPLICATE_ALIAS),
+    ("LIMIT must be >=", SqlState::INVALID_ROW_COUNT_IN_LIMIT),
+    ("OFFSET must be >=", SqlState::INVALID_ROW_COUNT_IN_OFFSET),
+    ("Scalar subquery should only return one column", SqlState::SYNTAX_ERROR),
+    ("subquery should only return one column", SqlState::SYNTAX_ERROR),
+    ("must return exactly one column", SqlState::SYNTAX_ERROR),
+    ("more than one row returned", SqlState::CARDINALITY_VIOLATION),
+    ("placeholder", SqlState::UNDEFINED_PARAMETER),
+    ("No SQL statements were provided", SqlState::SYNTAX_ERROR),
+    ("SELECT * with no tables specified", SqlState::SYNTAX_ERROR),
+    ("Unsupported SQL dialect", SqlState::INVALID_PARAMETER_VALUE),
+    ("Failed to parse", SqlState::INVALID_PARAMETER_VALUE),
+    ("Cannot automatically convert", SqlState::DATATYPE_MISMATCH),
+    ("Failed to unify", SqlState::DATATYPE_MISMATCH),
+    ("Incompatible", SqlState::DATATYPE_MISMATCH),
+    ("UNION Column", SqlState::DATATYPE_MISMATCH),
+    ("had no data types", SqlState::DATATYPE_MISMATCH),
+    ("but got type", SqlState::DATATYPE_MISMATCH),
+    ("must be a boolean", SqlState::DATATYPE_MISMATCH),
+    ("Cannot create filter with non-boolean predicate", SqlState::DATATYPE_MISMATCH),
+    ("Cannot cast", SqlState::DATATYPE_MISMATCH),
+    ("must have the same schema", SqlState::DATATYPE_MISMATCH),
+    ("does not support", SqlState::FEATURE_NOT_SUPPORTED),
+    ("not supported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("not yet supported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("are not supported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("not implemented", SqlState::FEATURE_NOT_SUPPORTED),
+    ("Unsupported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("Inserts", SqlState::FEATURE_NOT_SUPPORTED),
+];
+
+/// What is refused only while the physical plan is made, where PostgreSQL has a code for it.
+const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
+    ("Unsupported CAST from", SqlState::CANNOT_COERCE),
+    ("does not support logical expression AggregateFunction", SqlState::GROUPING_ERROR),
+    ("does not support logical expression WindowFunction", SqlState::WINDOWING_ERROR),
+];
+
+/// What DataFusion says while a statement runs, where it gives no variant.
+const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
+    ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
+    ("Unable to parse date from", SqlState::DATETIME_FIELD_OVERFLOW),
+    ("Prepared statement '…expects", SqlState::SYNTAX_ERROR),
+    ("laceholder '…was not provided", SqlState::UNDEFINED_PARAMETER),
+    ("ield position must not be zero", SqlState::INVALID_PARAMETER_VALUE),
+    ("LIKE does not support escape_char", SqlState::FEATURE_NOT_SUPPORTED),
+    ("NTILE requires a positive", SqlState::INVALID_ARGUMENT_FOR_NTILE),
+    ("No space left on device", SqlState::DISK_FULL),
+    ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
+    ("regex parse error", SqlState::INVALID_REGULAR_EXPRESSION),
+    ("Divide by zero", SqlState::DIVISION_BY_ZERO),
+    ("divide by zero", SqlState::DIVISION_BY_ZERO),
+    ("division by zero", SqlState::DIVISION_BY_ZERO),
+    ("Prepared statement '…does not exist", SqlState::INVALID_STATEMENT_NAME),
+    ("Prepared statement '…already exists", SqlState::DUPLICATE_PREPARED_STATEMENT),
+    ("Schema '…already exists", SqlState::DUPLICATE_SCHEMA),
+    ("able '…already exists", SqlState::DUPLICATE_TABLE),
+    ("already exists", SqlState::DUPLICATE_TABLE),
+    ("Schema '…doesn't exist", SqlState::INVALID_SCHEMA_NAME),
+    ("Missing catalog", SqlState::INVALID_CATALOG_NAME),
+    ("Missing default catalog", SqlState::INVALID_CATALOG_NAME),
+    ("Table '…doesn't exist", SqlState::UNDEFINED_TABLE),
+    ("View '…doesn't exist", SqlState::UNDEFINED_TABLE),
+    ("Function does not exist", SqlState::UNDEFINED_FUNCTION),
+    ("Unable to find factory for", SqlState::UNDEFINED_OBJECT),
+    ("can not both be specified", SqlState::SYNTAX_ERROR),
+    ("cannot coexist with", SqlState::SYNTAX_ERROR),
+    ("returned more than one row", SqlState::CARDINALITY_VIOLATION),
+    ("more than one row", SqlState::CARDINALITY_VIOLATION),
+    ("verflow", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("not supported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("Unsupported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("Error parsing timestamp", SqlState::INVALID_DATETIME_FORMAT),
+];
+
+/// What Arrow's kernels say in the variants that carry only text.
+const ARROW_PHRASES: &[(&str, SqlState)] = &[
+    ("is declared as non-nullable but contains null", SqlState::NOT_NULL_VIOLATION),
+    ("regex parse error", SqlState::INVALID_REGULAR_EXPRESSION),
+    ("Regular expression did not compile", SqlState::INVALID_REGULAR_EXPRESSION),
+    ("Can't cast value", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("verflow", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("is too large to store in a", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("is too small to store in a", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("Error parsing timestamp", SqlState::INVALID_DATETIME_FORMAT),
+    ("Timestamp", SqlState::INVALID_DATETIME_FORMAT),
+    ("to value of Date", SqlState::INVALID_DATETIME_FORMAT),
+    ("to value of Time", SqlState::INVALID_DATETIME_FORMAT),
+    ("interval", SqlState::INVALID_DATETIME_FORMAT),
+    ("Casting from … not supported", SqlState::DATATYPE_MISMATCH),
+];
+
+fn by_phrase(phrases: &[(&str, SqlState)], text: &str) -> Option<SqlState> {
+    phrases.iter().find_map(|(phrase, state)| {
+        let mut rest = text;
+        for part in phrase.split('…') {
+            let at = rest.find(part)?;
+            rest = &rest[at + part.len()..];
+        }
+        Some(*state)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::common::{Column, Diagnostic};
+
+    use super::*;
+
+    fn check(error: DataFusionError, expected: &str) {
+        let text = error.to_string();
+        assert_eq!(of(&error).as_str(), expected, "{text}");
+    }
+
+    #[test]
+    fn codes_are_checked() {
+        assert_eq!(SqlState::parse("42P01"), Some(SqlState::UNDEFINED_TABLE));
+        for wrong in ["", "42P0", "42P011", "42p01", "42-01", "é001"] {
+            assert_eq!(SqlState::parse(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(SqlState::INTERNAL_ERROR.to_string(), "XX000");
+    }
+
+    #[test]
+    fn variants() {
+        use DataFusionError as E;
+        let arrow = |error: ArrowError| E::ArrowError(Box::new(error), None);
+        let parser = |error: ParserError| E::SQL(Box::new(error), None);
+        let schema = |error: SchemaError| E::SchemaError(Box::new(error), Box::new(None));
+        let store = |error: object_store::Error| E::ObjectStore(Box::new(error));
+        let field = Box::new(Column::from_name("x"));
+
+        check(parser(ParserError::ParserError(String::new())), "42601");
+        check(parser(ParserError::TokenizerError(String::new())), "42601");
+        check(parser(ParserError::RecursionLimitExceeded), "54001");
+        check(schema(SchemaError::FieldNotFound { field: field.clone(), valid_fields: vec![] }), "42703");
+        check(schema(SchemaError::AmbiguousReference { field }), "42702");
+        check(schema(SchemaError::DuplicateUnqualifiedField { name: "x".into() }), "42701");
+        check(E::NotImplemented("x".into()), "0A000");
+        check(E::Internal("x".into()), "XX000");
+        check(E::ResourcesExhausted("Failed to allocate additional 1 MB".into()), "53200");
+        check(
+            E::ResourcesExhausted(
+                "The used disk space during the spilling process has exceeded the allowable limit".into(),
+            ),
+            "53100",
+        );
+        check(arrow(ArrowError::DivideByZero), "22012");
+        check(arrow(ArrowError::ArithmeticOverflow("x".into())), "22003");
+        check(arrow(ArrowError::CastError("Cannot cast string 'x' to value of Int32 type".into())), "22P02");
+        check(arrow(ArrowError::CastError("Can't cast value 300 to type Int8".into())), "22003");
+        check(arrow(ArrowError::CsvError("x".into())), "22P04");
+        check(
+            arrow(ArrowError::ParseError(
+                "Error while parsing value 'x' as type 'Int64' for column 0 at line 3".into(),
+            )),
+            "22P02",
+        );
+        check(arrow(ArrowError::ParquetError("x".into())), "XX001");
+        check(E::ParquetError(Box::new(ParquetError::EOF("x".into()))), "XX001");
+        check(E::ParquetError(Box::new(ParquetError::NYI("x".into()))), "0A000");
+        check(store(object_store::Error::NotFound { path: "x".into(), source: "x".into() }), "58P01");
+        check(
+            store(object_store::Error::Generic {
+                store: "x",
+                source: Box::new(io::Error::from(io::ErrorKind::StorageFull)),
+            }),
+            "53100",
+        );
+        check(store(object_store::Error::Generic { store: "x", source: "x".into() }), "58030");
+    }
+
+    #[test]
+    fn kernel_errors() {
+        for (errno, expected) in [
+            (2, "58P01"),
+            (13, "42501"),
+            (28, "53100"),
+            (12, "53200"),
+            (24, "53000"),
+            (30, "42501"),
+            (5, "58030"),
+            (21, "42809"),
+            (17, "58P02"),
+        ] {
+            check(DataFusionError::IoError(io::Error::from_raw_os_error(errno)), expected);
+        }
+    }
+
+    #[test]
+    fn texts() {
+        for (text, expected) in [
+            ("table 'datafusion.public.x' not found", "42P01"),
+            ("Invalid function 'x'.\nDid you mean 'y'?", "42883"),
+            ("Table function 'x' not found", "42883"),
+            ("failed to resolve schema: x", "3F000"),
+            ("failed to resolve catalog: x", "3D000"),
+            ("'x' is not a variable or a viable config parameter", "42704"),
+            ("Column in SELECT must be in GROUP BY or an aggregate function", "42803"),
+            ("UNION queries have different number of columns", "42601"),
+            ("LIMIT must be >= 0, '-1' was provided", "2201W"),
+            ("Savepoints not supported", "0A000"),
+            ("something else", "42000"),
+        ] {
+            check(DataFusionError::Plan(text.into()), expected);
+        }
+        for (text, expected) in [
+            ("Divide by zero error", "22012"),
+            ("Table 'x' already exists", "42P07"),
+            ("Schema 'x' already exists", "42P06"),
+            ("Table 'x' doesn't exist.", "42P01"),
+            ("Prepared statement 'x' does not exist", "26000"),
+            ("something else", "22000"),
+        ] {
+            check(DataFusionError::Execution(text.into()), expected);
+        }
+        for (text, expected) in [
+            ("could not find config namespace for key \"x\"", "42704"),
+            ("Config value \"x\" not found on ConfigOptions", "42704"),
+            ("Error parsing 'x' as bool", "22023"),
+        ] {
+            check(DataFusionError::Configuration(text.into()), expected);
+        }
+    }
+
+    #[test]
+    fn wrappers_are_peeled_off() {
+        let full = || DataFusionError::IoError(io::Error::from_raw_os_error(28));
+        check(full().context("while"), "53100");
+        check(full().with_diagnostic(Diagnostic::new_error("x", None)), "53100");
+        check(DataFusionError::Shared(Arc::new(full())), "53100");
+        check(DataFusionError::Collection(vec![full()]), "53100");
+        check(DataFusionError::External(Box::new(full())), "53100");
+        check(DataFusionError::External(Box::new(Arc::new(full()))), "53100");
+        check(DataFusionError::from(ArrowError::from(full())), "53100");
+        check(DataFusionError::from(ParquetError::External(Box::new(full()))), "53100");
+        check(DataFusionError::IoError(io::Error::other(full())), "53100");
+        check(DataFusionError::External("text".into()), "XX000");
+    }
+
+    #[test]
+    fn errors_of_other_ranks_keep_their_code() {
+        check(remote(SqlState::DIVISION_BY_ZERO, "division by zero"), "22012");
+        let error: DataFusionError = RemoteError::new(SqlState::DISK_FULL, "x").on_rank(3).into();
+        check(DataFusionError::from(ArrowError::from(error)), "53100");
+        check(CodedError::new(SqlState::UNDEFINED_FILE, "x").into(), "58P01");
+    }
+
+    #[tokio::test]
+    async fn tasks() {
+        let task = tokio::spawn(std::future::pending::<()>());
+        task.abort();
+        let error = task.await.unwrap_err();
+        check(DataFusionError::ExecutionJoin(Box::new(error)), "57014");
+    }
+}

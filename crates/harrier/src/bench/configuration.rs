@@ -1,0 +1,311 @@
+//! What is measured: a configuration, from its text on the command line to the command that starts its worker.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Failure, machine};
+
+/// The value of `harrier.interconnect` that has all ranks in one process.
+const INPROCESS: &str = "inprocess";
+
+/// The launchers that are looked for, the likeliest first; `HARRIER_MPIRUN` comes before them.
+const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
+const LAUNCHER_VARIABLE: &str = "HARRIER_MPIRUN";
+
+/// What launchers are told through their environment, where Open MPI 4, Open MPI 5 and others look for different names and
+/// none minds the names of the rest.
+const LAUNCHER_ENVIRONMENT: [(&str, &str); 9] = [
+    // More ranks than cores are allowed, and no rank is tied to a core that another one uses.
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+    ("PRTE_MCA_hwloc_default_binding_policy", "none"),
+    ("OMPI_MCA_mpi_yield_when_idle", "1"),
+    // In a container there is often no other user.
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
+    ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+];
+
+/// One thing to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// As the user wrote it; for a peer what is before the equals sign.
+    pub name: String,
+    start: Start,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Start {
+    Harrier(Harrier),
+    /// A program and its arguments.
+    Peer(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Harrier {
+    kind: String,
+    ranks: usize,
+    threads: usize,
+    memory: Option<String>,
+    settings: Vec<(String, String)>,
+    launcher: Option<String>,
+    binary: Option<PathBuf>,
+}
+
+/// The short form: an interconnect and a number of ranks.
+pub struct Short<'a> {
+    pub kind: &'a str,
+    pub ranks: usize,
+}
+
+impl Configuration {
+    /// Reads `KIND[:KEY=VALUE,…]`. Errors: what is wrong, for the user.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |what: String| format!("invalid configuration \"{text}\": {what}");
+        let (kind, pairs) = text.split_once(':').unwrap_or((text, ""));
+        if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_lowercase()) {
+            return Err(wrong("it begins with embedded, mpi, grpc or another interconnect".to_owned()));
+        }
+        let mut ranks = None;
+        let mut threads = None;
+        let mut harrier = Harrier {
+            kind: kind.to_owned(),
+            ranks: 1,
+            threads: 1,
+            memory: None,
+            settings: Vec::new(),
+            launcher: None,
+            binary: None,
+        };
+        for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| wrong(format!("no value for \"{pair}\"")))?;
+            let count = || match value.parse::<usize>() {
+                Ok(count) if count > 0 => Ok(Some(count)),
+                _ => Err(wrong(format!("{key} is a whole number of one or more"))),
+            };
+            match key {
+                "ranks" => ranks = count()?,
+                "threads" => threads = count()?,
+                "memory" => harrier.memory = Some(value.to_owned()),
+                "compression" => {
+                    harrier.settings.push(("distributed.compression".to_owned(), value.to_owned()))
+                }
+                "mpirun" => harrier.launcher = Some(value.to_owned()),
+                "binary" => harrier.binary = Some(value.into()),
+                _ if key.contains('.') => harrier.settings.push((key.to_owned(), value.to_owned())),
+                _ => return Err(wrong(format!("there is no \"{key}\""))),
+            }
+        }
+        let embedded = kind == "embedded";
+        if embedded && ranks.is_some_and(|ranks| ranks > 1) {
+            return Err(wrong("embedded is one process".to_owned()));
+        }
+        harrier.ranks = ranks.unwrap_or(if embedded { 1 } else { 2 });
+        harrier.threads = threads.unwrap_or((machine::cores() / harrier.ranks).max(1));
+        Ok(Self { name: text.to_owned(), start: Start::Harrier(harrier) })
+    }
+
+    /// `KIND:ranks=N`.
+    pub fn short(short: &Short) -> Result<Self, String> {
+        Self::parse(&format!("{}:ranks={}", short.kind, short.ranks))
+    }
+
+    /// Reads `[NAME=]COMMAND`. Words of the command are divided by blanks; quotes, double or single, keep them together.
+    pub fn peer(text: &str) -> Result<Self, String> {
+        let name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/');
+        let (name, command) = match text.split_once('=') {
+            Some((before, after)) if name(&before) => (before, after),
+            _ => (text, text),
+        };
+        let words = words(command).ok_or_else(|| format!("a quote is open in the peer \"{text}\""))?;
+        if words.is_empty() {
+            return Err(format!("no command for the peer \"{text}\""));
+        }
+        Ok(Self { name: name.to_owned(), start: Start::Peer(words) })
+    }
+
+    /// The command that starts the worker, with its environment.
+    pub fn command(&self) -> Result<Command, Failure> {
+        match &self.start {
+            Start::Peer(words) => {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]);
+                Ok(command)
+            }
+            Start::Harrier(harrier) => harrier.command(),
+        }
+    }
+
+    /// The command as a person would type it.
+    pub fn command_line(&self) -> Result<String, Failure> {
+        let command = self.command()?;
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        Ok(words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Harrier {
+    fn command(&self) -> Result<Command, Failure> {
+        let binary = match &self.binary {
+            Some(path) => path.clone(),
+            None => this_binary()?,
+        };
+        let launched = self.kind != "embedded" && self.kind != INPROCESS;
+        let mut command = if launched {
+            let mut command = Command::new(self.launcher()?);
+            command.args(["-n", &self.ranks.to_string()]).arg(binary).envs(LAUNCHER_ENVIRONMENT);
+            command
+        } else {
+            Command::new(binary)
+        };
+        command.args(["bench-worker", "--threads", &self.threads.to_string()]);
+        if let Some(memory) = &self.memory {
+            command.args(["--memory", memory]);
+        }
+        if self.kind == INPROCESS {
+            command.args(["--inprocess-ranks", &self.ranks.to_string()]);
+        }
+        if self.kind != "embedded" {
+            command.args(["--set", &format!("harrier.interconnect={}", self.kind)]);
+        }
+        for (key, value) in &self.settings {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        Ok(command)
+    }
+
+    fn launcher(&self) -> Result<PathBuf, Failure> {
+        if let Some(launcher) = self.launcher.clone().or_else(|| env::var(LAUNCHER_VARIABLE).ok()) {
+            return Ok(launcher.into());
+        }
+        let folders: Vec<PathBuf> = env::var_os("PATH").iter().flat_map(env::split_paths).collect();
+        let mut candidates =
+            LAUNCHERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+        candidates.find(|path| path.is_file()).ok_or_else(|| {
+            Failure::dead("mpirun was not found").hint(format!(
+                "scripts/mpi-runtimes.sh installs an MPI; {LAUNCHER_VARIABLE} names its mpirun"
+            ))
+        })
+    }
+}
+
+/// The program that is running.
+pub fn this_binary() -> Result<PathBuf, Failure> {
+    env::current_exe().map_err(|e| Failure::dead(format!("this program does not know its own path: {e}")))
+}
+
+/// `None` where a quote is left open.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in text.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take()),
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(text: &str) -> Vec<String> {
+        let command = Configuration::parse(text).unwrap().command().unwrap();
+        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_configuration_becomes_a_command() {
+        assert_eq!(
+            arguments("embedded:threads=2,memory=8GiB,datafusion.execution.batch_size=17"),
+            [
+                "bench-worker",
+                "--threads",
+                "2",
+                "--memory",
+                "8GiB",
+                "--set",
+                "datafusion.execution.batch_size=17"
+            ]
+        );
+        let binary = this_binary().unwrap();
+        assert_eq!(
+            arguments("grpc:ranks=3,threads=1,compression=none,mpirun=/opt/mpi/bin/mpirun"),
+            [
+                "-n",
+                "3",
+                binary.to_str().unwrap(),
+                "bench-worker",
+                "--threads",
+                "1",
+                "--set",
+                "harrier.interconnect=grpc",
+                "--set",
+                "distributed.compression=none"
+            ]
+        );
+        assert_eq!(
+            arguments("inprocess:ranks=2,threads=1"),
+            [
+                "bench-worker",
+                "--threads",
+                "1",
+                "--inprocess-ranks",
+                "2",
+                "--set",
+                "harrier.interconnect=inprocess"
+            ]
+        );
+        assert_eq!(arguments("mpi:ranks=100000,mpirun=x")[5..7], ["1", "--set"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for text in [
+            "",
+            ":threads=2",
+            "Embedded",
+            "embedded:ranks=2",
+            "mpi:ranks=0",
+            "mpi:ranks",
+            "mpi:colour=red",
+            "mpi:ranks=-1",
+        ] {
+            assert!(Configuration::parse(text).is_err(), "{text}");
+        }
+        for text in ["", "x=", "x='a"] {
+            assert!(Configuration::peer(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_a_command() {
+        let peer = Configuration::peer("duckdb=bench/peers/run duckdb --threads 2 'a b' \"\"").unwrap();
+        assert_eq!(peer.name, "duckdb");
+        assert_eq!(peer.command_line().unwrap(), "bench/peers/run duckdb --threads 2 'a b' ''");
+        assert_eq!(Configuration::peer("env A=1 run").unwrap().name, "env A=1 run");
+    }
+}

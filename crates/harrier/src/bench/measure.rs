@@ -1,0 +1,301 @@
+//! The order of a benchmark: workers started, each query warmed up, then run A B A B, its answers checked, its line printed.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::answers::{self, Rows};
+use super::configuration::Configuration;
+use super::worker_process::{Refusal, Run, WorkerProcess};
+use super::workload::{Query, Workload};
+use super::{Failure, machine, report};
+
+/// What came out.
+pub struct Measured {
+    /// All measurements: what `--json` writes and `chart` reads.
+    pub json: Value,
+    /// Queries that failed or gave a wrong answer, under any configuration.
+    pub wrong: usize,
+}
+
+/// One query under one configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Cell {
+    pub runs: Vec<Run>,
+    /// Why it has no time: it failed, or its answer is wrong.
+    pub problem: Option<String>,
+}
+
+impl Cell {
+    /// Seconds; `None` where there is a problem.
+    pub fn wall_s(&self) -> Option<f64> {
+        self.median(|run| run.wall)
+    }
+
+    /// Seconds of all processes.
+    pub fn cpu_s(&self) -> Option<f64> {
+        self.median(|run| run.cpu)
+    }
+
+    fn median(&self, value: impl Fn(&Run) -> Duration) -> Option<f64> {
+        let usable = self.problem.is_none();
+        usable.then(|| median(self.runs.iter().map(|run| value(run).as_secs_f64()).collect())).flatten()
+    }
+}
+
+/// Runs everything and writes the table to `out` as it grows. Blocks until it is done.
+///
+/// Errors: a worker that does not start or dies. Wrong answers are counted instead.
+pub fn run(
+    workload: &Workload,
+    configurations: &[Configuration],
+    tables: &[(String, String)],
+    runs: u32,
+    data: &Path,
+    out: &mut dyn Write,
+) -> Result<Measured, Failure> {
+    let mut progress = Progress::new(out);
+    let mut workers = Vec::new();
+    for configuration in configurations {
+        progress.step(format!("starting {}", configuration.name));
+        let mut worker = WorkerProcess::start(configuration, &mut || progress.tick())?;
+        worker.tables(tables, &mut || progress.tick())?;
+        workers.push(worker);
+    }
+    progress.print(&report::header(workload, configurations, &workers, runs, data));
+
+    let mut lines: Vec<Vec<Cell>> = Vec::new();
+    for (index, query) in workload.queries.iter().enumerate() {
+        progress.prefix = format!("{}, {} of {}", query.name, index + 1, workload.queries.len());
+        let cells = measure(query, configurations, &mut workers, runs, &mut progress)?;
+        progress.print(&report::line(query.name, &cells, query.answer.is_some()));
+        lines.push(cells);
+    }
+    progress.print(&report::footer(&lines));
+
+    let wrong = lines.iter().filter(|cells| cells.iter().any(|cell| cell.problem.is_some())).count();
+    let mut measured = Vec::new();
+    for (index, (configuration, worker)) in configurations.iter().zip(&workers).enumerate() {
+        let column: Vec<&Cell> = lines.iter().map(|cells| &cells[index]).collect();
+        measured.push(configuration_json(workload, configuration, worker, &column)?);
+    }
+    let json = json!({
+        "benchmark": workload.name,
+        "title": workload.title,
+        "scale": workload.scale,
+        "runs": runs,
+        "when": machine::now(),
+        "harrier": env!("CARGO_PKG_VERSION"),
+        "machine": machine::json(),
+        "configurations": measured,
+    });
+    Ok(Measured { json, wrong })
+}
+
+fn measure(
+    query: &Query,
+    configurations: &[Configuration],
+    workers: &mut [WorkerProcess],
+    runs: u32,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Cell>, Failure> {
+    let mut expected = query.answer.map(answers::from_csv);
+    let mut cells = vec![Cell::default(); workers.len()];
+    // Run 0 warms up.
+    for run in 0..=runs {
+        for (index, worker) in workers.iter_mut().enumerate() {
+            if cells[index].problem.is_some() {
+                continue;
+            }
+            progress.step(match run {
+                0 => format!("warm-up of {}", configurations[index].name),
+                _ => format!("run {run} of {runs} of {}", configurations[index].name),
+            });
+            match once(query, worker, &mut expected, progress) {
+                Ok(_) if run == 0 => {}
+                Ok(measured) => cells[index].runs.push(measured),
+                Err(Refusal::Statement(problem)) => cells[index].problem = Some(problem),
+                Err(Refusal::Dead(failure)) => return Err(failure),
+            }
+        }
+    }
+    Ok(cells)
+}
+
+fn once(
+    query: &Query,
+    worker: &mut WorkerProcess,
+    expected: &mut Option<Rows>,
+    progress: &mut Progress<'_>,
+) -> Result<Run, Refusal> {
+    let run = worker.run(&query.sql, &mut || progress.tick())?;
+    let answer = worker.answer(&mut || progress.tick())?;
+    if answer.len() as u64 != run.rows {
+        return Err(Refusal::Statement(format!("{} rows were counted, {} told", run.rows, answer.len())));
+    }
+    // Without a published answer the first one is the measure for all that follow.
+    let expected = expected.get_or_insert_with(|| answer.clone());
+    answers::compare(expected, &answer)
+        .map_err(|difference| Refusal::Statement(format!("wrong answer: {difference}")))?;
+    Ok(run)
+}
+
+fn configuration_json(
+    workload: &Workload,
+    configuration: &Configuration,
+    worker: &WorkerProcess,
+    column: &[&Cell],
+) -> Result<Value, Failure> {
+    let queries: Vec<Value> = workload
+        .queries
+        .iter()
+        .zip(column)
+        .map(|(query, cell)| {
+            json!({
+                "query": query.name,
+                "rows": cell.runs.first().map(|run| run.rows),
+                "wall_s": cell.runs.iter().map(|run| run.wall.as_secs_f64()).collect::<Vec<_>>(),
+                "cpu_s": cell.runs.iter().map(|run| run.cpu.as_secs_f64()).collect::<Vec<_>>(),
+                "wall_s_median": cell.wall_s(),
+                "cpu_s_median": cell.cpu_s(),
+                "problem": cell.problem,
+            })
+        })
+        .collect();
+    Ok(json!({
+        "name": configuration.name,
+        "engine": worker.engine,
+        "command": configuration.command_line()?,
+        "start_s": worker.started.as_secs_f64(),
+        "queries": queries,
+        "wall_s_total": column.iter().filter_map(|cell| cell.wall_s()).sum::<f64>(),
+        "cpu_s_total": column.iter().filter_map(|cell| cell.cpu_s()).sum::<f64>(),
+    }))
+}
+
+/// The middle value, or the mean of the two in the middle; `None` of nothing.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing has been
+/// printed for [`SILENT_S_MAX`].
+struct Progress<'a> {
+    out: &'a mut dyn Write,
+    prefix: String,
+    step: String,
+    since: Instant,
+    printed: Instant,
+    terminal: bool,
+}
+
+/// Nobody should wonder for longer whether it still runs.
+const SILENT_S_MAX: u64 = 9;
+
+impl<'a> Progress<'a> {
+    fn new(out: &'a mut dyn Write) -> Self {
+        let now = Instant::now();
+        Self {
+            out,
+            prefix: String::new(),
+            step: String::new(),
+            since: now,
+            printed: now,
+            terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    fn step(&mut self, step: String) {
+        self.step = step;
+        self.since = Instant::now();
+        if self.terminal {
+            self.show();
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.terminal || self.printed.elapsed() >= Duration::from_secs(SILENT_S_MAX) {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
+        let comma = if self.prefix.is_empty() { "" } else { ": " };
+        let text = format!("{}{comma}{}, {} s", self.prefix, self.step, self.since.elapsed().as_secs());
+        match self.terminal {
+            true => eprint!("\r\x1b[K{text}"),
+            false => eprintln!("{text}"),
+        }
+        self.printed = Instant::now();
+    }
+
+    fn print(&mut self, text: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+        // A closed standard output does not end the measurement: the file of --json may be what counts.
+        let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
+        self.printed = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    /// A worker in the shell's language: takes the tables, answers every statement with one row.
+    fn peer(folder: &Path, name: &str, value: &str) -> Configuration {
+        let script = folder.join(name);
+        let text = format!(
+            "echo '{{\"engine\": \"{name} 1\"}}'\nread -r line; echo '{{\"ok\": true}}'\n\
+             while read -r line; do case $line in *answer*) echo '{{\"answer\": [[\"{value}\"]]}}';; \
+             *) echo '{{\"wall_s\": 0.25, \"rows\": 1}}';; esac; done\n"
+        );
+        std::fs::write(&script, text).unwrap();
+        Configuration::peer(&format!("{name}=sh '{}'", script.display())).unwrap()
+    }
+
+    fn measured(values: [&str; 2]) -> Measured {
+        let folder = tempfile::tempdir().unwrap();
+        let configurations = [peer(folder.path(), "a", values[0]), peer(folder.path(), "b", values[1])];
+        let workload = Workload::new("shuffle", 1.0);
+        let mut table = Vec::new();
+        let measured = run(&workload, &configurations, &[], 3, folder.path(), &mut table);
+        assert!(String::from_utf8(table).unwrap().contains("\nnarrow "));
+        measured.unwrap_or_else(|failure| panic!("{}", failure.error.message))
+    }
+
+    #[test]
+    fn two_configurations_are_measured_side_by_side() {
+        let measured = measured(["1", "1"]);
+        assert_eq!(measured.wrong, 0);
+        let configurations = measured.json["configurations"].as_array().unwrap();
+        assert_eq!(configurations.len(), 2);
+        assert_eq!(configurations[1]["wall_s_total"], 1.0);
+        assert_eq!(configurations[1]["queries"][0]["wall_s"], json!([0.25, 0.25, 0.25]));
+    }
+
+    #[test]
+    fn another_answer_is_wrong() {
+        let measured = measured(["1", "2"]);
+        assert_eq!(measured.wrong, 4);
+        let query = &measured.json["configurations"][1]["queries"][0];
+        assert_eq!(query["problem"], "wrong answer: row 1, column 1: \"2\" instead of \"1\"");
+        assert_eq!(query["wall_s_median"], Value::Null);
+    }
+}

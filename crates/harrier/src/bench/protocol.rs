@@ -1,0 +1,141 @@
+//! What the driver of a benchmark and its workers say to each other: one JSON object a line.
+//!
+//! ```text
+//! driver ─► worker                              worker ─► driver
+//!                                               {"engine": "duckdb 1.4.0"}                 once, when it can take requests
+//! {"tables": {"lineitem": "/data/lineitem"}}    {"ok": true}                               a Parquet file or a folder of them
+//! {"run": "select …"}                           {"wall_s": 0.31, "rows": 4}                one statement, its rows kept
+//! {"answer": true}                              {"answer": [["A", "F", "377.00", null]]}   the rows of the last run, as text
+//!                                               {"error": "42P01: table \"x\" …"}          instead of any of these
+//! end of input                                  exits with status 0
+//! ```
+//!
+//! The wall time is from the statement's text to its last row; making text of the rows is not in it, because that is asked
+//! for apart.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// What the driver asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Make these tables known: names, and files or folders of Parquet files by their absolute paths.
+    Tables(Vec<(String, String)>),
+    /// Run a statement and keep its rows.
+    Run(String),
+    /// Say the rows of the last run.
+    Answer,
+}
+
+/// What a worker answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    Engine(String),
+    Ok,
+    Ran { wall: Duration, rows: u64 },
+    Answer(Vec<Vec<Option<String>>>),
+    Error(String),
+}
+
+impl Request {
+    pub fn to_line(&self) -> String {
+        match self {
+            Self::Tables(tables) => {
+                let tables = tables.iter().map(|(name, path)| (name.clone(), json!(path))).collect();
+                json!({ "tables": Value::Object(tables) })
+            }
+            Self::Run(sql) => json!({ "run": sql }),
+            Self::Answer => json!({ "answer": true }),
+        }
+        .to_string()
+    }
+
+    /// Errors: what is wrong with the line.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(line).map_err(|e| format!("not a request: {e}"))?;
+        if let Some(sql) = value["run"].as_str() {
+            Ok(Self::Run(sql.to_owned()))
+        } else if let Some(tables) = value["tables"].as_object() {
+            let path = |path: &Value| path.as_str().unwrap_or_default().to_owned();
+            Ok(Self::Tables(tables.iter().map(|(name, value)| (name.clone(), path(value))).collect()))
+        } else if value["answer"] == true {
+            Ok(Self::Answer)
+        } else {
+            Err(format!("not a request: {line}"))
+        }
+    }
+}
+
+impl Reply {
+    pub fn to_line(&self) -> String {
+        match self {
+            Self::Engine(engine) => json!({ "engine": engine }),
+            Self::Ok => json!({ "ok": true }),
+            Self::Ran { wall, rows } => json!({ "wall_s": wall.as_secs_f64(), "rows": rows }),
+            Self::Answer(rows) => json!({ "answer": rows }),
+            Self::Error(error) => json!({ "error": error }),
+        }
+        .to_string()
+    }
+
+    /// `None` for a line that is no reply: launchers print warnings of their own.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut value: Value = serde_json::from_str(line).ok()?;
+        if let Some(error) = value["error"].as_str() {
+            Some(Self::Error(error.to_owned()))
+        } else if let (Some(wall_s), Some(rows)) = (value["wall_s"].as_f64(), value["rows"].as_u64()) {
+            Some(Self::Ran { wall: Duration::try_from_secs_f64(wall_s).ok()?, rows })
+        } else if let Some(Value::Array(rows)) = value.get_mut("answer").map(Value::take) {
+            let cell = |cell: Value| match cell {
+                Value::Null => None,
+                Value::String(text) => Some(text),
+                other => Some(other.to_string()),
+            };
+            rows.into_iter()
+                .map(|row| match row {
+                    Value::Array(cells) => Some(cells.into_iter().map(cell).collect()),
+                    _ => None,
+                })
+                .collect::<Option<_>>()
+                .map(Self::Answer)
+        } else if let Some(engine) = value["engine"].as_str() {
+            Some(Self::Engine(engine.to_owned()))
+        } else {
+            (value["ok"] == true).then_some(Self::Ok)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_replies_survive_the_way() {
+        let tables = vec![("lineitem".to_owned(), "/data/line item".to_owned())];
+        for request in [Request::Tables(tables), Request::Run("select \"a\"\n".to_owned()), Request::Answer] {
+            assert_eq!(Request::parse(&request.to_line()), Ok(request));
+        }
+        let wall = Duration::from_millis(1500);
+        let rows = vec![vec![Some("a".to_owned()), None], vec![]];
+        for reply in [
+            Reply::Engine("x 1".to_owned()),
+            Reply::Ok,
+            Reply::Ran { wall, rows: 3 },
+            Reply::Answer(rows),
+            Reply::Error("no".to_owned()),
+        ] {
+            assert_eq!(Reply::parse(&reply.to_line()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_neither() {
+        assert!(Request::parse("{}").is_err());
+        assert!(Request::parse("select 1").is_err());
+        for line in ["", "WARNING: no fabric", "{}", "[1]", "{\"wall_s\": -1, \"rows\": 1}"] {
+            assert_eq!(Reply::parse(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The table of a benchmark: a legend, a line for each query, totals. Columns are as wide as their numbers need.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::configuration::Configuration;
+use super::measure::Cell;
+use super::worker_process::WorkerProcess;
+use super::workload::Workload;
+
+/// Configurations are called A to H in the table and have colours of their own in the chart.
+pub const CONFIGURATIONS_MAX: usize = 8;
+
+fn letter(index: usize) -> char {
+    char::from(b'A' + index as u8)
+}
+
+/// The legend and the head of the table.
+pub fn header(
+    workload: &Workload,
+    configurations: &[Configuration],
+    workers: &[WorkerProcess],
+    runs: u32,
+    data: &Path,
+) -> String {
+    let mut text = format!(
+        "{} at scale {} ({}): median of {runs} {} after a warm-up, in seconds; cpu is of all processes\n\n",
+        workload.title,
+        workload.scale,
+        data.display(),
+        if runs == 1 { "run" } else { "runs, interleaved," },
+    );
+    let width =
+        configurations.iter().map(|configuration| configuration.name.chars().count()).max().unwrap_or(0);
+    for (index, (configuration, worker)) in configurations.iter().zip(workers).enumerate() {
+        let started_s = worker.started.as_secs_f64();
+        let _ = writeln!(
+            text,
+            "{}  {:<width$}  {}, up in {started_s:.2} s",
+            letter(index),
+            configuration.name,
+            worker.engine
+        );
+    }
+    let _ = write!(text, "\n{:<7}", "query");
+    for index in 0..configurations.len() {
+        let letter = letter(index);
+        let _ = write!(text, " {:>9} {:>9}", format!("{letter} wall"), format!("{letter} cpu"));
+        if index > 0 {
+            let _ = write!(text, " {:>6}", format!("{letter}/A"));
+        }
+    }
+    let _ = write!(text, " {:>7}  answer", "rows");
+    text
+}
+
+/// The line of a query; `published` tells what its answers were compared with.
+pub fn line(name: &str, cells: &[Cell], published: bool) -> String {
+    let times: Vec<_> = cells.iter().map(|cell| Option::zip(cell.wall_s(), cell.cpu_s())).collect();
+    let rows =
+        cells.iter().find_map(|cell| cell.runs.first()).map_or_else(String::new, |run| run.rows.to_string());
+    let mut text = format!("{}{rows:>8}  ", numbers(name, &times));
+    let problems: Vec<String> = cells
+        .iter()
+        .enumerate()
+        .filter_map(|(index, cell)| Some(format!("{}: {}", letter(index), cell.problem.as_ref()?)))
+        .collect();
+    match (problems.is_empty(), published, cells.len()) {
+        (false, ..) => text.push_str(&problems.join("; ")),
+        (true, true, _) => text.push_str("as published"),
+        (true, false, 1) => text.push_str("the same each time"),
+        (true, false, _) => text.push_str("the same by all"),
+    }
+    text
+}
+
+/// Sums of medians, ratios of sums, and the geometric mean of the queries' ratios, over queries that all
+/// configurations answered.
+pub fn footer(lines: &[Vec<Cell>]) -> String {
+    let complete: Vec<Vec<(f64, f64)>> = lines
+        .iter()
+        .filter_map(|cells| cells.iter().map(|cell| Option::zip(cell.wall_s(), cell.cpu_s())).collect())
+        .collect();
+    let Some(first) = complete.first() else {
+        return "no query was answered by all configurations".to_owned();
+    };
+    let sums: Vec<_> = (0..first.len())
+        .map(|index| {
+            let column = complete.iter().map(|times| times[index]);
+            Some(column.fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1)))
+        })
+        .collect();
+    let mut text = numbers("total", &sums);
+    let _ = write!(text, "{:>8}  of {} queries", "", complete.len());
+    if first.len() > 1 {
+        let _ = write!(text, "\n{:<7} {:>9} {:>9}", "geomean", "", "");
+        for index in 1..first.len() {
+            let logarithms: f64 = complete.iter().map(|times| (times[index].0 / times[0].0).ln()).sum();
+            let mean = (logarithms / complete.len() as f64).exp();
+            let _ = write!(text, " {:>9} {:>9} {mean:>6.2}", "", "");
+        }
+    }
+    text
+}
+
+fn numbers(name: &str, times: &[Option<(f64, f64)>]) -> String {
+    let mut text = format!("{name:<7}");
+    for (index, time) in times.iter().enumerate() {
+        let _ = match time {
+            Some((wall_s, cpu_s)) => write!(text, " {wall_s:>9.3} {cpu_s:>9.2}"),
+            None => write!(text, " {:>9} {:>9}", "-", "-"),
+        };
+        if index > 0 {
+            let _ = match (times[0], time) {
+                (Some((first_s, _)), Some((wall_s, _))) => write!(text, " {:>6.2}", wall_s / first_s),
+                _ => write!(text, " {:>6}", "-"),
+            };
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::worker_process::Run;
+
+    fn cell(wall_s: f64, cpu_s: f64) -> Cell {
+        let run = Run { wall: Duration::from_secs_f64(wall_s), cpu: Duration::from_secs_f64(cpu_s), rows: 4 };
+        Cell { runs: vec![run], problem: None }
+    }
+
+    #[test]
+    fn lines_and_totals() {
+        let first = vec![cell(0.5, 1.0), cell(1.0, 1.5)];
+        let second = vec![cell(2.0, 4.0), cell(1.0, 2.0)];
+        let failed = vec![
+            cell(1.0, 1.0),
+            Cell { runs: vec![], problem: Some("wrong answer: 3 rows instead of 4".into()) },
+        ];
+        assert_eq!(
+            line("q01", &first, true),
+            "q01         0.500      1.00     1.000      1.50   2.00       4  as published"
+        );
+        assert!(line("q03", &failed, true).ends_with("4  B: wrong answer: 3 rows instead of 4"));
+        let footer = footer(&[first, second, failed]);
+        let mut lines = footer.lines();
+        assert_eq!(
+            lines.next().unwrap(),
+            "total       2.500      5.00     2.000      3.50   0.80          of 2 queries"
+        );
+        assert!(lines.next().unwrap().ends_with("1.00"));
+    }
+}

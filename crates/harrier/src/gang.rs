@@ -1,0 +1,79 @@
+//! This process as one rank of a gang: joins it when a launcher started us so, and ends with it.
+//!
+//! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit status.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use harrier_exec::{Departure, Gang, StartError};
+
+use crate::exit;
+
+/// How long a rank that is asked to end waits for the reason: a launcher asks all ranks when one has died, and the news
+/// of that death comes over another way.
+const REASON_PATIENCE: Duration = Duration::from_millis(600);
+
+/// The gang this process was launched into; `None` when it runs alone.
+pub(crate) fn join() -> Result<Option<Gang>, ExitCode> {
+    match harrier_mpi::launched_ranks() {
+        None | Some(1) => Ok(None),
+        Some(_) => Gang::join(None).map(Some).map_err(|error| {
+            report(&error);
+            ExitCode::from(exit::BROKEN)
+        }),
+    }
+}
+
+/// Every rank fails alike when a gang cannot be formed; one of them says so.
+fn report(error: &StartError) {
+    if harrier_mpi::launched_rank().unwrap_or(0) != 0 {
+        return;
+    }
+    eprintln!("ERROR {}: {error}", error.sqlstate());
+    if let Some(detail) = error.detail() {
+        eprintln!("DETAIL: {detail}");
+    }
+    if let Some(hint) = error.hint() {
+        eprintln!("HINT: {hint}");
+    }
+}
+
+/// How many ranks of the gang share this rank's host.
+pub(crate) fn ranks_here(gang: &Gang) -> usize {
+    gang.peers().iter().filter(|peer| peer.here).count().max(1)
+}
+
+/// A rank other than 0: works until the coordinator leaves or is lost. Returns the exit status.
+pub(crate) async fn follow(gang: &Gang) -> u8 {
+    match gang.follow().await {
+        Departure::Left { status } => {
+            let gang = gang.clone();
+            let leaving = tokio::task::spawn_blocking(move || gang.leave(status));
+            let _ = leaving.await;
+            u8::try_from(status).unwrap_or(exit::BROKEN)
+        }
+        Departure::Lost { reason } => {
+            tracing::debug!(reason, "the coordinator is lost");
+            exit::BROKEN
+        }
+    }
+}
+
+/// The end of rank 0: tells the others, unless one is lost, which ends the gang as broken.
+pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
+    if gang.loss().is_some() {
+        return exit::BROKEN;
+    }
+    let leaving = gang.clone();
+    let _ = tokio::task::spawn_blocking(move || leaving.leave(status.into())).await;
+    status
+}
+
+/// What rank 0 tells the user when it is asked to end while nothing was running that could tell: a rank's death, if
+/// that is the reason.
+pub(crate) async fn reason_to_end(gang: &Gang) -> Option<String> {
+    let (rank, reason) = tokio::time::timeout(REASON_PATIENCE, gang.lost()).await.ok()?;
+    // A statement that was running fails by itself and tells it better.
+    tokio::time::sleep(REASON_PATIENCE).await;
+    Some(format!("ERROR 57P02: rank {rank} is lost: {reason}"))
+}

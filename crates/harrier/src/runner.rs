@@ -1,0 +1,385 @@
+//! Runs statements and meta commands one after the other and shows what comes of them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use harrier_engine::split::{Splitter, StatementText};
+use harrier_engine::{Outcome, Session, SqlError, SqlState};
+
+use crate::bar::Bar;
+use crate::interrupt::Interrupts;
+use crate::meta;
+use crate::output::{Format, OutputError, row_writer};
+
+/// How many files may include one another with `\i`; more is a circle.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Why a script or a shell ends before its input does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// A statement failed, and its error has been shown.
+    Failed,
+    /// Nobody reads the rows any more, as when `head` has seen enough.
+    Closed,
+    /// `\q`.
+    Quit,
+}
+
+/// How results are shown; what `\x`, `\timing`, `\format` and `\o` change.
+pub(crate) struct Display {
+    pub(crate) format: Format,
+    pub(crate) is_expanded: bool,
+    pub(crate) is_timed: bool,
+    /// Whether tags such as CREATE VIEW are shown.
+    pub(crate) is_chatty: bool,
+    pub(crate) null: String,
+    /// Where `\o` sends rows; standard output without it.
+    pub(crate) file: Option<BufWriter<File>>,
+}
+
+impl Display {
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            format,
+            is_expanded: false,
+            is_timed: false,
+            is_chatty: io::stderr().is_terminal(),
+            null: "NULL".to_string(),
+            file: None,
+        }
+    }
+
+    fn row_format(&self) -> Format {
+        match self.format {
+            Format::Table if self.is_expanded => Format::Vertical,
+            format => format,
+        }
+    }
+}
+
+pub(crate) struct Runner {
+    pub(crate) session: Session,
+    pub(crate) display: Display,
+    pub(crate) interrupts: Interrupts,
+    include_depth: usize,
+}
+
+/// What a statement or a meta command went wrong with.
+pub(crate) enum Trouble {
+    Sql(SqlError),
+    Closed,
+}
+
+impl From<SqlError> for Trouble {
+    fn from(error: SqlError) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<OutputError> for Trouble {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Io(error) => error.into(),
+            OutputError::Value(error) => Self::Sql(datafusion::error::DataFusionError::from(error).into()),
+        }
+    }
+}
+
+/// Of writing rows; reading has its own errors.
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::Closed;
+        }
+        let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+        Self::Sql(SqlError::new(cause.sqlstate, format!("could not write the rows: {}", cause.message)))
+    }
+}
+
+impl Runner {
+    pub(crate) fn new(session: Session, display: Display, interrupts: Interrupts) -> Self {
+        Self { session, display, interrupts, include_depth: 0 }
+    }
+
+    /// Runs all of `text`: what `-c` gives.
+    pub(crate) async fn text(&mut self, text: &str) -> Result<(), Stop> {
+        let mut script = Script::default();
+        for line in text.split_inclusive('\n') {
+            self.line(&mut script, line, None).await?;
+        }
+        self.rest(&mut script, None).await
+    }
+
+    /// Runs a file, statement by statement as they are read; `-` is standard input.
+    pub(crate) async fn file(&mut self, path: &Path) -> Result<(), Stop> {
+        if path == Path::new("-") {
+            return self.stdin().await;
+        }
+        let name = path.display().to_string();
+        let reader = match File::open(path).and_then(|file| {
+            // Opening a folder works, reading it does not.
+            match file.metadata()?.is_dir() {
+                true => Err(io::ErrorKind::IsADirectory.into()),
+                false => Ok(BufReader::new(file)),
+            }
+        }) {
+            Ok(reader) => reader,
+            Err(error) => return self.fail(&cannot_read(&name, error), None, None),
+        };
+        if self.include_depth == INCLUDE_DEPTH_MAX {
+            let error = SqlError::new(
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+                format!("more than {INCLUDE_DEPTH_MAX} files include one another"),
+            );
+            return self.fail(&error, None, None);
+        }
+        self.include_depth += 1;
+        let result = self.lines(reader, &name).await;
+        self.include_depth -= 1;
+        result
+    }
+
+    async fn lines(&mut self, mut reader: impl BufRead, name: &str) -> Result<(), Stop> {
+        let mut script = Script::default();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match reader.read_until(b'\n', &mut line) {
+                Ok(0) => return self.rest(&mut script, Some(name)).await,
+                Ok(_) => {}
+                Err(error) => return self.fail(&cannot_read(name, error), None, None),
+            }
+            match std::str::from_utf8(&line) {
+                Ok(line) => self.line(&mut script, line, Some(name)).await?,
+                Err(_) => return self.fail(&not_utf8(name), None, None),
+            }
+        }
+    }
+
+    /// Runs statements as they come in. Another thread reads, so that Ctrl-C is heard meanwhile.
+    async fn stdin(&mut self) -> Result<(), Stop> {
+        let (sender, mut lines) = tokio::sync::mpsc::channel::<io::Result<Vec<u8>>>(64);
+        // Ends with the process if standard input does not.
+        std::thread::spawn(move || {
+            let mut stdin = io::stdin().lock();
+            loop {
+                let mut line = Vec::new();
+                let read = stdin.read_until(b'\n', &mut line);
+                let is_end = !matches!(read, Ok(1..));
+                if matches!(read, Ok(0)) || sender.blocking_send(read.map(|_| line)).is_err() {
+                    return;
+                }
+                if is_end {
+                    return;
+                }
+            }
+        });
+        let mut script = Script::default();
+        loop {
+            let line = tokio::select! {
+                biased;
+                () = self.interrupts.interrupted() => {
+                    return self.fail(&SqlError::canceled(), None, None);
+                }
+                line = lines.recv() => line,
+            };
+            let line = match line {
+                None => return self.rest(&mut script, None).await,
+                Some(Ok(line)) => line,
+                Some(Err(error)) => {
+                    return self.fail(&cannot_read("standard input", error), None, None);
+                }
+            };
+            match std::str::from_utf8(&line) {
+                Ok(line) => self.line(&mut script, line, None).await?,
+                Err(_) => return self.fail(&not_utf8("standard input"), None, None),
+            }
+        }
+    }
+
+    /// One line of a script or a shell: runs what it completes.
+    pub(crate) async fn line(
+        &mut self,
+        script: &mut Script,
+        line: &str,
+        file: Option<&str>,
+    ) -> Result<(), Stop> {
+        if script.lines_read == 0 && script.splitter.is_between_statements() {
+            // What some editors put at the beginning of a file.
+            return self.line_of(script, line.trim_start_matches('\u{feff}'), file).await;
+        }
+        self.line_of(script, line, file).await
+    }
+
+    async fn line_of(&mut self, script: &mut Script, line: &str, file: Option<&str>) -> Result<(), Stop> {
+        script.lines_read += 1;
+        if script.splitter.is_between_statements() && line.trim_start().starts_with('\\') {
+            // Keeps the line numbers of what follows right.
+            script.splitter.push("\n");
+            let at = file.map(|file| (file, script.lines_read));
+            return match Box::pin(meta::run(self, line.trim())).await {
+                Ok(()) => Ok(()),
+                Err(meta::Ended::Stop(stop)) => Err(stop),
+                Err(meta::Ended::Trouble(Trouble::Closed)) => Err(Stop::Closed),
+                Err(meta::Ended::Trouble(Trouble::Sql(error))) => self.fail(&error, None, at),
+            };
+        }
+        script.splitter.push(line);
+        while let Some(statement) = script.splitter.next_statement() {
+            self.statement(statement, file).await?;
+        }
+        Ok(())
+    }
+
+    /// The statement at the end that has no semicolon.
+    pub(crate) async fn rest(&mut self, script: &mut Script, file: Option<&str>) -> Result<(), Stop> {
+        while let Some(statement) = script.splitter.finish() {
+            self.statement(statement, file).await?;
+        }
+        Ok(())
+    }
+
+    async fn statement(&mut self, statement: StatementText, file: Option<&str>) -> Result<(), Stop> {
+        let text = statement.text.clone();
+        let line = statement.line;
+        match self.run(statement).await {
+            Ok(()) => Ok(()),
+            Err(Trouble::Closed) => Err(Stop::Closed),
+            Err(Trouble::Sql(error)) => self.fail(&error, Some(&text), file.map(|file| (file, line))),
+        }
+    }
+
+    /// Runs a statement and shows its rows, until it is done or Ctrl-C is pressed.
+    pub(crate) async fn run(&mut self, statement: StatementText) -> Result<(), Trouble> {
+        let started = Instant::now();
+        let Self { session, display, interrupts, .. } = self;
+        let result = tokio::select! {
+            biased;
+            () = interrupts.interrupted() => Err(SqlError::canceled().into()),
+            result = show(session, display, statement) => result,
+        };
+        if display.is_timed && !matches!(result, Err(Trouble::Closed)) {
+            display.note(&format!("Time: {}", duration(started.elapsed())));
+        }
+        result
+    }
+
+    fn fail(
+        &mut self,
+        error: &SqlError,
+        text: Option<&str>,
+        place: Option<(&str, usize)>,
+    ) -> Result<(), Stop> {
+        let mut report = error.report(text);
+        if let Some((file, line)) = place {
+            report.push_str(&format!("\nCONTEXT: file \"{file}\", line {line}"));
+        }
+        self.display.note(&report);
+        Err(Stop::Failed)
+    }
+}
+
+/// A script that is being read.
+#[derive(Default)]
+pub(crate) struct Script {
+    pub(crate) splitter: Splitter,
+    lines_read: usize,
+}
+
+impl Display {
+    /// Writes a line to standard error, after the rows before it.
+    pub(crate) fn note(&mut self, text: &str) {
+        let _ = io::stdout().flush();
+        // Nothing is left to tell anyone when standard error is gone.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Calls `write` with where rows go at the moment.
+    pub(crate) fn with_output<T>(
+        &mut self,
+        write: impl FnOnce(&mut dyn Write) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        match &mut self.file {
+            Some(file) => write(file),
+            None => {
+                let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+                let value = write(&mut out)?;
+                out.flush()?;
+                Ok(value)
+            }
+        }
+    }
+}
+
+async fn show(session: &Session, display: &mut Display, statement: StatementText) -> Result<(), Trouble> {
+    let statement = session.parse(statement)?;
+    let is_bar_wanted = session.settings().progress;
+    match session.execute(&statement).await? {
+        Outcome::Rows { schema, mut stream, progress, .. } => {
+            let mut bar = Bar::new(&progress, is_bar_wanted);
+            let mut writer = row_writer(display.row_format(), &schema, &display.null);
+            while let Some(batch) = bar.during(stream.next()).await {
+                let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                display.with_output(|out| Ok(writer.batch(out, &batch)?))?;
+                // A statement whose rows are always there would not hear of Ctrl-C.
+                tokio::task::yield_now().await;
+            }
+            drop(bar);
+            display.with_output(|out| Ok(writer.end(out)?))?;
+            if let Some(file) = &mut display.file {
+                file.flush()?;
+            }
+        }
+        Outcome::Write(write) => {
+            let mut bar = Bar::new(&write.progress, is_bar_wanted);
+            let tag = bar.during(write.finish()).await?;
+            drop(bar);
+            if display.is_chatty {
+                display.note(&tag);
+            }
+        }
+        Outcome::Command { tag } => {
+            if display.is_chatty {
+                display.note(&tag);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn cannot_read(name: &str, error: io::Error) -> SqlError {
+    let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+    match cause.sqlstate {
+        SqlState::UNDEFINED_FILE => SqlError::new(cause.sqlstate, format!("file \"{name}\" does not exist")),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            SqlError::new(cause.sqlstate, format!("permission denied for file \"{name}\""))
+        }
+        state => SqlError::new(state, format!("could not read file \"{name}\": {}", cause.message)),
+    }
+}
+
+fn not_utf8(name: &str) -> SqlError {
+    SqlError::new(SqlState::literal("22021"), format!("\"{name}\" is not encoded in UTF-8"))
+}
+
+/// As psql writes it: `12.345 ms`, and with minutes where there are any.
+fn duration(elapsed: Duration) -> String {
+    let milliseconds = elapsed.as_secs_f64() * 1000.0;
+    let seconds = elapsed.as_secs();
+    match seconds {
+        0 => format!("{milliseconds:.3} ms"),
+        1..3600 => {
+            format!("{milliseconds:.3} ms ({:02}:{:06.3})", seconds / 60, elapsed.as_secs_f64() % 60.0)
+        }
+        _ => format!(
+            "{milliseconds:.3} ms ({:02}:{:02}:{:06.3})",
+            seconds / 3600,
+            seconds / 60 % 60,
+            elapsed.as_secs_f64() % 60.0
+        ),
+    }
+}

@@ -1,0 +1,231 @@
+//! `harrier sql`: SQL from the command line, from files, from standard input, or from a shell.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::ArgMatches;
+use harrier_engine::{Engine, EngineOptions, SqlError, memory};
+use harrier_exec::Gang;
+
+use crate::bench;
+use crate::exit;
+use crate::gang;
+use crate::interrupt::{self, Interrupts};
+use crate::output::Format;
+use crate::runner::{Display, Runner, Stop};
+use crate::shell;
+
+/// How long blocking calls, such as a read from a network file system, may hold up the exit.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Run these statements; with -f, in the order given
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    commands: Vec<String>,
+    /// Run the statements of this file; - is standard input
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How rows are written
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Set a parameter, as SET does
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    settings: Vec<(String, String)>,
+    /// Threads a statement may keep busy [default: the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Memory statements may hold before they spill to disk, such as 8GiB [default: 80 % of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Folder for temporary files [default: $TMPDIR]
+    #[arg(long, value_name = "DIR")]
+    spill_dir: Option<PathBuf>,
+}
+
+/// One `-c` or `-f`.
+enum Input {
+    Command(String),
+    File(PathBuf),
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_string(), value.trim().to_string()))
+        }
+        _ => Err("expected KEY=VALUE".to_string()),
+    }
+}
+
+fn memory_size(text: &str) -> Result<u64, String> {
+    memory::parse_bytes(text).map_err(|error| match error.hint {
+        Some(hint) => format!("{}; {hint}", error.message),
+        None => error.message,
+    })
+}
+
+/// Runs the command; `matches` knows in which order `-c` and `-f` were given.
+pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
+    let inputs = inputs(&args, matches);
+    let format = args.format;
+    on_ranks(
+        move |gang| engine_options(&args, gang),
+        async move |engine| run_sql(format, inputs, engine).await,
+    )
+}
+
+/// Runs the worker that a benchmark drives: the same ranks, other input and output.
+pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
+    let options = |gang: Option<Gang>| {
+        let mut options = args.engine_options();
+        let ranks = args.inprocess_ranks.filter(|ranks| *ranks > 1);
+        options.gang = gang.or_else(|| ranks.map(Gang::in_process));
+        options
+    };
+    on_ranks(options, async |engine| match bench::serve(&engine.session()).await {
+        Ok(()) => exit::DONE,
+        Err(error) => {
+            eprintln!("ERROR 58030: {error}");
+            exit::FAILED
+        }
+    })
+}
+
+/// Makes this process a rank, or what runs alone, and does `work` if it is the one that reads and prints.
+fn on_ranks(
+    options: impl FnOnce(Option<Gang>) -> EngineOptions,
+    work: impl AsyncFnOnce(Engine) -> u8,
+) -> ExitCode {
+    let gang = match gang::join() {
+        Ok(gang) => gang,
+        Err(status) => return status,
+    };
+    let options = options(gang);
+    let threads = options.threads;
+    let engine = match Engine::try_new(options) {
+        Ok(engine) => engine,
+        // Only a setting or the folder for temporary files can be wrong here.
+        Err(error) => return usage_error(&error),
+    };
+    let runtime = match runtime(threads) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ERROR 53000: cannot start {threads} threads: {error}");
+            return ExitCode::from(exit::FAILED);
+        }
+    };
+    let status = runtime.block_on(run_rank(engine.clone(), work));
+    runtime.shutdown_timeout(SHUTDOWN);
+    engine.remove_temporary_files();
+    ExitCode::from(status)
+}
+
+/// What this process does as one rank, or alone. Returns the exit status.
+async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
+    engine.attach();
+    match engine.gang().cloned() {
+        None => work(engine).await,
+        Some(gang) if gang.rank() == 0 => {
+            let status = work(engine).await;
+            gang::dismiss(&gang, status).await
+        }
+        Some(gang) => {
+            if let Err(error) = interrupt::leave_to_coordinator(&engine) {
+                tracing::warn!(%error, "cannot listen for signals");
+            }
+            gang::follow(&gang).await
+        }
+    }
+}
+
+/// Runs the inputs in their order and stops at the first statement that fails; without any, the shell or
+/// standard input. Returns the exit status.
+async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
+    let interrupts = match Interrupts::listen() {
+        Ok(interrupts) => interrupts,
+        Err(error) => {
+            eprintln!("ERROR 58000: cannot listen for signals: {error}");
+            return exit::FAILED;
+        }
+    };
+    if let Err(error) = interrupt::end_on_termination(&engine) {
+        tracing::warn!(%error, "SIGTERM will leave temporary files behind");
+    }
+    let mut runner = Runner::new(engine.session(), Display::new(format), interrupts);
+    let result = run_inputs(&mut runner, inputs).await;
+    let flushed = match &mut runner.display.file {
+        Some(file) => io::Write::flush(file),
+        None => Ok(()),
+    };
+    match result {
+        Ok(()) | Err(Stop::Quit | Stop::Closed) if flushed.is_ok() => exit::DONE,
+        _ => exit::FAILED,
+    }
+}
+
+async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop> {
+    if inputs.is_empty() {
+        return if io::stdin().is_terminal() {
+            shell::run(runner).await
+        } else {
+            runner.file("-".as_ref()).await
+        };
+    }
+    for input in inputs {
+        match input {
+            Input::Command(sql) => runner.text(&sql).await?,
+            Input::File(path) => runner.file(&path).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Ranks that share a host share its cores and its memory, unless the options say what each may use.
+fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
+    let mut options = EngineOptions::default();
+    if let Some(gang) = gang {
+        let ranks_here = gang::ranks_here(&gang);
+        options.threads = (options.threads / ranks_here).max(1);
+        options.memory_bytes = options.memory_bytes.map(|bytes| bytes / ranks_here as u64);
+        options.gang = Some(gang);
+    }
+    if let Some(threads) = args.threads {
+        options.threads = threads.into();
+    }
+    if args.memory.is_some() {
+        options.memory_bytes = args.memory;
+    }
+    options.settings = args.settings.clone();
+    options.spill_dir = args.spill_dir.clone();
+    options
+}
+
+fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
+    let next = Arc::new(AtomicUsize::new(0));
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name_fn(move || format!("harrier-{}", next.fetch_add(1, Ordering::Relaxed)))
+        .enable_all()
+        .build()
+}
+
+fn inputs(args: &Args, matches: &ArgMatches) -> Vec<Input> {
+    let commands = matches.indices_of("commands").into_iter().flatten();
+    let files = matches.indices_of("files").into_iter().flatten();
+    let mut inputs: Vec<(usize, Input)> = commands
+        .zip(args.commands.iter().cloned().map(Input::Command))
+        .chain(files.zip(args.files.iter().cloned().map(Input::File)))
+        .collect();
+    inputs.sort_by_key(|(at, _)| *at);
+    inputs.into_iter().map(|(_, input)| input).collect()
+}
+
+fn usage_error(error: &SqlError) -> ExitCode {
+    eprintln!("{}", error.report(None));
+    ExitCode::from(exit::USAGE)
+}

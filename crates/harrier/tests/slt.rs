@@ -1,0 +1,114 @@
+//! Runs the files of `tests/slt` against the binary, once for every way of running it: the answers are always the same.
+//!
+//! `HARRIER_SLT=joins` runs only the files with that in their names. `HARRIER_SKIP_MPI=1` leaves out what needs MPI,
+//! which otherwise has to be there. Records marked `onlyif unfixed` are what should work and does not yet; with
+//! `HARRIER_SLT_UNFIXED=1` they run too.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use harrier_testkit::gang::Launcher;
+use harrier_testkit::session::Configuration;
+use harrier_testkit::slt::{self, Run};
+
+/// One gang at a time: its ranks would take the processors from those of another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+#[test]
+fn embedded() {
+    check(Configuration::embedded());
+}
+
+/// Every operator gets every row in a batch of its own.
+#[test]
+fn batches_of_one_row() {
+    check(
+        Configuration::embedded()
+            .named("batches-of-one-row")
+            .with_setting("datafusion.execution.batch_size", "1"),
+    );
+}
+
+#[test]
+fn little_memory() {
+    check(Configuration::embedded().named("64-MiB").with_memory("64MiB"));
+}
+
+#[test]
+fn one_rank() {
+    check_gang("1-rank", Launcher::open_mpi(1), &[]);
+}
+
+#[test]
+fn two_ranks() {
+    check_gang("2-ranks", Launcher::open_mpi(2), &[]);
+}
+
+#[test]
+fn three_ranks() {
+    check_gang("3-ranks", Launcher::open_mpi(3), &[]);
+}
+
+#[test]
+fn seven_ranks() {
+    check_gang("7-ranks", Launcher::open_mpi(7), &[]);
+}
+
+#[test]
+fn three_ranks_over_grpc() {
+    check_gang("3-ranks-grpc", Launcher::open_mpi(3), &[("harrier.interconnect", "grpc")]);
+}
+
+#[test]
+fn three_ranks_of_mpich() {
+    check_gang("3-ranks-mpich", Launcher::mpich(3), &[]);
+}
+
+/// Small batches, many frames.
+#[test]
+fn two_ranks_with_batches_of_few_rows() {
+    check_gang("2-ranks-small-batches", Launcher::open_mpi(2), &[("datafusion.execution.batch_size", "3")]);
+}
+
+fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
+    if env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
+        eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
+        return;
+    }
+    let words =
+        launcher.words().unwrap_or_else(|reason| panic!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"));
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut configuration = Configuration::embedded()
+        .named(name)
+        .launched_by(words)
+        // The tables are tiny, and are to be distributed all the same.
+        .with_setting("harrier.distribute_bytes_min", "0");
+    for (key, value) in settings {
+        configuration = configuration.with_setting(key, value);
+    }
+    check(configuration);
+}
+
+fn check(configuration: Configuration) {
+    let folder = suite();
+    let data = folder.join("data");
+    let data = data.to_str().expect("the path of the checkout is UTF-8");
+    let unfixed = env::var_os("HARRIER_SLT_UNFIXED").map(|_| "unfixed");
+    let run = Run { configuration: &configuration, labels: unfixed.as_slice(), variables: &[("DATA", data)] };
+    let wanted = env::var("HARRIER_SLT").unwrap_or_default();
+    let files: Vec<PathBuf> = slt::files(&folder)
+        .unwrap_or_else(|reason| panic!("{reason}"))
+        .into_iter()
+        .filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains(&wanted)))
+        .collect();
+    if let Err(failures) = run.files(&files) {
+        panic!("{failures}");
+    }
+}
+
+fn suite() -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let checkout = checkout.canonicalize().expect("the checkout is where it was built");
+    checkout.join("tests/slt")
+}

@@ -1,0 +1,154 @@
+//! Streams of batches: the encoder in front of a [`StreamSender`], the decoder behind a [`StreamReceiver`].
+
+use crate::encode::cut;
+use crate::error::{Failure, StreamError};
+use crate::streams::{Closed, Received, StreamEnd, StreamReceiver, StreamSender};
+use crate::{decode, encode};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
+use futures::Stream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// Sends batches over one stream.
+pub struct BatchSender {
+    sender: StreamSender,
+    schema: Option<SchemaRef>,
+}
+
+/// How a batch fared.
+#[derive(Debug)]
+pub enum SendOutcome {
+    Sent,
+    /// Nothing more is wanted.
+    Closed(Closed),
+    /// The batch cannot be carried.
+    Unfit(ArrowError),
+}
+
+impl BatchSender {
+    pub fn new(sender: StreamSender) -> Self {
+        BatchSender { sender, schema: None }
+    }
+
+    /// Waits for permission to produce a batch. Cancel-safe.
+    pub async fn credit(&mut self) -> Result<(), Closed> {
+        self.sender.credit().await
+    }
+
+    /// Ready when nothing more is wanted.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        self.sender.poll_closed(cx)
+    }
+
+    /// Gathers `batch` into blocks and sends them, waiting for a credit for each.
+    pub async fn send(&mut self, batch: RecordBatch) -> SendOutcome {
+        let start = Instant::now();
+        let schema = batch.schema();
+        if self.schema.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &schema) && *known != schema) {
+            self.sender.send_schema(&schema_bytes(&schema));
+        }
+        self.schema = Some(schema);
+        let pieces = match cut(batch) {
+            Ok(pieces) => pieces,
+            Err(error) => return SendOutcome::Unfit(error),
+        };
+        let mut encode_ns = start.elapsed().as_nanos() as u64;
+        for piece in pieces {
+            if let Err(closed) = self.sender.credit().await {
+                return SendOutcome::Closed(closed);
+            }
+            let start = Instant::now();
+            if let Err(error) = self.send_piece(&piece) {
+                return SendOutcome::Unfit(error);
+            }
+            encode_ns += start.elapsed().as_nanos() as u64;
+        }
+        self.sender.encode_ns += encode_ns;
+        SendOutcome::Sent
+    }
+
+    fn send_piece(&mut self, piece: &encode::Piece) -> Result<(), ArrowError> {
+        let mut block = StreamSender::block(piece.payload_bytes());
+        piece.encode(&mut block)?;
+        self.sender.send(piece.rows(), block);
+        Ok(())
+    }
+
+    pub fn finish(self) {
+        self.sender.finish();
+    }
+
+    pub fn fail(self, failure: &Failure) {
+        self.sender.fail(failure);
+    }
+}
+
+fn schema_bytes(schema: &SchemaRef) -> Vec<u8> {
+    let options = IpcWriteOptions::default();
+    let mut tracker = DictionaryTracker::new(false);
+    IpcDataGenerator::default()
+        .schema_to_bytes_with_dictionary_tracker(schema, &mut tracker, &options)
+        .ipc_message
+}
+
+/// Reads batches from one stream. Dropping it stops the stream.
+pub struct BatchReceiver {
+    receiver: StreamReceiver,
+    schema: Option<SchemaRef>,
+    on_batch: Box<dyn FnMut(Arrival) + Send>,
+}
+
+/// What the receiver reports of every batch, for metrics.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrival {
+    Batch { bytes: usize, decode_ns: u64 },
+    End(StreamEnd),
+}
+
+impl BatchReceiver {
+    /// `on_batch` is called for every batch and once at a good end.
+    pub fn new(receiver: StreamReceiver, on_batch: impl FnMut(Arrival) + Send + 'static) -> Self {
+        BatchReceiver { receiver, schema: None, on_batch: Box::new(on_batch) }
+    }
+
+    fn malformed(&self, error: impl std::fmt::Display) -> StreamError {
+        StreamError::Malformed { rank: self.receiver.peer(), reason: error.to_string() }
+    }
+}
+
+impl Stream for BatchReceiver {
+    type Item = Result<RecordBatch, StreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match ready!(Pin::new(&mut self.receiver).poll_next(cx)) {
+                None => {
+                    if let Some(end) = self.receiver.end() {
+                        (self.on_batch)(Arrival::End(end));
+                    }
+                    return Poll::Ready(None);
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(Received::Schema(payload))) => match arrow::ipc::convert::try_schema_from_flatbuffer_bytes(&payload) {
+                    Ok(schema) => self.schema = Some(Arc::new(schema)),
+                    Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
+                },
+                Some(Ok(Received::Block { rows, payload })) => {
+                    let start = Instant::now();
+                    let Some(schema) = &self.schema else {
+                        return Poll::Ready(Some(Err(self.malformed("a block before its schema"))));
+                    };
+                    let decoded = decode::decode(schema, rows, &payload);
+                    let decode_ns = start.elapsed().as_nanos() as u64;
+                    (self.on_batch)(Arrival::Batch { bytes: payload.len(), decode_ns });
+                    return Poll::Ready(Some(decoded.map_err(|error| self.malformed(error))));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The frame, the unit on the wire: a 64-byte little-endian header and a payload, sent as one MPI message.
+//!
+//! ```text
+//!  0      4      5      6      8       12      16       24         32              40    48     64
+//!  ┌──────┬──────┬──────┬──────┬───────┬───────┬────────┬──────────┬───────────────┬─────┬──────┐
+//!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ zero │ payload …
+//!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴──────┘
+//! ```
+//! `a` is the one argument of a kind that needs one (credits, rows, streams opened).
+//!
+//! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind, another epoch,
+//! or a payload length that is not what arrived. Whoever gets that error ends the epoch: the peer is not a Harrier rank
+//! of this gang, or memory is damaged.
+
+use crate::limits::HEADER_BYTES;
+use std::fmt;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"HRR1");
+
+/// What a frame says. The direction is given for the two ends of a stream: the opener, which reads it, and the
+/// producer, which writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Opener to producer: open `a` consecutive streams from this id on. Sequence: credits of each. Payload: the request.
+    Open = 1,
+    /// Producer to opener: one block. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
+    Block = 2,
+    /// Producer to opener: the stream is complete. Sequence: blocks sent. `a`: nanoseconds spent encoding.
+    End = 3,
+    /// Producer to opener: the stream failed. Payload: the failure, see `Failure`.
+    Fail = 4,
+    /// Opener to producer: `a` more blocks may be sent.
+    Credit = 5,
+    /// Opener to producer: no more blocks are wanted. The producer still answers with `End`.
+    Stop = 6,
+    /// Opener to producer: one message of a call.
+    Message = 7,
+    /// Opener to producer: no more messages of a call will follow.
+    MessagesEnd = 8,
+    /// To any rank: answer with `Alive`.
+    Ping = 9,
+    /// Answer to `Ping`.
+    Alive = 10,
+    /// To any rank: the sender leaves the gang in good order and sends nothing after this. `a`: its exit status.
+    Leave = 11,
+}
+
+impl Kind {
+    fn from_u8(value: u8) -> Option<Kind> {
+        use Kind::*;
+        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave]
+            .into_iter()
+            .find(|kind| *kind as u8 == value)
+    }
+}
+
+/// The decoded header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub kind: Kind,
+    pub flags: u8,
+    pub epoch: u32,
+    /// Allocated by the opener, unique among the streams it opened in this epoch.
+    pub stream: u64,
+    pub sequence: u64,
+    pub payload_bytes: u64,
+    pub a: u64,
+}
+
+/// Why a message is not a frame of this gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    Short { bytes: usize },
+    Magic(u32),
+    Kind(u8),
+    Epoch { got: u32, want: u32 },
+    Length { header: u64, arrived: u64 },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Short { bytes } => write!(f, "frame of {bytes} bytes is shorter than a header"),
+            Malformed::Magic(magic) => write!(f, "frame starts with {magic:#010x}, not with Harrier's magic"),
+            Malformed::Kind(kind) => write!(f, "frame of unknown kind {kind}"),
+            Malformed::Epoch { got, want } => write!(f, "frame of epoch {got} in epoch {want}"),
+            Malformed::Length { header, arrived } => {
+                write!(f, "frame announces {header} payload bytes but {arrived} arrived")
+            }
+        }
+    }
+}
+
+impl Header {
+    /// The payload of a `Block` is the Arrow IPC encoding of the stream's schema, and takes no credit.
+    pub const FLAG_SCHEMA: u8 = 1;
+    /// An `Open` is a call: both sides send messages rather than batches.
+    pub const FLAG_CALL: u8 = 2;
+
+    pub fn new(kind: Kind, epoch: u32, stream: u64) -> Header {
+        Header { kind, flags: 0, epoch, stream, sequence: 0, payload_bytes: 0, a: 0 }
+    }
+
+    /// The header's bytes, for the start of a message.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.flags;
+        bytes[8..12].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.stream.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.a.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of `message`, a whole message as it arrived, in `epoch`.
+    pub fn decode(message: &[u8], epoch: u32) -> Result<Header, Malformed> {
+        let Some(bytes) = message.first_chunk::<HEADER_BYTES>() else {
+            return Err(Malformed::Short { bytes: message.len() });
+        };
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if u32_at(0) != MAGIC {
+            return Err(Malformed::Magic(u32_at(0)));
+        }
+        let kind = Kind::from_u8(bytes[4]).ok_or(Malformed::Kind(bytes[4]))?;
+        if u32_at(8) != epoch {
+            return Err(Malformed::Epoch { got: u32_at(8), want: epoch });
+        }
+        let arrived = (message.len() - HEADER_BYTES) as u64;
+        if u64_at(32) != arrived {
+            return Err(Malformed::Length { header: u64_at(32), arrived });
+        }
+        Ok(Header {
+            kind,
+            flags: bytes[5],
+            epoch,
+            stream: u64_at(16),
+            sequence: u64_at(24),
+            payload_bytes: arrived,
+            a: u64_at(40),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Header {
+        Header { flags: Header::FLAG_SCHEMA, sequence: 7, a: 9, ..Header::new(Kind::Block, 3, 1 << 40) }
+    }
+
+    #[test]
+    fn every_kind_survives_the_wire() {
+        for kind in 1..=11u8 {
+            let header = Header { kind: Kind::from_u8(kind).unwrap(), ..sample() };
+            assert_eq!(Header::decode(&header.encode(), 3), Ok(header));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_frame_is_refused() {
+        let check = |change: &dyn Fn(&mut Vec<u8>), want: Malformed| {
+            let mut bytes = sample().encode().to_vec();
+            change(&mut bytes);
+            assert_eq!(Header::decode(&bytes, 3), Err(want));
+        };
+        check(&|b| b.truncate(63), Malformed::Short { bytes: 63 });
+        check(&|b| b[0] = b'X', Malformed::Magic(u32::from_le_bytes(*b"XRR1")));
+        check(&|b| b[4] = 0, Malformed::Kind(0));
+        check(&|b| b[4] = 200, Malformed::Kind(200));
+        check(&|b| b[8] = 4, Malformed::Epoch { got: 4, want: 3 });
+        check(&|b| b.push(0), Malformed::Length { header: 0, arrived: 1 });
+        check(&|b| b[32] = 5, Malformed::Length { header: 5, arrived: 0 });
+    }
+}

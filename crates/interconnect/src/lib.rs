@@ -1,0 +1,332 @@
+//! Blocks of bytes and batches between ranks, with bounded memory; it must never see a plan.
+//!
+//! ```text
+//!   operator's batches                                                          batches, in place
+//!        │ encode: gathered once into an aligned block                                 ▲ decode
+//!        ▼                                                                             │
+//!   BatchSender ──credit──► outbox ─► MPI thread ═══ one MPI message per frame ═══► MPI thread ─► StreamReceiver
+//!        ▲                                                                             │
+//!        └───────────────────────────── Credit, Stop ◄───────────────────────────────--┘
+//! ```
+//!
+//! - [`Interconnect`]: this rank's membership in the gang; opens streams and calls to other ranks.
+//! - [`Service`]: what the layer above does when another rank opens streams here.
+//! - [`streams`]: the state machine of a stream, with its transition table.
+//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks. [`limits`]: every bound.
+//!
+//! # Threads
+//! One thread, `mpi`, makes every MPI call; it never blocks in MPI and sleeps when there is nothing to do. Everything
+//! public here may be called from any thread.
+//!
+//! # Errors
+//! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
+//!
+//! # Crash
+//! A rank that dies is noticed through its pidfd (same host) or by its silence; every stream with it ends as lost. The
+//! gang is not formed anew: the process that launched it decides.
+
+pub mod decode;
+pub mod doorbell;
+pub mod encode;
+pub mod frame;
+pub mod limits;
+pub mod streams;
+
+mod batches;
+mod error;
+mod thread;
+
+pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
+pub use error::{Failure, StartError, StreamError};
+pub use streams::{
+    Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver, StreamSender,
+};
+
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use doorbell::Wake;
+use frame::{Header, Kind};
+use harrier_mpi::{Block, Channel};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use streams::Table;
+use tokio::sync::watch;
+
+/// What a rank brings when it joins the gang.
+pub struct Options {
+    /// The MPI library to load; `None`: found out from the environment.
+    pub library: Option<PathBuf>,
+    /// This build of Harrier: ranks with different ones refuse to work together.
+    pub version: String,
+}
+
+/// Another rank, as it introduced itself.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub host: String,
+    pub pid: u32,
+    /// Shares this rank's host and network namespace, so it can be rung.
+    pub here: bool,
+}
+
+/// What the layer above does with streams that other ranks open here.
+pub trait Service: Send + Sync {
+    /// Called on the MPI thread: hands the work to a task and returns. Every sender in `incoming` ends by itself.
+    fn open(&self, incoming: Incoming);
+}
+
+/// Streams that another rank opened to this one.
+pub struct Incoming {
+    /// The rank that opened them and reads them.
+    pub from: usize,
+    /// A call: the one sender carries messages, and `messages` yields the caller's.
+    pub call: bool,
+    pub request: Bytes,
+    pub senders: Vec<StreamSender>,
+    pub messages: MessageReceiver,
+}
+
+/// Why ranks that wait for work stop waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// The rank left in good order with this exit status.
+    Left { status: i32 },
+    /// The rank died or was cut off.
+    Lost { reason: String },
+}
+
+/// What must be zero when nothing runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    pub streams_in: u64,
+    pub streams_out: u64,
+    pub frames_queued: u64,
+    pub requests: u64,
+}
+
+impl Ledger {
+    pub fn is_clear(&self) -> bool {
+        *self == Ledger::default()
+    }
+}
+
+/// Running totals of this rank since it joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub frames_sent: u64,
+    pub frames_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub sleeps: u64,
+    pub rings: u64,
+    /// Processor time of the MPI thread, nanoseconds.
+    pub thread_cpu_ns: u64,
+}
+
+/// State that tasks, streams and the MPI thread share.
+pub(crate) struct Shared {
+    rank: usize,
+    ranks: usize,
+    epoch: u32,
+    peers: OnceLock<Vec<Peer>>,
+    library: OnceLock<String>,
+    wake: Wake,
+    outbox: SegQueue<(usize, Channel, Arc<Block>)>,
+    table: Arc<Table>,
+    next_stream: AtomicU64,
+    service: OnceLock<Arc<dyn Service>>,
+    /// Streams that were opened before [`Interconnect::serve`] said what to do with them.
+    early: Mutex<Vec<Incoming>>,
+    departures: Vec<watch::Sender<Option<Departure>>>,
+    /// Rank and departure of the first loss.
+    first_loss: watch::Sender<Option<(usize, String)>>,
+    leaving: AtomicBool,
+    requests: AtomicU64,
+    counters: CounterCells,
+}
+
+#[derive(Default)]
+struct CounterCells {
+    frames_sent: AtomicU64,
+    frames_received: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+    sleeps: AtomicU64,
+    rings: AtomicU64,
+    thread_cpu_ns: AtomicU64,
+}
+
+impl Shared {
+    fn header(&self, kind: Kind, stream: u64) -> Header {
+        Header::new(kind, self.epoch, stream)
+    }
+
+    /// Queues a small frame: copies `payload` behind the header.
+    fn send(&self, to: usize, channel: Channel, header: Header, payload: &[u8]) {
+        let mut block = StreamSender::block(payload.len());
+        block.extend_from_slice(payload);
+        self.send_block(to, channel, header, block);
+    }
+
+    /// Queues a frame whose payload already stands in `block` behind room for the header.
+    ///
+    /// The outbox has no bound of its own: data frames are bounded by the credits of the open streams, and every stream
+    /// adds at most a few control frames to them.
+    fn send_block(&self, to: usize, channel: Channel, mut header: Header, mut block: Block) {
+        header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
+        block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
+        self.outbox.push((to, channel, Arc::new(block)));
+        self.wake.wake();
+    }
+}
+
+/// This rank's membership in the gang. Cheap to clone.
+#[derive(Clone)]
+pub struct Interconnect {
+    shared: Arc<Shared>,
+    thread: Arc<Mutex<Option<std::thread::JoinHandle<()>>>>,
+}
+
+impl Interconnect {
+    /// Loads MPI, joins the gang and starts the MPI thread. Collective: every rank must call it. Blocks until all have.
+    ///
+    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds.
+    pub fn start(options: Options) -> Result<Interconnect, StartError> {
+        let (shared, thread) = thread::start(options)?;
+        Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.shared.ranks
+    }
+
+    /// All ranks of the gang, this one included, by rank.
+    pub fn peers(&self) -> &[Peer] {
+        self.shared.peers.get().expect("set before start returns")
+    }
+
+    /// The MPI library in use, for people: path, interface and version.
+    pub fn library(&self) -> &str {
+        self.shared.library.get().expect("set before start returns")
+    }
+
+    /// Says what to do with streams that other ranks open here. Streams opened earlier are handed over at once.
+    pub fn serve(&self, service: Arc<dyn Service>) {
+        let mut early = self.shared.early.lock();
+        if self.shared.service.set(Arc::clone(&service)).is_err() {
+            panic!("a rank has one service");
+        }
+        early.drain(..).for_each(|incoming| service.open(incoming));
+    }
+
+    /// Opens `streams` streams from rank `to` to this one, and sends it `request`. Never blocks.
+    ///
+    /// Unread blocks are charged to `budget`; `window_bytes` bounds them over all these streams.
+    pub fn open(
+        &self,
+        to: usize,
+        request: &[u8],
+        streams: usize,
+        window_bytes: usize,
+        budget: Option<Arc<dyn Budget>>,
+    ) -> Vec<StreamReceiver> {
+        let credits = limits::credits_for(streams, window_bytes);
+        self.open_with(to, request, streams, credits, 0, budget).0
+    }
+
+    /// Calls rank `to`: sends it `request` and whatever is sent later, and yields its answers. Never blocks.
+    pub fn call(&self, to: usize, request: &[u8]) -> (MessageSender, MessageStream) {
+        let (mut receivers, id) =
+            self.open_with(to, request, 1, limits::CREDITS_PER_STREAM_MAX, Header::FLAG_CALL, None);
+        let receiver = receivers.pop().expect("one stream was opened");
+        (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
+    }
+
+    fn open_with(
+        &self,
+        to: usize,
+        request: &[u8],
+        streams: usize,
+        credits: u32,
+        flags: u8,
+        budget: Option<Arc<dyn Budget>>,
+    ) -> (Vec<StreamReceiver>, u64) {
+        assert!(to != self.shared.rank, "a rank opens no stream to itself");
+        assert!(streams > 0, "a motion has at least one stream");
+        let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
+        let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, credits, budget);
+        if let Some(Departure::Lost { reason }) = &*self.shared.departures[to].borrow() {
+            self.shared.table.on_lost(to, reason);
+        } else {
+            let mut header = self.shared.header(Kind::Open, first);
+            header.flags = flags;
+            header.sequence = u64::from(credits);
+            header.a = streams as u64;
+            self.shared.send(to, Channel::Control, header, request);
+        }
+        (receivers, first)
+    }
+
+    /// Waits until rank `rank` has left or is lost.
+    pub async fn departed(&self, rank: usize) -> Departure {
+        let mut departure = self.shared.departures[rank].subscribe();
+        departure.wait_for(Option::is_some).await.expect("the sender lives").clone().expect("is some")
+    }
+
+    /// Waits until any rank is lost, and says which and why.
+    pub async fn lost(&self) -> (usize, String) {
+        let mut loss = self.shared.first_loss.subscribe();
+        loss.wait_for(Option::is_some).await.expect("the sender lives").clone().expect("is some")
+    }
+
+    /// The first loss, if there was one.
+    pub fn loss(&self) -> Option<(usize, String)> {
+        self.shared.first_loss.borrow().clone()
+    }
+
+    pub fn ledger(&self) -> Ledger {
+        let (streams_in, streams_out) = self.shared.table.open();
+        Ledger {
+            streams_in: streams_in as u64,
+            streams_out: streams_out as u64,
+            frames_queued: self.shared.outbox.len() as u64,
+            requests: self.shared.requests.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        let cells = &self.shared.counters;
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Counters {
+            frames_sent: get(&cells.frames_sent),
+            frames_received: get(&cells.frames_received),
+            bytes_sent: get(&cells.bytes_sent),
+            bytes_received: get(&cells.bytes_received),
+            sleeps: get(&cells.sleeps),
+            rings: get(&cells.rings),
+            thread_cpu_ns: get(&cells.thread_cpu_ns),
+        }
+    }
+
+    /// Leaves the gang in good order: tells every rank `status`, waits until all have left, and shuts MPI down.
+    ///
+    /// Blocks; every rank must call it, and after the loss of a rank nobody waits for that one. Nothing may be open.
+    pub fn leave(&self, status: i32) {
+        for peer in (0..self.shared.ranks).filter(|peer| *peer != self.shared.rank) {
+            let mut header = self.shared.header(Kind::Leave, 0);
+            header.a = status as u64;
+            self.shared.send(peer, Channel::Control, header, &[]);
+        }
+        self.shared.leaving.store(true, Ordering::SeqCst);
+        self.shared.wake.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! Streams: one sending rank to one receiving rank of one motion, each with credits of its own.
+//!
+//! # Invariants
+//! - The opener (the receiving rank) allocates the stream's id; with its rank it names the stream on both sides.
+//! - A producer sends a block only for a credit. Credits belong to one stream, so no stream can starve another.
+//! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An opener that
+//!   wants no more sends `Stop`, drops what still arrives, and keeps the stream until the producer's `End` or `Fail`.
+//!
+//! ```text
+//!  opener     what happens             does               becomes │ producer   what happens     does            becomes
+//!  ───────────────────────────────────────────────────────────────┼─────────────────────────────────────────────────────
+//!  open       Block                    queue, wake        open    │ open       credit, batch    Block           open
+//!  open       block taken              Credit now & then  open    │ open       finish           End             gone
+//!  open       End, Fail                queue the end      ended   │ open       fail, drop       Fail            gone
+//!  open       receiver dropped         Stop               stopped │ open       Stop             wake            stopped
+//!  stopped    Block                    drop               stopped │ stopped    finish, drop     End             gone
+//!  stopped    End, Fail                                   gone    │ any        rank lost        wake            gone
+//!  ended      receiver dropped                            gone    │
+//!  any        rank lost                queue the loss     ended   │
+//! ```
+//!
+//! # Memory bound
+//! An opener holds at most `credits` unread blocks per stream, charged to its [`Budget`] while they wait; a producer at
+//! most `credits` blocks that MPI has not sent.
+//!
+//! # Cancellation
+//! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
+
+use crate::Shared;
+use crate::error::{Failure, StreamError};
+use crate::frame::{Header, Kind};
+use crate::limits::HEADER_BYTES;
+use bytes::Bytes;
+use futures::Stream;
+use harrier_mpi::{Block, Channel};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+/// Where received bytes are charged until they are read.
+pub trait Budget: Send + Sync {
+    fn grow(&self, bytes: usize);
+    fn shrink(&self, bytes: usize);
+}
+
+/// What a stream yields to its opener.
+#[derive(Debug)]
+pub enum Received {
+    /// The stream's schema, as Arrow IPC; precedes the first block it describes.
+    Schema(Bytes),
+    Block { rows: usize, payload: Bytes },
+}
+
+/// All streams of one rank, both sides.
+#[derive(Default)]
+pub(crate) struct Table {
+    inbound: Mutex<HashMap<u64, Arc<Inbound>>>,
+    outbound: Mutex<HashMap<(usize, u64), Arc<Outbound>>>,
+}
+
+struct Inbound {
+    peer: usize,
+    credits: u32,
+    budget: Option<Arc<dyn Budget>>,
+    state: Mutex<InboundState>,
+}
+
+#[derive(Default)]
+struct InboundState {
+    queue: VecDeque<Received>,
+    end: Option<Result<StreamEnd, StreamError>>,
+    waker: Option<Waker>,
+    stopped: bool,
+    /// Blocks taken whose credits were not given back yet.
+    taken: u32,
+    /// Blocks that arrived and were not given back: never more than `credits`.
+    unreturned: u32,
+}
+
+/// What the producer tells at a good end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// Nanoseconds the producer spent gathering batches into blocks.
+    pub encode_ns: u64,
+}
+
+struct Outbound {
+    state: Mutex<OutboundState>,
+}
+
+#[derive(Default)]
+struct OutboundState {
+    credits: u32,
+    stopped: bool,
+    lost: Option<String>,
+    waker: Option<Waker>,
+    messages: VecDeque<Bytes>,
+    messages_ended: bool,
+    message_waker: Option<Waker>,
+}
+
+impl OutboundState {
+    fn wake(&mut self) {
+        for waker in [self.waker.take(), self.message_waker.take()].into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+/// A frame that breaks the contract of its stream: the peer cannot be trusted any more.
+pub(crate) struct Violation(pub String);
+
+impl Table {
+    /// Streams that are open on this rank: as opener, as producer.
+    pub fn open(&self) -> (usize, usize) {
+        (self.inbound.lock().len(), self.outbound.lock().len())
+    }
+
+    /// Ranks that this rank has a stream with.
+    pub fn peers(&self, ranks: usize) -> Vec<bool> {
+        let mut peers = vec![false; ranks];
+        self.inbound.lock().values().for_each(|stream| peers[stream.peer] = true);
+        self.outbound.lock().keys().for_each(|(peer, _)| peers[*peer] = true);
+        peers
+    }
+
+    pub fn on_block(&self, header: &Header, source: usize, payload: Bytes) -> Result<(), Violation> {
+        let Some(stream) = self.inbound.lock().get(&header.stream).cloned() else {
+            return Err(Violation(format!("a block of stream {}, which is not open", header.stream)));
+        };
+        if stream.peer != source {
+            return Err(Violation(format!("a block of stream {}, which rank {} feeds", header.stream, stream.peer)));
+        }
+        let mut state = stream.state.lock();
+        let received = if header.flags & Header::FLAG_SCHEMA != 0 {
+            Received::Schema(payload)
+        } else {
+            state.unreturned += 1;
+            if state.unreturned > stream.credits {
+                return Err(Violation(format!("a block without credit on stream {}", header.stream)));
+            }
+            Received::Block { rows: header.a as usize, payload }
+        };
+        if state.stopped {
+            return Ok(());
+        }
+        if let (Some(budget), Received::Block { payload, .. }) = (&stream.budget, &received) {
+            budget.grow(payload.len());
+        }
+        state.queue.push_back(received);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    pub fn on_end(&self, id: u64, end: Result<StreamEnd, StreamError>) -> Result<(), Violation> {
+        let mut inbound = self.inbound.lock();
+        let Some(stream) = inbound.get(&id).cloned() else {
+            return Err(Violation(format!("the end of stream {id}, which is not open")));
+        };
+        let mut state = stream.state.lock();
+        if state.end.is_some() {
+            return Err(Violation(format!("a second end of stream {id}")));
+        }
+        state.end = Some(end);
+        if state.stopped {
+            inbound.remove(&id);
+        }
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is no violation.
+    pub fn on_credit(&self, source: usize, id: u64, credits: u64) {
+        self.with_outbound(source, id, |state| {
+            state.credits = state.credits.saturating_add(credits as u32);
+        });
+    }
+
+    pub fn on_stop(&self, source: usize, id: u64) {
+        self.with_outbound(source, id, |state| {
+            state.stopped = true;
+            state.messages_ended = true;
+        });
+    }
+
+    pub fn on_message(&self, source: usize, id: u64, payload: Bytes) {
+        self.with_outbound(source, id, |state| state.messages.push_back(payload));
+    }
+
+    pub fn on_messages_end(&self, source: usize, id: u64) {
+        self.with_outbound(source, id, |state| state.messages_ended = true);
+    }
+
+    fn with_outbound(&self, source: usize, id: u64, change: impl FnOnce(&mut OutboundState)) {
+        if let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() {
+            let mut state = stream.state.lock();
+            change(&mut state);
+            state.wake();
+        }
+    }
+
+    /// Ends every stream with `rank`.
+    pub fn on_lost(&self, rank: usize, reason: &str) {
+        self.inbound.lock().retain(|_, stream| {
+            if stream.peer != rank {
+                return true;
+            }
+            let mut state = stream.state.lock();
+            if state.end.is_none() {
+                state.end = Some(Err(StreamError::Lost { rank, reason: reason.to_string() }));
+            }
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
+            !state.stopped
+        });
+        self.outbound.lock().retain(|(peer, _), stream| {
+            if *peer == rank {
+                let mut state = stream.state.lock();
+                state.lost = Some(reason.to_string());
+                state.messages_ended = true;
+                state.wake();
+            }
+            *peer != rank
+        });
+    }
+
+    pub fn open_inbound(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        first: u64,
+        peer: usize,
+        streams: usize,
+        credits: u32,
+        budget: Option<Arc<dyn Budget>>,
+    ) -> Vec<StreamReceiver> {
+        let mut inbound = self.inbound.lock();
+        (first..first + streams as u64)
+            .map(|id| {
+                let stream = Arc::new(Inbound { peer, credits, budget: budget.clone(), state: Mutex::default() });
+                inbound.insert(id, Arc::clone(&stream));
+                StreamReceiver { shared: Arc::clone(shared), id, stream, finished: false }
+            })
+            .collect()
+    }
+
+    /// The producer's side of an `Open`.
+    pub fn open_outbound(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        source: usize,
+        header: &Header,
+    ) -> (Vec<StreamSender>, MessageReceiver) {
+        let mut outbound = self.outbound.lock();
+        let mut messages = None;
+        let senders = (header.stream..header.stream + header.a)
+            .map(|id| {
+                let state = OutboundState { credits: header.sequence as u32, ..OutboundState::default() };
+                let stream = Arc::new(Outbound { state: Mutex::new(state) });
+                outbound.insert((source, id), Arc::clone(&stream));
+                messages.get_or_insert_with(|| MessageReceiver { stream: Arc::clone(&stream) });
+                StreamSender {
+                    shared: Arc::clone(shared),
+                    to: source,
+                    id,
+                    stream,
+                    blocks: 0,
+                    encode_ns: 0,
+                    ended: false,
+                }
+            })
+            .collect();
+        (senders, messages.expect("a stream is opened"))
+    }
+}
+
+/// The opener's end: yields schema and blocks in the order they were sent. Dropping it stops the stream.
+pub struct StreamReceiver {
+    shared: Arc<Shared>,
+    id: u64,
+    stream: Arc<Inbound>,
+    finished: bool,
+}
+
+impl StreamReceiver {
+    /// The rank that feeds this stream.
+    pub fn peer(&self) -> usize {
+        self.stream.peer
+    }
+
+    /// What the producer told at the end; `None` before a good end.
+    pub fn end(&self) -> Option<StreamEnd> {
+        self.stream.state.lock().end.as_ref().and_then(|end| end.as_ref().ok().copied())
+    }
+}
+
+impl Stream for StreamReceiver {
+    type Item = Result<Received, StreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.finished {
+            return Poll::Ready(None);
+        }
+        let stream = Arc::clone(&self.stream);
+        let mut state = stream.state.lock();
+        match state.queue.pop_front() {
+            Some(received) => {
+                if let Received::Block { payload, .. } = &received {
+                    if let Some(budget) = &stream.budget {
+                        budget.shrink(payload.len());
+                    }
+                    state.taken += 1;
+                    // Half a window at a time: a control frame for every block would cost as much as a small block.
+                    if state.end.is_none() && state.taken * 2 >= stream.credits {
+                        let mut header = self.shared.header(Kind::Credit, self.id);
+                        header.a = u64::from(state.taken);
+                        state.unreturned -= state.taken;
+                        state.taken = 0;
+                        self.shared.send(stream.peer, Channel::Control, header, &[]);
+                    }
+                }
+                Poll::Ready(Some(Ok(received)))
+            }
+            None => match state.end.clone() {
+                Some(end) => {
+                    drop(state);
+                    self.finished = true;
+                    self.shared.table.inbound.lock().remove(&self.id);
+                    Poll::Ready(end.err().map(Err))
+                }
+                None => {
+                    state.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            },
+        }
+    }
+}
+
+impl Drop for StreamReceiver {
+    fn drop(&mut self) {
+        let mut inbound = self.shared.table.inbound.lock();
+        let mut state = self.stream.state.lock();
+        state.stopped = true;
+        for received in state.queue.drain(..) {
+            if let (Some(budget), Received::Block { payload, .. }) = (&self.stream.budget, &received) {
+                budget.shrink(payload.len());
+            }
+        }
+        if state.end.is_some() {
+            inbound.remove(&self.id);
+        } else {
+            let header = self.shared.header(Kind::Stop, self.id);
+            self.shared.send(self.stream.peer, Channel::Control, header, &[]);
+        }
+    }
+}
+
+/// The producer's end. Every way out sends exactly one ending frame: [`StreamSender::finish`], [`StreamSender::fail`],
+/// or, if it is dropped, a failure.
+pub struct StreamSender {
+    shared: Arc<Shared>,
+    to: usize,
+    id: u64,
+    stream: Arc<Outbound>,
+    blocks: u64,
+    pub(crate) encode_ns: u64,
+    ended: bool,
+}
+
+/// Why a producer should not produce any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The opener wants no more.
+    Stopped,
+    /// The opener's rank is lost.
+    Lost(String),
+}
+
+impl StreamSender {
+    /// The rank that reads this stream.
+    pub fn to(&self) -> usize {
+        self.to
+    }
+
+    /// Ready when a block may be sent. A producer is polled only after this, so that one without credit does not run.
+    pub fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let mut state = self.stream.state.lock();
+        if let Some(closed) = closed(&state) {
+            return Poll::Ready(Err(closed));
+        }
+        if state.credits > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// See [`StreamSender::poll_credit`]. Cancel-safe.
+    pub async fn credit(&mut self) -> Result<(), Closed> {
+        std::future::poll_fn(|cx| self.poll_credit(cx)).await
+    }
+
+    /// Ready when nothing more is wanted. Cancel-safe; shares its waker with [`StreamSender::poll_credit`], so only one
+    /// of the two may be awaited at a time.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        let mut state = self.stream.state.lock();
+        match closed(&state) {
+            Some(closed) => Poll::Ready(closed),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// An empty block with room for `payload_bytes` behind the header.
+    pub(crate) fn block(payload_bytes: usize) -> Block {
+        let mut block = Block::with_capacity(HEADER_BYTES + payload_bytes);
+        block.push_zeros(HEADER_BYTES);
+        block
+    }
+
+    /// Sends `block` (from [`StreamSender::block`]) for one credit, which must be there.
+    pub(crate) fn send(&mut self, rows: usize, block: Block) {
+        let mut state = self.stream.state.lock();
+        assert!(state.credits > 0, "a block needs a credit");
+        state.credits -= 1;
+        drop(state);
+        let mut header = self.shared.header(Kind::Block, self.id);
+        header.sequence = self.blocks;
+        header.a = rows as u64;
+        self.blocks += 1;
+        self.shared.send_block(self.to, Channel::Data, header, block);
+    }
+
+    /// Sends one message of a call, waiting for credit.
+    pub async fn send_message(&mut self, message: &[u8]) -> Result<(), Closed> {
+        self.credit().await?;
+        let mut block = Self::block(message.len());
+        block.extend_from_slice(message);
+        self.send(0, block);
+        Ok(())
+    }
+
+    /// Tells the schema of the blocks that follow. Takes no credit.
+    pub(crate) fn send_schema(&mut self, schema: &[u8]) {
+        let mut header = self.shared.header(Kind::Block, self.id);
+        header.flags = Header::FLAG_SCHEMA;
+        self.shared.send(self.to, Channel::Data, header, schema);
+    }
+
+    /// Ends the stream well.
+    pub fn finish(mut self) {
+        let mut header = self.shared.header(Kind::End, self.id);
+        header.sequence = self.blocks;
+        header.a = self.encode_ns;
+        self.close(header, &[]);
+    }
+
+    /// Ends the stream with a failure that its opener will see.
+    pub fn fail(mut self, failure: &Failure) {
+        let header = self.shared.header(Kind::Fail, self.id);
+        self.close(header, &failure.encode());
+    }
+
+    fn close(&mut self, header: Header, payload: &[u8]) {
+        self.ended = true;
+        self.shared.table.outbound.lock().remove(&(self.to, self.id));
+        if self.stream.state.lock().lost.is_none() {
+            self.shared.send(self.to, Channel::Data, header, payload);
+        }
+    }
+}
+
+fn closed(state: &OutboundState) -> Option<Closed> {
+    match &state.lost {
+        Some(reason) => Some(Closed::Lost(reason.clone())),
+        None => state.stopped.then_some(Closed::Stopped),
+    }
+}
+
+impl Drop for StreamSender {
+    fn drop(&mut self) {
+        if !self.ended {
+            let failure = Failure::new("XX000", "the producer of a motion went away");
+            let header = self.shared.header(Kind::Fail, self.id);
+            self.close(header, &failure.encode());
+        }
+    }
+}
+
+/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is lost.
+pub struct MessageReceiver {
+    stream: Arc<Outbound>,
+}
+
+impl Stream for MessageReceiver {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.stream.state.lock();
+        if let Some(message) = state.messages.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        if state.messages_ended {
+            return Poll::Ready(None);
+        }
+        state.message_waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// The caller's side of a call's messages. Dropping it ends them.
+pub struct MessageSender {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) to: usize,
+    pub(crate) id: u64,
+}
+
+impl MessageSender {
+    pub fn send(&self, message: &[u8]) {
+        let header = self.shared.header(Kind::Message, self.id);
+        self.shared.send(self.to, Channel::Control, header, message);
+    }
+}
+
+impl Drop for MessageSender {
+    fn drop(&mut self) {
+        let header = self.shared.header(Kind::MessagesEnd, self.id);
+        self.shared.send(self.to, Channel::Control, header, &[]);
+    }
+}
+
+/// The answers of a call as plain bytes.
+pub struct MessageStream(pub(crate) StreamReceiver);
+
+impl Stream for MessageStream {
+    type Item = Result<Bytes, StreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll_next(cx)).map(|received| {
+            received.map(|received| match received {
+                Received::Schema(payload) | Received::Block { payload, .. } => payload,
+            })
+        }))
+    }
+}

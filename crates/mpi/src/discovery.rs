@@ -1,0 +1,331 @@
+//! Finds the MPI library that belongs to the launcher of this process, loads it, and tells its binary interface.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
+
+use crate::environment::Launch;
+use crate::ffi::{self, AnyTable};
+use crate::{Abi, LibraryInfo, MpiError, Options};
+
+/// Names one library to load, and nothing else is tried.
+const LIBRARY_VARIABLE: &str = "HARRIER_MPI_LIBRARY";
+
+/// Restricts the search to one binary interface.
+const ABI_VARIABLE: &str = "HARRIER_MPI_ABI";
+
+/// Every binary interface.
+const ABIS: [Abi; 3] = [Abi::OpenMpi, Abi::Mpich, Abi::Standard];
+
+/// Programs that start ranks. Their own library lies beside them: `<prefix>/bin/mpirun` and `<prefix>/lib`.
+const LAUNCHERS: [&str; 12] = [
+    "mpirun",
+    "mpiexec",
+    "orterun",
+    "orted",
+    "prterun",
+    "prte",
+    "prted",
+    "hydra_pmi_proxy",
+    "mpiexec.hydra",
+    "mpiexec.gforker",
+    "mpirun.openmpi",
+    "mpiexec.mpich",
+];
+
+/// How far up the launcher is looked for: `mpirun` may start a shell, that a wrapper, that us.
+const ANCESTORS_MAX: usize = 6;
+
+/// Loads the library that `options` and the environment lead to.
+pub(crate) fn load(options: &Options) -> Result<(LibraryInfo, AnyTable), MpiError> {
+    let wanted = wanted_abi(std::env::var_os(ABI_VARIABLE).as_deref())?;
+    let named = options.library.clone().or_else(|| {
+        std::env::var_os(LIBRARY_VARIABLE)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    });
+    match named {
+        Some(path) => load_named(&path, wanted),
+        None => search(wanted),
+    }
+}
+
+fn wanted_abi(value: Option<&OsStr>) -> Result<Option<Abi>, MpiError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let found = ABIS.into_iter().find(|abi| *value == *abi.to_string());
+    found.map(Some).ok_or_else(|| MpiError::InvalidSetting {
+        name: ABI_VARIABLE,
+        value: value.to_string_lossy().into_owned(),
+        expected: "openmpi, mpich or standard",
+    })
+}
+
+fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
+    let loaded = open(path).map_err(|reason| MpiError::LibraryNotFound {
+        tried: vec![reason],
+    })?;
+    let library = loaded.path.clone();
+    match (loaded.abi, wanted) {
+        (None, _) => Err(MpiError::UnknownAbi {
+            library,
+            version: loaded.version,
+        }),
+        (Some(found), Some(wanted)) if found != wanted => Err(MpiError::AbiMismatch {
+            library,
+            found,
+            wanted,
+        }),
+        (Some(abi), _) => loaded.finish(abi),
+    }
+}
+
+/// Looks first beside the launcher and then where the dynamic loader looks, for the kinds of MPI that suit the launcher.
+/// Another kind is used only when there is none of them: it may still serve a single rank.
+fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
+    let suitable = wanted.map_or_else(|| Launch::from_environment().abis, |abi| vec![abi]);
+    let others = ABIS
+        .into_iter()
+        .filter(|abi| wanted.is_none() && !suitable.contains(abi))
+        .collect();
+    let folders = launcher_folders();
+
+    let mut tried = Vec::new();
+    for abis in [suitable, others] {
+        for folder in folders.iter().map(Some).chain([None]) {
+            for &abi in &abis {
+                for name in file_names(abi) {
+                    let path =
+                        folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+                    if folder.is_some() && !path.exists() {
+                        continue;
+                    }
+                    match open(&path) {
+                        Ok(loaded) if loaded.abi == Some(abi) => return loaded.finish(abi),
+                        Ok(loaded) => tried.push(loaded.rejection(abi)),
+                        Err(reason) => tried.push(reason),
+                    }
+                }
+            }
+        }
+    }
+    Err(MpiError::LibraryNotFound { tried })
+}
+
+/// The usual names of a library of that kind. The last one is a development link that any kind may own.
+fn file_names(abi: Abi) -> &'static [&'static str] {
+    match abi {
+        Abi::OpenMpi => &["libmpi.so.40", "libmpi.so"],
+        Abi::Mpich => &["libmpi.so.12", "libmpich.so.12", "libmpi.so"],
+        Abi::Standard => &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"],
+    }
+}
+
+/// The folders of the launcher's own libraries, as far as they can be told.
+fn launcher_folders() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    // Set by mpirun of Open MPI when it was moved after it was built (wheels, containers).
+    if let Some(folder) = std::env::var_os("OMPI_LIBDIR_LOC") {
+        folders.push(PathBuf::from(folder));
+    }
+    if let Some(prefix) = std::env::var_os("OPAL_PREFIX") {
+        folders.extend(library_folders(Path::new(&prefix)));
+    }
+    for program in ancestors() {
+        let is_launcher = program
+            .file_name()
+            .is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher));
+        if let (true, Some(prefix)) = (is_launcher, program.parent().and_then(Path::parent)) {
+            folders.extend(library_folders(prefix));
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
+}
+
+fn library_folders(prefix: &Path) -> [PathBuf; 2] {
+    [prefix.join("lib"), prefix.join("lib64")]
+}
+
+/// The programs of the processes above this one, the parent first.
+fn ancestors() -> Vec<PathBuf> {
+    let mut programs = Vec::new();
+    let mut process = std::os::unix::process::parent_id();
+    while process > 1 && programs.len() < ANCESTORS_MAX {
+        // Another user's process hides its program, but not its parent.
+        programs.push(std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default());
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        process = parent_of_stat(&stat).unwrap_or(0);
+    }
+    programs
+}
+
+/// The parent in the text of `/proc/<pid>/stat`: the second field after the program's name, which may hold spaces and brackets.
+fn parent_of_stat(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// A library that is loaded, for the rest of the life of the process.
+struct Loaded {
+    library: &'static Library,
+    path: PathBuf,
+    abi: Option<Abi>,
+    version: String,
+}
+
+/// Loads `path`, or says why not.
+fn open(path: &Path) -> Result<Loaded, String> {
+    // SAFETY: loading runs the library's own start-up code, which is what the person who installed or named it asked for.
+    // RTLD_LOCAL, so that a library which turns out to be of the wrong kind shadows no symbol of the right one.
+    let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }
+        .map_err(|error| reason(path, &error))?;
+    let library: &'static Library = Box::leak(Box::new(library));
+    let (abi, version) = ffi::identify(library);
+    let path = resolved_path(library).unwrap_or_else(|| path.to_owned());
+    Ok(Loaded {
+        library,
+        path,
+        abi,
+        version,
+    })
+}
+
+impl Loaded {
+    /// Why this library is not of the kind `wanted`.
+    fn rejection(&self, wanted: Abi) -> String {
+        match self.abi {
+            Some(found) => format!("{} (is of kind {found}, not {wanted})", self.path.display()),
+            None => format!(
+                "{} (unknown kind {:?})",
+                self.path.display(),
+                first_line(&self.version)
+            ),
+        }
+    }
+
+    /// Makes the table of functions of this library, which is of the kind `abi`.
+    fn finish(self, abi: Abi) -> Result<(LibraryInfo, AnyTable), MpiError> {
+        let mut library = self.library;
+        if abi == Abi::OpenMpi {
+            // The plugins of Open MPI 4 use its symbols without naming it, so they must be visible to all.
+            // SAFETY: the library is loaded already; opening it again only widens who sees its symbols.
+            let global = unsafe { Library::open(Some(&self.path), RTLD_LAZY | RTLD_GLOBAL) };
+            library = Box::leak(Box::new(global.map_err(|error| {
+                MpiError::LibraryNotFound {
+                    tried: vec![reason(&self.path, &error)],
+                }
+            })?));
+        }
+        let table = ffi::table(library, &self.path, abi)?;
+        Ok((
+            LibraryInfo {
+                path: self.path,
+                abi,
+                version: first_line(&self.version),
+            },
+            table,
+        ))
+    }
+}
+
+/// The file that the dynamic loader found.
+fn resolved_path(library: &Library) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let symbol = ffi::find(library, "MPI_Get_library_version")?;
+    // SAFETY: `dladdr` only looks the address up; it fills `info` when it returns non-zero, with a file name that stays valid
+    // as long as the library is loaded, which is for ever.
+    unsafe {
+        let mut info = std::mem::zeroed::<libc::Dl_info>();
+        if libc::dladdr(symbol, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        let name = std::ffi::CStr::from_ptr(info.dli_fname);
+        Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    }
+}
+
+/// The dynamic loader's own words, with the name of the file once.
+fn reason(path: &Path, error: &libloading::Error) -> String {
+    use std::error::Error;
+    let text = error
+        .source()
+        .map_or_else(|| error.to_string(), |source| source.to_string());
+    let name = path.display().to_string();
+    match text.strip_prefix(&format!("{name}: ")) {
+        Some(rest) => format!("{name} ({rest})"),
+        None => format!("{name} ({text})"),
+    }
+}
+
+/// The first line, with tabs and runs of spaces made one space.
+fn first_line(text: &str) -> String {
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_is_found_behind_any_program_name() {
+        for (stat, parent) in [
+            ("12 (mpirun) S 7 12 7 0", Some(7)),
+            ("12 (a b) c) R 8 12 7 0", Some(8)),
+            ("12 (", None),
+            ("", None),
+        ] {
+            assert_eq!(parent_of_stat(stat), parent, "{stat}");
+        }
+    }
+
+    #[test]
+    fn the_first_line_is_tidied() {
+        assert_eq!(
+            first_line("MPICH Version:\t4.0.2\nMPICH Release date:"),
+            "MPICH Version: 4.0.2"
+        );
+        assert_eq!(first_line(""), "");
+    }
+
+    #[test]
+    fn a_kind_is_named_exactly() {
+        assert_eq!(wanted_abi(None), Ok(None));
+        assert_eq!(wanted_abi(Some(OsStr::new(""))), Ok(None));
+        assert_eq!(wanted_abi(Some(OsStr::new("mpich"))), Ok(Some(Abi::Mpich)));
+        assert!(matches!(
+            wanted_abi(Some(OsStr::new("lam"))),
+            Err(MpiError::InvalidSetting {
+                name: ABI_VARIABLE,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn a_missing_file_and_a_library_that_is_no_mpi() {
+        let missing = load_named(Path::new("/nowhere/libmpi.so"), None).err();
+        assert!(
+            matches!(&missing, Some(MpiError::LibraryNotFound { tried }) if tried.len() == 1),
+            "{missing:?}"
+        );
+        let other = load_named(Path::new("libc.so.6"), None).err();
+        assert!(
+            matches!(&other, Some(MpiError::UnknownAbi { version, .. }) if version.is_empty()),
+            "{other:?}"
+        );
+    }
+}

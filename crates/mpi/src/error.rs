@@ -1,0 +1,233 @@
+//! What can go wrong between this process and MPI.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::Abi;
+
+/// An error of MPI or of finding it. What is dead afterwards is the rank; what was sent may have arrived; trying again
+/// within the same process does not help.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MpiError {
+    /// No MPI library could be loaded.
+    LibraryNotFound {
+        /// What was tried, each with the dynamic loader's answer.
+        tried: Vec<String>,
+    },
+    /// The library lacks a function or an object that its binary interface promises.
+    SymbolMissing {
+        /// The library.
+        library: PathBuf,
+        /// The name that is missing.
+        symbol: String,
+    },
+    /// The library was loaded but is none of the known kinds of MPI.
+    UnknownAbi {
+        /// The library.
+        library: PathBuf,
+        /// What `MPI_Get_library_version` says, empty if there is no such function.
+        version: String,
+    },
+    /// The library named is of another kind than `HARRIER_MPI_ABI` demands.
+    AbiMismatch {
+        /// The library.
+        library: PathBuf,
+        /// What it is.
+        found: Abi,
+        /// What was demanded.
+        wanted: Abi,
+    },
+    /// An environment variable has a value that it cannot have.
+    InvalidSetting {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// MPI was initialised before in this process.
+    AlreadyInitialized,
+    /// The library does not allow a program with threads, even if one thread makes all calls.
+    ThreadsUnsupported {
+        /// The level of `MPI_Init_thread` that it offers.
+        provided: i32,
+    },
+    /// The launcher started another number of ranks than MPI knows of: the library is not the launcher's.
+    WorldMismatch {
+        /// The ranks that the launcher's environment tells of.
+        launched: usize,
+        /// The ranks of `MPI_COMM_WORLD`.
+        world: usize,
+        /// The library that was loaded.
+        library: PathBuf,
+    },
+    /// An MPI function failed.
+    Call {
+        /// Its name.
+        function: &'static str,
+        /// The code that it returned.
+        code: i32,
+        /// The code's class.
+        class: i32,
+        /// MPI's text for the code.
+        message: String,
+    },
+    /// There is no such rank.
+    NoSuchRank {
+        /// The rank asked for.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+    /// More bytes than one MPI call can take.
+    TooLarge {
+        /// The bytes.
+        bytes: u64,
+    },
+    /// A message arrived with a tag that Harrier does not use.
+    UnexpectedTag {
+        /// The rank that sent it.
+        source: usize,
+        /// Its tag.
+        tag: i32,
+    },
+    /// MPI cannot be finalised while messages are in flight.
+    InFlight {
+        /// Sends not complete.
+        sends: usize,
+        /// Messages not delivered.
+        receives: usize,
+    },
+}
+
+impl MpiError {
+    /// What a person could do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            MpiError::LibraryNotFound { .. } => Some(
+                "install Open MPI or MPICH, or name the library in HARRIER_MPI_LIBRARY; without mpirun or srun no MPI is needed"
+                    .into(),
+            ),
+            MpiError::SymbolMissing { .. } | MpiError::UnknownAbi { .. } => Some(
+                "Harrier knows Open MPI 4 and 5, MPICH 3.1 and later, and the MPI 5 standard interface; name another library in \
+                 HARRIER_MPI_LIBRARY"
+                    .into(),
+            ),
+            MpiError::AbiMismatch { .. } => {
+                Some("unset HARRIER_MPI_ABI, or name a library of that kind in HARRIER_MPI_LIBRARY".into())
+            }
+            MpiError::WorldMismatch { launched, world, .. } if world < launched => Some(
+                "this MPI library does not belong to the launcher: name the launcher's own library in HARRIER_MPI_LIBRARY, or its \
+                 kind in HARRIER_MPI_ABI; under Slurm choose with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)"
+                    .into(),
+            ),
+            MpiError::ThreadsUnsupported { .. } => Some("use an MPI library built with support for threads".into()),
+            _ => None,
+        }
+    }
+
+    /// What more is known, for a `DETAIL` line.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            MpiError::LibraryNotFound { tried } if !tried.is_empty() => {
+                Some(format!("tried: {}", tried.join("; ")))
+            }
+            MpiError::WorldMismatch { library, .. } => {
+                Some(format!("the library is \"{}\"", library.display()))
+            }
+            MpiError::Call { code, class, .. } => {
+                Some(format!("MPI error code {code} of class {class}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for MpiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MpiError::LibraryNotFound { .. } => write!(f, "no MPI library found"),
+            MpiError::SymbolMissing { library, symbol } => {
+                write!(
+                    f,
+                    "MPI library \"{}\" has no symbol \"{symbol}\"",
+                    library.display()
+                )
+            }
+            MpiError::UnknownAbi { library, version } if version.is_empty() => {
+                write!(f, "library \"{}\" is no MPI library", library.display())
+            }
+            MpiError::UnknownAbi { library, version } => {
+                write!(
+                    f,
+                    "MPI library \"{}\" is of an unknown kind: {version}",
+                    library.display()
+                )
+            }
+            MpiError::AbiMismatch {
+                library,
+                found,
+                wanted,
+            } => {
+                write!(
+                    f,
+                    "MPI library \"{}\" is of kind \"{found}\", not \"{wanted}\"",
+                    library.display()
+                )
+            }
+            MpiError::InvalidSetting {
+                name,
+                value,
+                expected,
+            } => {
+                write!(
+                    f,
+                    "invalid value \"{value}\" for environment variable {name}: expected {expected}"
+                )
+            }
+            MpiError::AlreadyInitialized => {
+                write!(f, "MPI was already initialised in this process")
+            }
+            MpiError::ThreadsUnsupported { provided } => {
+                write!(
+                    f,
+                    "MPI library does not support programs with threads (level {provided})"
+                )
+            }
+            MpiError::WorldMismatch {
+                launched, world, ..
+            } => {
+                write!(
+                    f,
+                    "the launcher started {launched} ranks but MPI knows of {world}"
+                )
+            }
+            MpiError::Call {
+                function, message, ..
+            } => write!(f, "{function} failed: {message}"),
+            MpiError::NoSuchRank { rank, size } => {
+                write!(f, "rank {rank} does not exist among {size} ranks")
+            }
+            MpiError::TooLarge { bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes exceed the {} bytes that one MPI call can take",
+                    i32::MAX
+                )
+            }
+            MpiError::UnexpectedTag { source, tag } => {
+                write!(f, "message from rank {source} has the unexpected tag {tag}")
+            }
+            MpiError::InFlight { sends, receives } => {
+                write!(
+                    f,
+                    "cannot finalise MPI with {sends} sends and {receives} receives in flight"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for MpiError {}

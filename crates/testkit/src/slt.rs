@@ -1,0 +1,309 @@
+//! Runs `.slt` files (sqllogictest) against the real binary under any [`Configuration`].
+//!
+//! In the files: `statement ok`, `statement error (42601)` compares by SQLSTATE, `query IRT rowsort` with the column
+//! letters of [`Type`], `skipif`/`onlyif` with the configuration's name or one of its labels, `$NAME` after
+//! `control substitution on`. Null is written `NULL`, the empty string `(empty)`.
+//!
+//! With the variable `HARRIER_SLT_UPDATE=1` the files are rewritten with what the binary returned.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sqllogictest::{ColumnType, DB, DBOutput, Runner};
+
+use crate::rows::Cell;
+use crate::session::{Answer, Configuration, Failure, LOST, Session};
+
+/// The type of a column, as one letter in a `query` record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// B
+    Boolean,
+    /// I: signed and unsigned integers.
+    Integer,
+    /// R: floating-point numbers and decimals.
+    Real,
+    /// T
+    Text,
+    /// D
+    Date,
+    /// P: timestamps.
+    Timestamp,
+    /// `?`: every other type; in a file: any type.
+    Other,
+}
+
+impl Type {
+    fn of_arrow(name: &str) -> Self {
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        match () {
+            () if name == "Boolean" => Self::Boolean,
+            () if starts(&["Int8", "Int16", "Int32", "Int64", "UInt"]) => Self::Integer,
+            () if starts(&["Float", "Decimal"]) => Self::Real,
+            () if starts(&["Utf8", "LargeUtf8"]) => Self::Text,
+            () if starts(&["Date"]) => Self::Date,
+            () if starts(&["Timestamp"]) => Self::Timestamp,
+            () => Self::Other,
+        }
+    }
+}
+
+impl ColumnType for Type {
+    fn from_char(value: char) -> Option<Self> {
+        Some(match value {
+            'B' => Self::Boolean,
+            'I' => Self::Integer,
+            'R' => Self::Real,
+            'T' => Self::Text,
+            'D' => Self::Date,
+            'P' => Self::Timestamp,
+            '?' => Self::Other,
+            _ => return None,
+        })
+    }
+
+    fn to_char(&self) -> char {
+        match self {
+            Self::Boolean => 'B',
+            Self::Integer => 'I',
+            Self::Real => 'R',
+            Self::Text => 'T',
+            Self::Date => 'D',
+            Self::Timestamp => 'P',
+            Self::Other => '?',
+        }
+    }
+}
+
+/// A process that several files use one after the other, for a gang takes its time to start.
+#[derive(Clone)]
+struct Process {
+    configuration: Configuration,
+    /// `None` until the first statement, and after the process was lost.
+    session: Arc<Mutex<Option<Session>>>,
+}
+
+impl Process {
+    fn new(configuration: &Configuration) -> Self {
+        Self { configuration: configuration.clone(), session: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, sql: &str) -> Result<Answer, Failure> {
+        let mut session = self.lock();
+        let running = match &mut *session {
+            Some(running) => running,
+            none => none.insert(Session::start(&self.configuration)?),
+        };
+        let answer = running.run(sql);
+        if answer.as_ref().is_err_and(|failure| failure.sqlstate == LOST) {
+            *session = None;
+        }
+        answer
+    }
+
+    /// Removes the settings, tables and views that a file left behind. Where that fails, the next file gets a new process.
+    fn tidy(&self) {
+        let is_running = self.lock().is_some();
+        if is_running && self.forget().is_err() {
+            *self.lock() = None;
+        }
+    }
+
+    fn forget(&self) -> Result<(), Failure> {
+        self.answer("RESET ALL")?;
+        let tables = self.answer(
+            "SELECT table_type, table_schema, table_name FROM information_schema.tables \
+             WHERE table_schema <> 'information_schema'",
+        )?;
+        let Answer::Rows { rows, .. } = tables else { return Ok(()) };
+        for row in rows {
+            let kind = if row[0].as_deref() == Some("VIEW") { "VIEW" } else { "TABLE" };
+            let [schema, name] =
+                [&row[1], &row[2]].map(|name| name.as_deref().unwrap_or_default().replace('"', "\"\""));
+            self.answer(&format!("DROP {kind} \"{schema}\".\"{name}\""))?;
+        }
+        Ok(())
+    }
+}
+
+impl DB for Process {
+    type Error = Failure;
+    type ColumnType = Type;
+
+    fn run(&mut self, sql: &str) -> Result<DBOutput<Type>, Failure> {
+        Ok(output(self.answer(sql)?))
+    }
+
+    fn engine_name(&self) -> &str {
+        "harrier"
+    }
+
+    fn error_sql_state(failure: &Failure) -> Option<String> {
+        Some(failure.sqlstate.clone())
+    }
+}
+
+fn output(answer: Answer) -> DBOutput<Type> {
+    match answer {
+        // Tags end in the number of rows where there is one, as "INSERT 0 3".
+        Answer::Command(tag) => DBOutput::StatementComplete(
+            tag.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
+        ),
+        Answer::Rows { types, rows, .. } => DBOutput::Rows {
+            types: types.iter().map(|name| Type::of_arrow(name)).collect(),
+            rows: rows.into_iter().map(|row| row.into_iter().map(cell).collect()).collect(),
+        },
+    }
+}
+
+fn cell(value: Cell) -> String {
+    match value {
+        None => "NULL".to_owned(),
+        Some(text) if text.is_empty() => "(empty)".to_owned(),
+        Some(text) => text,
+    }
+}
+
+/// As many columns, and each of the type in the file or of any where that has `?`.
+#[allow(clippy::ptr_arg, reason = "the signature is the runner's")]
+fn same_types(actual: &Vec<Type>, expected: &Vec<Type>) -> bool {
+    actual.len() == expected.len() && actual.iter().zip(expected).all(|(a, e)| a == e || *e == Type::Other)
+}
+
+/// What a file is run with.
+#[derive(Debug, Clone)]
+pub struct Run<'a> {
+    pub configuration: &'a Configuration,
+    /// Labels for `skipif` and `onlyif`, beside the configuration's name.
+    pub labels: &'a [&'a str],
+    /// Values of `$NAME`.
+    pub variables: &'a [(&'a str, &'a str)],
+}
+
+impl Run<'_> {
+    /// Runs one file in a new process of its own.
+    ///
+    /// Errors: the first record that differs, with file, line and both results.
+    pub fn file(&self, path: &Path) -> Result<(), String> {
+        self.file_in(&Process::new(self.configuration), path)
+    }
+
+    fn file_in(&self, process: &Process, path: &Path) -> Result<(), String> {
+        let mut runner = Runner::new(|| async { Ok(process.clone()) });
+        runner.with_column_validator(same_types);
+        runner.add_label(&self.configuration.name);
+        for label in self.labels {
+            runner.add_label(label);
+        }
+        for (name, value) in self.variables {
+            runner.set_var((*name).to_owned(), (*value).to_owned());
+        }
+        if env::var_os("HARRIER_SLT_UPDATE").is_some() {
+            return futures::executor::block_on(runner.update_test_file(
+                path,
+                " ",
+                sqllogictest::default_validator,
+                sqllogictest::default_normalizer,
+                same_types,
+            ))
+            .map_err(|e| e.to_string());
+        }
+        runner.run_file(path).map_err(|e| format!("[{}] {}", self.configuration.name, e.display(false)))
+    }
+
+    /// Runs files one after the other in one process. Tables, views and settings that a file leaves behind are gone for
+    /// the next one; its prepared statements are not. Every `connection` of a file is the one session of the process.
+    ///
+    /// Errors: those of all files that failed, or that there is no file.
+    pub fn files(&self, files: &[PathBuf]) -> Result<(), String> {
+        if files.is_empty() {
+            return Err("there is no .slt file to run".to_owned());
+        }
+        let process = Process::new(self.configuration);
+        let failures: Vec<String> = files
+            .iter()
+            .filter_map(|file| {
+                let result = self.file_in(&process, file);
+                process.tidy();
+                result.err()
+            })
+            .collect();
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(failures.join("\n\n")),
+        }
+    }
+
+    /// [`Run::files`] with every `.slt` file below a folder, in the order of their names.
+    ///
+    /// Errors: those of [`Run::files`], or that the folder cannot be read.
+    pub fn folder(&self, folder: &Path) -> Result<(), String> {
+        self.files(&files(folder)?)
+    }
+}
+
+/// The `.slt` files below a folder, sorted.
+///
+/// Errors: a folder that cannot be read.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let error = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "slt") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_letters() {
+        let letter = |name| Type::of_arrow(name).to_char();
+        assert_eq!(letter("Int64"), 'I');
+        assert_eq!(letter("UInt8"), 'I');
+        assert_eq!(letter("Interval(MonthDayNano)"), '?');
+        assert_eq!(letter("Decimal128(10, 2)"), 'R');
+        assert_eq!(letter("Utf8View"), 'T');
+        assert_eq!(letter("Timestamp(Nanosecond, None)"), 'P');
+        assert_eq!(letter("List(Int64)"), '?');
+        for letter in "BIRTDP?".chars() {
+            assert_eq!(Type::from_char(letter).unwrap().to_char(), letter);
+        }
+    }
+
+    #[test]
+    fn null_and_empty_are_told_apart() {
+        let answer = Answer::Rows {
+            columns: vec!["a".into()],
+            types: vec!["Utf8".into()],
+            rows: vec![vec![None], vec![Some(String::new())], vec![Some("x".into())]],
+        };
+        let DBOutput::Rows { rows, .. } = output(answer) else {
+            panic!("rows");
+        };
+        assert_eq!(rows, [["NULL"], ["(empty)"], ["x"]]);
+    }
+
+    #[test]
+    fn tags_carry_a_count() {
+        for (tag, count) in [("INSERT 0 3", 3), ("CREATE TABLE", 0), ("SET", 0)] {
+            let DBOutput::StatementComplete(n) = output(Answer::Command(tag.into())) else {
+                panic!("a command");
+            };
+            assert_eq!(n, count, "{tag}");
+        }
+    }
+}

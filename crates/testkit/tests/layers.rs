@@ -1,0 +1,157 @@
+//! The workspace's shape: who may use whom, where `unsafe` may stand, how files begin, which licences come along.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
+const MAY_USE: [(&str, &[&str]); 6] = [
+    ("harrier", &["harrier-engine", "harrier-exec", "harrier-interconnect", "harrier-mpi"]),
+    ("harrier-engine", &["harrier-exec"]),
+    ("harrier-exec", &["harrier-interconnect", "harrier-mpi"]),
+    ("harrier-interconnect", &["harrier-mpi"]),
+    ("harrier-mpi", &[]),
+    ("harrier-testkit", &[]),
+];
+
+/// What a crate below must never see, whatever its dependencies drag in.
+const MUST_NOT_USE: [(&str, &[&str]); 3] = [
+    ("harrier-mpi", &["arrow", "datafusion", "tokio", "bytes"]),
+    ("harrier-interconnect", &["datafusion", "datafusion-distributed"]),
+    ("harrier-engine", &["datafusion-distributed", "harrier-interconnect", "harrier-mpi"]),
+];
+
+/// Licences that an Apache-2.0 binary may carry.
+const LICENCES: [&str; 17] = [
+    "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense", "CC0-1.0", "0BSD",
+    "MIT-0", "BSL-1.0", "Apache-2.0 WITH LLVM-exception", "bzip2-1.0.6", "CDLA-Permissive-2.0", "NCSA", "Unicode-DFS-2016",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Normal dependencies by crate of the workspace.
+fn dependencies(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|package| members.contains(package["id"].as_str().unwrap()))
+        .map(|package| {
+            let names = package["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|dependency| dependency["kind"].is_null())
+                .map(|dependency| dependency["name"].as_str().unwrap().to_string())
+                .collect();
+            (package["name"].as_str().unwrap().to_string(), names)
+        })
+        .collect()
+}
+
+#[test]
+fn crates_use_only_what_stands_below_them() {
+    let dependencies = dependencies(&metadata());
+    let known: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
+    assert_eq!(
+        dependencies.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        known.keys().copied().collect::<BTreeSet<_>>(),
+        "a crate came or went: ARCHITECTURE.md and this test must say what it may use"
+    );
+    for (name, uses) in &dependencies {
+        for used in uses.iter().filter(|used| used.starts_with("harrier")) {
+            assert!(known[name.as_str()].contains(&used.as_str()), "{name} must not use {used}");
+        }
+    }
+    for (name, forbidden) in MUST_NOT_USE {
+        for used in forbidden {
+            assert!(!dependencies[name].contains(*used), "{name} must not use {used}");
+        }
+    }
+}
+
+#[test]
+fn licences_allow_shipping() {
+    for package in metadata()["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or("none").replace('/', " OR ");
+        // One acceptable choice of every alternative, all parts of every conjunction.
+        let fine = licence.replace(['(', ')'], "").split(" AND ").all(|part| {
+            part.split(" OR ").any(|choice| LICENCES.contains(&choice.trim()))
+        });
+        assert!(fine, "{name} has the licence {licence}");
+    }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                rust_files(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut paths = Vec::new();
+    rust_files(&root().join("crates"), &mut paths);
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for (path, text) in sources() {
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.starts_with("//! "), "{} does not open with what it is", path.display());
+    }
+}
+
+#[test]
+fn only_the_mpi_crate_is_unsafe() {
+    let keyword = format!("{} {{", "unsafe");
+    let allowed = format!("allow({}_code)", "unsafe");
+    for (path, text) in sources() {
+        if path.components().any(|part| part.as_os_str() == "mpi") {
+            continue;
+        }
+        assert!(!text.contains(&keyword) && !text.contains(&allowed), "{} is not the MPI crate", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let marks = ["todo", "unimplemented"].map(|mark| format!("{mark}!("));
+    for (path, text) in sources() {
+        for mark in &marks {
+            assert!(!text.contains(mark), "{} has a {mark}", path.display());
+        }
+    }
+}
+
+#[test]
+fn sources_are_formatted() {
+    let output = Command::new(env!("CARGO")).args(["fmt", "--all", "--check"]).current_dir(root()).output().unwrap();
+    let difference = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "run `make fmt`:\n{}", difference.chars().take(3000).collect::<String>());
+}

