@@ -3,6 +3,7 @@
 //! DataFusion drops the cause of some failures to write, so what can be known beforehand is asked beforehand.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use datafusion::error::{DataFusionError, Result};
@@ -31,6 +32,11 @@ pub(crate) fn check(target: &str) -> Result<()> {
         .and_then(|()| fs::File::create(&probe))
         .and_then(|_| fs::remove_file(&probe))
         .map_err(|error| {
+            // What the kernel says of a folder to be made where a file is.
+            let error = match error.kind() {
+                io::ErrorKind::AlreadyExists => io::ErrorKind::NotADirectory.into(),
+                _ => error,
+            };
             let cause = SqlError::from(DataFusionError::IoError(error));
             // Not that something to be read is missing.
             let sqlstate = match cause.sqlstate {
@@ -158,6 +164,7 @@ mod tests {
             assert_eq!(sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
         }
         let error = check(&format!("{base}/file/x.csv")).unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
         assert!(error.to_string().contains("file/x.csv"));
         fs::remove_dir_all(&root).unwrap();
     }

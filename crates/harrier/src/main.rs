@@ -8,6 +8,7 @@ mod exit;
 mod gang;
 mod generate;
 mod interrupt;
+mod lines;
 mod meta;
 mod output;
 mod runner;

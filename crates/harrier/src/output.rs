@@ -36,6 +36,9 @@ pub(crate) enum Format {
     Json,
     /// One line per column
     Vertical,
+    /// Statements in and answers out, a JSON line each
+    #[value(hide = true)]
+    Lines,
 }
 
 impl FromStr for Format {
@@ -53,6 +56,7 @@ impl Format {
             Self::Csv => "csv",
             Self::Json => "json",
             Self::Vertical => "vertical",
+            Self::Lines => "lines",
         }
     }
 }
@@ -95,7 +99,7 @@ pub(crate) fn row_writer(format: Format, schema: &SchemaRef, null: &str) -> Box<
         Format::Csv => {
             Box::new(CsvWriter { schema: Arc::clone(schema), has_header: false, line: String::new() })
         }
-        Format::Json => Box::new(JsonWriter::new(schema)),
+        Format::Json | Format::Lines => Box::new(JsonWriter::new(schema)),
     }
 }
 
@@ -502,7 +506,8 @@ impl RowWriter for JsonWriter {
     }
 }
 
-fn texts(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+/// The texts of a column's values; null stays null.
+pub(crate) fn texts(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let options = format_options("");
     let formatter = ArrayFormatter::try_new(column.as_ref(), &options)?;
     let nulls = column.logical_nulls();

@@ -15,6 +15,7 @@ use crate::bench;
 use crate::exit;
 use crate::gang;
 use crate::interrupt::{self, Interrupts};
+use crate::lines;
 use crate::output::Format;
 use crate::runner::{Display, Runner, Stop};
 use crate::shell;
@@ -146,6 +147,12 @@ async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
 /// Runs the inputs in their order and stops at the first statement that fails; without any, the shell or
 /// standard input. Returns the exit status.
 async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
+    if format == Format::Lines {
+        return match lines::run(&engine.session()).await {
+            Ok(()) => exit::DONE,
+            Err(_) => exit::FAILED,
+        };
+    }
     let interrupts = match Interrupts::listen() {
         Ok(interrupts) => interrupts,
         Err(error) => {

@@ -1,0 +1,76 @@
+//! `harrier sql --format lines`: one statement in, one answer out, for programs that drive a whole session.
+//!
+//! Every line of standard input is a JSON string with one statement; every line of standard output is its answer:
+//! ```text
+//! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
+//! {"tag":"CREATE TABLE"}
+//! {"error":{"sqlstate":"42P01","message":"table \"x\" does not exist"}}
+//! ```
+//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the process.
+
+use std::io::{self, BufRead, Write};
+
+use arrow::array::{Array, AsArray};
+use futures::StreamExt;
+use harrier_engine::{Outcome, Session, SqlError, SqlState};
+use serde_json::{Value, json};
+
+use crate::output::{OutputError, texts};
+
+/// Answers until the input ends. Errors: only those of standard input and output.
+pub(crate) async fn run(session: &Session) -> io::Result<()> {
+    // Standard input may be silent for long: its thread is not one of those that run statements.
+    while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
+        let answer = match serde_json::from_str::<String>(&line) {
+            Ok(sql) => answer(session, &sql).await.unwrap_or_else(|error| failure(&error)),
+            Err(_) => failure(&SqlError::new(SqlState::SYNTAX_ERROR, "a JSON string was expected")),
+        };
+        let mut out = io::stdout().lock();
+        writeln!(out, "{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn next_line() -> io::Result<Option<String>> {
+    let mut line = String::new();
+    Ok((io::stdin().lock().read_line(&mut line)? > 0).then_some(line))
+}
+
+fn failure(error: &SqlError) -> Value {
+    json!({"error": {"sqlstate": error.sqlstate.to_string(), "message": error.message}})
+}
+
+async fn answer(session: &Session, sql: &str) -> Result<Value, SqlError> {
+    let mut answer = json!({"tag": ""});
+    for statement in session.statements(sql)? {
+        answer = match session.execute(&statement).await? {
+            Outcome::Rows { schema, mut stream, .. } => {
+                let mut rows = Vec::new();
+                while let Some(batch) = stream.next().await {
+                    let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                    let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>, _>>();
+                    let columns = columns.map_err(|error| match OutputError::from(error) {
+                        OutputError::Io(error) => datafusion::error::DataFusionError::IoError(error).into(),
+                        OutputError::Value(error) => SqlError::from(datafusion::error::DataFusionError::from(error)),
+                    })?;
+                    rows.extend((0..batch.num_rows()).map(|row| {
+                        let cell = |column: &arrow::array::ArrayRef| {
+                            let texts = column.as_string::<i32>();
+                            if texts.is_null(row) { Value::Null } else { Value::from(texts.value(row)) }
+                        };
+                        columns.iter().map(cell).collect::<Value>()
+                    }));
+                }
+                let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+                let types: Vec<String> =
+                    schema.fields().iter().map(|field| field.data_type().to_string()).collect();
+                json!({"columns": columns, "types": types, "rows": rows})
+            }
+            Outcome::Write(write) => json!({"tag": write.finish().await?}),
+            Outcome::Command { tag } => json!({"tag": tag}),
+            _ => answer,
+        };
+    }
+    Ok(answer)
+}
