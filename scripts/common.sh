@@ -45,7 +45,7 @@ steadily() {
 }
 
 need_cargo() {
-    command -v cargo >/dev/null 2>&1 || fail "cargo was not found: install Rust 1.95 or later, see https://rustup.rs"
+    command -v cargo >/dev/null 2>&1 || fail "cargo was not found: install Rust 1.95 or later"
 }
 
 # A few of the libraries are written in C.

@@ -18,7 +18,11 @@ use crate::explain::{self, Totals};
 use crate::guard::guarded_stream;
 
 /// The lines that answer `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats.
-pub(crate) async fn answer(state: &SessionState, plan: &LogicalPlan, gang: Option<&Gang>) -> Result<Option<Vec<String>>> {
+pub(crate) async fn answer(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    gang: Option<&Gang>,
+) -> Result<Option<Vec<String>>> {
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = planned(state, &asked.plan).await?;

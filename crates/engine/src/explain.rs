@@ -50,7 +50,8 @@ fn tree(slices: &[Slice]) -> Vec<String> {
 }
 
 fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<String>) {
-    let motions: Vec<&Motion> = slice.operators.iter().filter_map(|operator| operator.motion.as_ref()).collect();
+    let motions: Vec<&Motion> =
+        slice.operators.iter().filter_map(|operator| operator.motion.as_ref()).collect();
     for (at, motion) in motions.iter().enumerate() {
         let last = at + 1 == motions.len();
         let feeder = slices.iter().find(|slice| slice.number == motion.slice);
@@ -70,8 +71,12 @@ fn headline(slice: &Slice) -> String {
         (_, 1) => "on 1 rank".to_string(),
         (_, ranks) => format!("on {ranks} ranks"),
     };
-    let scans: Vec<&str> =
-        slice.operators.iter().filter_map(|operator| operator.scan.as_ref()).map(|scan| scan.name.as_str()).collect();
+    let scans: Vec<&str> = slice
+        .operators
+        .iter()
+        .filter_map(|operator| operator.scan.as_ref())
+        .map(|scan| scan.name.as_str())
+        .collect();
     let reads = if scans.is_empty() { String::new() } else { format!(", reads {}", scans.join(", ")) };
     format!("slice {} {place}{reads}", slice.number)
 }
@@ -113,7 +118,9 @@ fn measured(operator: &Operator, verbose: bool) -> String {
     if let Some(rows) = metrics.total("output_rows") {
         let each = metrics.by_rank("output_rows");
         let spread = match (each.iter().min(), each.iter().max()) {
-            (Some(least), Some(most)) if each.len() > 1 && least != most => format!(", {least}…{most} a rank"),
+            (Some(least), Some(most)) if each.len() > 1 && least != most => {
+                format!(", {least}…{most} a rank")
+            }
             _ => String::new(),
         };
         parts.push(format!("rows {rows}{spread}"));
@@ -170,8 +177,10 @@ fn summary(slices: &[Slice], totals: &Totals) -> Vec<String> {
     let moved = sum(&mut motions(), "bytes_transferred");
     let blocks = sum(&mut motions(), "msg_count");
     let communication = encode + decode + totals.mpi_threads_ns;
-    let computation =
-        sum(&mut all().filter(|operator| operator.motion.is_none() && !operator.scan.is_some()), "elapsed_compute");
+    let computation = sum(
+        &mut all().filter(|operator| operator.motion.is_none() && !operator.scan.is_some()),
+        "elapsed_compute",
+    );
     let whole = (io + communication + computation).max(1);
     let line = |label: &str, ns: u64, what: String| {
         format!("  {label:<14}{:>12}  {:>5.1} %  {what}", human_ns(ns), 100.0 * ns as f64 / whole as f64)

@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -176,6 +176,14 @@ impl Session {
         let state = self.context.state();
         let plan = state.statement_to_plan(statement.statement.clone()).await?;
         let command = match &plan {
+            // DataFusion accepts it and does nothing.
+            LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
+                return Err(CodedError::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "CREATE INDEX is not supported",
+                )
+                .into());
+            }
             LogicalPlan::Ddl(ddl) => Some(ddl_tag(ddl)),
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
                 let set = set.clone();
@@ -266,10 +274,11 @@ impl Session {
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
-            for (key, value) in &self.initial {
+            let present = entries(options);
+            for (key, value) in self.initial.iter().filter(|(key, value)| present.get(*key) != Some(*value)) {
                 restore(options, key, value.as_deref())?;
             }
-            return Ok(());
+            return tell_functions(&mut state);
         }
         if name.starts_with("datafusion.runtime.") {
             let plan = match (name, self.engine.memory_bytes()) {
@@ -291,7 +300,8 @@ impl Session {
         };
         let state = self.context.state_ref();
         let mut state = state.write();
-        restore(state.config_mut().options_mut(), name, value.as_deref())
+        restore(state.config_mut().options_mut(), name, value.as_deref())?;
+        tell_functions(&mut state)
     }
 
     /// The session's own settings.
@@ -309,6 +319,17 @@ impl Session {
 
 fn entries(options: &ConfigOptions) -> HashMap<String, Option<String>> {
     options.entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
+}
+
+/// Gives functions that keep a copy of a setting, such as the time zone, the present one; SET does the same.
+fn tell_functions(state: &mut SessionState) -> Result<()> {
+    let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
+    for function in functions {
+        if let Some(function) = function.inner().with_updated_config(state.config_options()) {
+            state.register_udf(Arc::new(function))?;
+        }
+    }
+    Ok(())
 }
 
 fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Result<()> {

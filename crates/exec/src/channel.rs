@@ -104,8 +104,13 @@ impl WorkerChannel for RankChannel {
         let streams = request.target_partition_end - request.target_partition_start;
         let request = Request { ask: Some(Ask::Execute(wire::encode_execute(request, context)?)) };
         let budget = Arc::new(PoolBudget(MemoryConsumer::new("motion").register(context.memory_pool())));
-        let receivers =
-            self.interconnect.open(self.to, &request.encode_to_vec(), streams, MOTION_WINDOW_BYTES, Some(budget));
+        let receivers = self.interconnect.open(
+            self.to,
+            &request.encode_to_vec(),
+            streams,
+            MOTION_WINDOW_BYTES,
+            Some(budget),
+        );
         let measure = MotionMetrics::new(&metrics);
         Ok(receivers
             .into_iter()

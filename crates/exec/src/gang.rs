@@ -7,6 +7,7 @@
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
+use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, RankReport, ReportAsk, Request};
@@ -18,7 +19,9 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::grpc::DefaultChannelResolver;
-use datafusion_distributed::{ChannelResolver, DistributedConfig, DistributedExt, SessionStateBuilderExt, Worker, WorkerQueryContext};
+use datafusion_distributed::{
+    ChannelResolver, DistributedConfig, DistributedExt, Worker, WorkerQueryContext,
+};
 use futures::StreamExt;
 use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError, StreamError};
 use prost::Message;
@@ -177,7 +180,7 @@ impl Gang {
     pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
         let mut builder = builder;
         planning::register(builder.config().get_or_insert_default());
-        builder.with_distributed_planner()
+        planner::install(builder)
     }
 
     /// What one statement needs to run on the gang.

@@ -22,6 +22,7 @@ mod gang;
 mod grpc;
 mod inprocess;
 mod metrics;
+mod planner;
 mod planning;
 mod service;
 mod settings;

@@ -1,11 +1,12 @@
 //! Operator metrics as bytes. A metric kind that has no encoding travels as a plain count, never silently dropped.
 
 use datafusion::physical_plan::metrics::{
-    Count, CustomMetricValue, Gauge, Label, Metric, MetricValue, MetricsSet, PruningMetrics, RatioMetrics, Time,
-    Timestamp,
+    Count, CustomMetricValue, Gauge, Label, Metric, MetricValue, MetricsSet, PruningMetrics, RatioMetrics,
+    Time, Timestamp,
 };
 use datafusion_distributed::{
-    AvgLatencyMetric, BytesCounterMetric, FirstLatencyMetric, MaxGaugeMetric, MaxLatencyMetric, MinLatencyMetric,
+    AvgLatencyMetric, BytesCounterMetric, FirstLatencyMetric, MaxGaugeMetric, MaxLatencyMetric,
+    MinLatencyMetric,
 };
 use prost::Message;
 use std::borrow::Cow;
@@ -86,7 +87,9 @@ fn encode_one(metric: &Metric) -> One {
         MetricValue::PruningMetrics { pruning_metrics: p, .. } => {
             (Kind::Pruning, vec![p.pruned(), p.matched(), p.fully_matched()])
         }
-        MetricValue::Ratio { ratio_metrics, .. } => (Kind::Ratio, vec![ratio_metrics.part(), ratio_metrics.total()]),
+        MetricValue::Ratio { ratio_metrics, .. } => {
+            (Kind::Ratio, vec![ratio_metrics.part(), ratio_metrics.total()])
+        }
         MetricValue::Custom { value, .. } => encode_custom(value.as_ref()),
     };
     One {

@@ -6,8 +6,9 @@ use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig};
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_distributed::{
-    DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt, DistributedLeafExec, RouteTasksEvent,
-    RouteTasksEventResponse, ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, get_distributed_worker_resolver,
+    DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt, DistributedLeafExec,
+    RouteTasksEvent, RouteTasksEventResponse, ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse,
+    get_distributed_worker_resolver,
 };
 use std::sync::Arc;
 
@@ -32,8 +33,13 @@ fn file_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
 /// A file scan that is worth it runs on all ranks; the planner caps the number at the gang's size.
 fn desired_task_count(event: DesiredTaskCountEvent) -> Option<Result<DesiredTaskCountEventResponse>> {
     let scan = file_scan(event.plan)?;
+    // A limit below which there is one partition ends the scan itself: on several ranks each would read as many rows.
+    if scan.limit.is_some() {
+        return Some(Ok(DesiredTaskCountEventResponse::maximum(1)));
+    }
     let spread = event.session_config.get_extension::<Spread>()?;
-    let bytes: u64 = scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum();
+    let bytes: u64 =
+        scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum();
     let tasks = if bytes as usize >= spread.bytes_min { usize::MAX } else { 1 };
     Some(Ok(DesiredTaskCountEventResponse::desired(tasks)))
 }
@@ -92,7 +98,8 @@ fn route(event: RouteTasksEvent) -> Option<Result<RouteTasksEventResponse>> {
     if event.task_count == 1 {
         return None;
     }
-    let urls = get_distributed_worker_resolver(event.task_ctx.session_config()).and_then(|ranks| ranks.get_urls());
+    let urls =
+        get_distributed_worker_resolver(event.task_ctx.session_config()).and_then(|ranks| ranks.get_urls());
     Some(urls.map(|urls| {
         RouteTasksEventResponse::new(urls.iter().cycle().take(event.task_count).cloned().collect())
     }))

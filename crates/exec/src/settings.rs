@@ -16,8 +16,9 @@ const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
 /// Settings that only make sense where the client is.
 const LOCAL_PREFIXES: [&str; 3] = ["datafusion.catalog.", "datafusion.explain.", "distributed."];
 
-static DEFAULTS: LazyLock<HashMap<String, Option<String>>> =
-    LazyLock::new(|| ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect());
+static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
+    ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
+});
 
 /// Puts the settings of `config` where datafusion-distributed takes headers from. To be called for every statement.
 pub fn attach(config: &mut SessionConfig) -> Result<()> {
@@ -30,7 +31,8 @@ pub fn attach(config: &mut SessionConfig) -> Result<()> {
         .filter_map(|entry| Some((entry.key, entry.value?)))
         .collect();
     let text = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-    let value = HeaderValue::from_str(&text).map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
+    let value = HeaderValue::from_str(&text)
+        .map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
     config.set_distributed_passthrough_headers(HeaderMap::from_iter([(HEADER, value)]))
 }
 
@@ -62,7 +64,10 @@ mod tests {
         attach(&mut here).unwrap();
         // The header map is private to datafusion-distributed; rebuild what it forwards.
         let text = url::form_urlencoded::Serializer::new(String::new())
-            .extend_pairs([("datafusion.execution.batch_size", "17"), ("datafusion.execution.time_zone", "+02:00")])
+            .extend_pairs([
+                ("datafusion.execution.batch_size", "17"),
+                ("datafusion.execution.time_zone", "+02:00"),
+            ])
             .finish();
         let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(&text).unwrap())]);
         let mut there = SessionConfig::new();

@@ -12,7 +12,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion_distributed::{
     DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, DistributedExec, DistributedLeafExec, DistributedMetricsFormat,
-    NetworkBroadcastExec, NetworkBoundaryExt, NetworkCoalesceExec, rewrite_distributed_plan_with_metrics,
+    NetworkBoundaryExt, NetworkBroadcastExec, NetworkCoalesceExec, rewrite_distributed_plan_with_metrics,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -214,7 +214,8 @@ fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
     }
     let folder = paths.iter().next().map(|first| {
         let parts: Vec<_> = first.parts().collect();
-        let of_one = |at: usize| parts.get(parts.len().wrapping_sub(at)).map(|part| part.as_ref().to_string());
+        let of_one =
+            |at: usize| parts.get(parts.len().wrapping_sub(at)).map(|part| part.as_ref().to_string());
         let name = if paths.len() == 1 { of_one(1) } else { of_one(2).or_else(|| of_one(1)) };
         name.unwrap_or_default()
     });

@@ -538,6 +538,7 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
 
 /// What Arrow's kernels say in the variants that carry only text.
 const ARROW_PHRASES: &[(&str, SqlState)] = &[
+    ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
     ("is declared as non-nullable but contains null", SqlState::NOT_NULL_VIOLATION),
     ("regex parse error", SqlState::INVALID_REGULAR_EXPRESSION),
     ("Regular expression did not compile", SqlState::INVALID_REGULAR_EXPRESSION),

@@ -7,8 +7,8 @@ use crate::metrics;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion_distributed::{
-    CoordinatorToWorkerMsg, ExecuteTaskRequest, LoadInfo, MaybeEncoded, ProducerHead, SetPlanRequest, TaskKey,
-    TaskMetrics, WorkUnitBatch, WorkUnitFeedDeclaration, WorkUnitMsg, WorkerToCoordinatorMsg,
+    CoordinatorToWorkerMsg, ExecuteTaskRequest, LoadInfo, MaybeEncoded, ProducerHead, SetPlanRequest,
+    TaskKey, TaskMetrics, WorkUnitBatch, WorkUnitFeedDeclaration, WorkUnitMsg, WorkerToCoordinatorMsg,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
@@ -223,7 +223,8 @@ impl TryFrom<Key> for TaskKey {
 }
 
 fn uuid(bytes: &[u8]) -> Result<Uuid> {
-    Uuid::from_slice(bytes).map_err(|error| internal_datafusion_err!("malformed message between ranks: {error}"))
+    Uuid::from_slice(bytes)
+        .map_err(|error| internal_datafusion_err!("malformed message between ranks: {error}"))
 }
 
 pub fn encode_headers(headers: &HeaderMap) -> Vec<Header> {
@@ -247,7 +248,11 @@ pub fn decode_headers(headers: Vec<Header>) -> Result<HeaderMap> {
         .collect()
 }
 
-pub fn encode_set_plan(headers: &HeaderMap, request: SetPlanRequest, context: &Arc<TaskContext>) -> Result<SetPlan> {
+pub fn encode_set_plan(
+    headers: &HeaderMap,
+    request: SetPlanRequest,
+    context: &Arc<TaskContext>,
+) -> Result<SetPlan> {
     Ok(SetPlan {
         headers: encode_headers(headers),
         key: request.task_key.into(),
@@ -271,7 +276,9 @@ pub fn decode_set_plan(plan: SetPlan) -> Result<(HeaderMap, SetPlanRequest)> {
         work_unit_feed_declarations: plan
             .feeds
             .into_iter()
-            .map(|feed| Ok(WorkUnitFeedDeclaration { id: uuid(&feed.id)?, partitions: feed.partitions as usize }))
+            .map(|feed| {
+                Ok(WorkUnitFeedDeclaration { id: uuid(&feed.id)?, partitions: feed.partitions as usize })
+            })
             .collect::<Result<_>>()?,
         target_worker_url: Url::parse(&plan.target)
             .map_err(|error| internal_datafusion_err!("malformed rank address {}: {error}", plan.target))?,
@@ -287,8 +294,12 @@ pub fn encode_execute(request: ExecuteTaskRequest, context: &Arc<TaskContext>) -
         end: request.target_partition_end as u64,
         head: match request.producer_head {
             ProducerHead::None => None,
-            ProducerHead::BroadcastExec { output_partitions } => Some(Head::Broadcast(output_partitions as u64)),
-            ProducerHead::RepartitionExec { partitioning } => Some(Head::Repartition(partitioning.encode(context)?)),
+            ProducerHead::BroadcastExec { output_partitions } => {
+                Some(Head::Broadcast(output_partitions as u64))
+            }
+            ProducerHead::RepartitionExec { partitioning } => {
+                Some(Head::Repartition(partitioning.encode(context)?))
+            }
         },
     })
 }
@@ -371,7 +382,11 @@ pub fn encode_to_coordinator(message: WorkerToCoordinatorMsg) -> ToCoordinator {
             WorkerToCoordinatorMsg::LoadInfo(load) => Told::Load(Load {
                 partition: load.partition as u64,
                 rows_ready: load.rows_ready as u64,
-                per_column_bytes_ready: load.per_column_bytes_ready.iter().map(|bytes| *bytes as u64).collect(),
+                per_column_bytes_ready: load
+                    .per_column_bytes_ready
+                    .iter()
+                    .map(|bytes| *bytes as u64)
+                    .collect(),
                 per_column_ndv: load.per_column_ndv_percentage,
                 per_column_null: load.per_column_null_percentage,
                 rows_pulled_from_leaf: load.rows_pulled_from_leaf as u64,

@@ -52,7 +52,9 @@ async fn answer(session: &Session, sql: &str) -> Result<Value, SqlError> {
                     let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>, _>>();
                     let columns = columns.map_err(|error| match OutputError::from(error) {
                         OutputError::Io(error) => datafusion::error::DataFusionError::IoError(error).into(),
-                        OutputError::Value(error) => SqlError::from(datafusion::error::DataFusionError::from(error)),
+                        OutputError::Value(error) => {
+                            SqlError::from(datafusion::error::DataFusionError::from(error))
+                        }
                     })?;
                     rows.extend((0..batch.num_rows()).map(|row| {
                         let cell = |column: &arrow::array::ArrayRef| {

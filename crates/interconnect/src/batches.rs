@@ -134,10 +134,12 @@ impl Stream for BatchReceiver {
                     return Poll::Ready(None);
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(Received::Schema(payload))) => match arrow::ipc::convert::try_schema_from_flatbuffer_bytes(&payload) {
-                    Ok(schema) => self.schema = Some(Arc::new(schema)),
-                    Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
-                },
+                Some(Ok(Received::Schema(payload))) => {
+                    match arrow::ipc::convert::try_schema_from_flatbuffer_bytes(&payload) {
+                        Ok(schema) => self.schema = Some(Arc::new(schema)),
+                        Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
+                    }
+                }
                 Some(Ok(Received::Block { rows, payload })) => {
                     let start = Instant::now();
                     let Some(schema) = &self.schema else {

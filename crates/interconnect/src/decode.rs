@@ -101,7 +101,6 @@ impl<'a> Reader<'a> {
         Ok(BooleanBuffer::new(buffer, 0, len))
     }
 
-
     /// `OffsetBuffer::new` panics on what this refuses.
     fn check_offsets<O: OffsetSizeTrait>(offsets: &[O], child_len: usize) -> Result<(), ArrowError> {
         let ordered = offsets.windows(2).fold(true, |ordered, pair| ordered & (pair[0] <= pair[1]));
@@ -126,7 +125,8 @@ impl<'a> Reader<'a> {
         macro_rules! primitive {
             ($t:ty) => {
                 Ok(Arc::new(
-                    PrimitiveArray::<$t>::try_new(self.values(len)?, nulls)?.with_data_type(data_type.clone()),
+                    PrimitiveArray::<$t>::try_new(self.values(len)?, nulls)?
+                        .with_data_type(data_type.clone()),
                 ))
             };
         }
@@ -201,14 +201,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn byte_array<T: ByteArrayType>(&mut self, len: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
+    fn byte_array<T: ByteArrayType>(
+        &mut self,
+        len: usize,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, ArrowError> {
         let offsets = self.values::<T::Offset>(len + 1)?;
         let values = self.buffer()?;
         Self::check_offsets(&offsets, values.len())?;
         Ok(Arc::new(GenericByteArray::<T>::try_new(OffsetBuffer::new(offsets), values, nulls)?))
     }
 
-    fn view_array<T: ByteViewType>(&mut self, len: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
+    fn view_array<T: ByteViewType>(
+        &mut self,
+        len: usize,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, ArrowError> {
         let views = self.values::<u128>(len)?;
         let data = self.buffer()?;
         let data = if data.is_empty() { vec![] } else { vec![data] };
@@ -224,7 +232,12 @@ impl<'a> Reader<'a> {
         let offsets = self.values::<O>(len + 1)?;
         let values = self.array(field.data_type())?;
         Self::check_offsets(&offsets, values.len())?;
-        Ok(Arc::new(GenericListArray::<O>::try_new(field.clone(), OffsetBuffer::new(offsets), values, nulls)?))
+        Ok(Arc::new(GenericListArray::<O>::try_new(
+            field.clone(),
+            OffsetBuffer::new(offsets),
+            values,
+            nulls,
+        )?))
     }
 
     fn list_view<O: OffsetSizeTrait>(
@@ -239,7 +252,11 @@ impl<'a> Reader<'a> {
         Ok(Arc::new(GenericListViewArray::<O>::try_new(field.clone(), offsets, sizes, values, nulls)?))
     }
 
-    fn run_array<R: RunEndIndexType>(&mut self, values: &FieldRef, len: usize) -> Result<ArrayRef, ArrowError> {
+    fn run_array<R: RunEndIndexType>(
+        &mut self,
+        values: &FieldRef,
+        len: usize,
+    ) -> Result<ArrayRef, ArrowError> {
         let ends = self.buffer()?;
         if !ends.len().is_multiple_of(size_of::<R::Native>()) {
             return Err(malformed("run ends are cut off"));

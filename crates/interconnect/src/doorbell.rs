@@ -16,10 +16,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The part that tasks use, on any thread.
 pub struct Wake {

@@ -60,8 +60,11 @@ pub struct Piece {
 
 impl Piece {
     fn new(batch: RecordBatch) -> Result<Piece, ArrowError> {
-        let columns: Vec<ArrayData> =
-            batch.columns().iter().map(|column| compact(column).map(|c| c.to_data())).collect::<Result<_, _>>()?;
+        let columns: Vec<ArrayData> = batch
+            .columns()
+            .iter()
+            .map(|column| compact(column).map(|c| c.to_data()))
+            .collect::<Result<_, _>>()?;
         let mut counter = Counter::default();
         for column in &columns {
             walk(column, 0, column.len(), &mut counter)?;
@@ -310,9 +313,12 @@ impl Sink for Counter {
         let long = match (data.is_empty(), has_nulls) {
             (true, _) => 0,
             (false, false) => views.iter().map(|view| long_bytes(*view)).sum(),
-            (false, true) => {
-                views.iter().enumerate().filter(|(row, _)| valid(*row)).map(|(_, view)| long_bytes(*view)).sum()
-            }
+            (false, true) => views
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| valid(*row))
+                .map(|(_, view)| long_bytes(*view))
+                .sum(),
         };
         self.add(long);
     }

@@ -9,7 +9,9 @@ use std::fmt;
 pub enum StartError {
     Mpi(MpiError),
     /// Ranks run different builds of Harrier. `versions`: one per rank.
-    VersionMismatch { versions: Vec<String> },
+    VersionMismatch {
+        versions: Vec<String>,
+    },
     Io(std::io::Error),
 }
 

@@ -39,7 +39,8 @@ mod thread;
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
 pub use error::{Failure, StartError, StreamError};
 pub use streams::{
-    Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver, StreamSender,
+    Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver,
+    StreamSender,
 };
 
 use bytes::Bytes;

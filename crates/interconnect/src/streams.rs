@@ -50,7 +50,10 @@ pub trait Budget: Send + Sync {
 pub enum Received {
     /// The stream's schema, as Arrow IPC; precedes the first block it describes.
     Schema(Bytes),
-    Block { rows: usize, payload: Bytes },
+    Block {
+        rows: usize,
+        payload: Bytes,
+    },
 }
 
 /// All streams of one rank, both sides.
@@ -131,7 +134,10 @@ impl Table {
             return Err(Violation(format!("a block of stream {}, which is not open", header.stream)));
         };
         if stream.peer != source {
-            return Err(Violation(format!("a block of stream {}, which rank {} feeds", header.stream, stream.peer)));
+            return Err(Violation(format!(
+                "a block of stream {}, which rank {} feeds",
+                header.stream, stream.peer
+            )));
         }
         let mut state = stream.state.lock();
         let received = if header.flags & Header::FLAG_SCHEMA != 0 {
@@ -243,7 +249,8 @@ impl Table {
         let mut inbound = self.inbound.lock();
         (first..first + streams as u64)
             .map(|id| {
-                let stream = Arc::new(Inbound { peer, credits, budget: budget.clone(), state: Mutex::default() });
+                let stream =
+                    Arc::new(Inbound { peer, credits, budget: budget.clone(), state: Mutex::default() });
                 inbound.insert(id, Arc::clone(&stream));
                 StreamReceiver { shared: Arc::clone(shared), id, stream, finished: false }
             })

@@ -21,9 +21,9 @@ use crate::{CounterCells, Departure, Incoming, Options, Peer, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use harrier_mpi::{Block, Channel, Mpi, process};
-use parking_lot::Mutex;
 use nix::sys::utsname::uname;
 use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -140,7 +140,9 @@ impl MpiThread {
         if all.iter().any(|other| other.version != mine.version) {
             // Every rank sees the same list and leaves; nothing was sent, so MPI can be shut down.
             let _ = mpi.finalize();
-            return Err(StartError::VersionMismatch { versions: all.into_iter().map(|other| other.version).collect() });
+            return Err(StartError::VersionMismatch {
+                versions: all.into_iter().map(|other| other.version).collect(),
+            });
         }
         let here: Vec<bool> = all.iter().map(|other| other.place == mine.place).collect();
         let doorbell = Doorbell::new(&all[0].token, rank, &here)?;
@@ -214,7 +216,8 @@ impl MpiThread {
                     return;
                 }
                 if since.elapsed() > LEAVE_PATIENCE {
-                    let waiting: Vec<usize> = (0..self.peers.len()).filter(|peer| !self.peers[*peer].gone).collect();
+                    let waiting: Vec<usize> =
+                        (0..self.peers.len()).filter(|peer| !self.peers[*peer].gone).collect();
                     tracing::warn!(?waiting, in_flight = ?self.mpi.in_flight(), "left the gang without the others");
                     return;
                 }
@@ -275,7 +278,8 @@ impl MpiThread {
 
     fn dispatch(&mut self, source: usize, _channel: Channel, block: Block) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
-        let header = Header::decode(block.as_slice(), shared.epoch).map_err(|malformed| malformed.to_string())?;
+        let header =
+            Header::decode(block.as_slice(), shared.epoch).map_err(|malformed| malformed.to_string())?;
         count(&shared.counters.frames_received, 1);
         count(&shared.counters.bytes_received, block.len() as u64);
         self.peers[source].unanswered = 0;
@@ -302,7 +306,9 @@ impl MpiThread {
             }
             Kind::Fail => {
                 let failure = Failure::decode(&payload);
-                table.on_end(header.stream, Err(StreamError::Failed { rank: source, failure })).map_err(violation)?;
+                table
+                    .on_end(header.stream, Err(StreamError::Failed { rank: source, failure }))
+                    .map_err(violation)?;
             }
             Kind::Credit => table.on_credit(source, header.stream, header.a),
             Kind::Stop => table.on_stop(source, header.stream),

@@ -54,7 +54,8 @@ fn arrays(rng: &mut StdRng, rows: usize) -> Vec<(&'static str, ArrayRef)> {
     let ints: Vec<i64> = (0..rows).map(|_| rng.random_range(-1_000_000..1_000_000)).collect();
     let texts: Vec<String> = (0..rows)
         .map(|_| {
-            let length = if rng.random_bool(0.5) { rng.random_range(0..13) } else { rng.random_range(13..200) };
+            let length =
+                if rng.random_bool(0.5) { rng.random_range(0..13) } else { rng.random_range(13..200) };
             (0..length).map(|_| rng.random_range('a'..'ż')).collect()
         })
         .collect();
@@ -102,14 +103,20 @@ fn arrays(rng: &mut StdRng, rows: usize) -> Vec<(&'static str, ArrayRef)> {
         ]
     };
     let type_ids = || ScalarBuffer::from_iter(bits.iter().map(|bit| *bit as i8));
-    let run_ends = Int32Array::from_iter_values((0..rows).filter(|row| row % 3 == 2 || row + 1 == rows).map(|row| row as i32 + 1));
-    let run_values = StringArray::from_iter((0..run_ends.len()).map(|run| (run % 4 != 1).then(|| format!("run {run}"))));
+    let run_ends = Int32Array::from_iter_values(
+        (0..rows).filter(|row| row % 3 == 2 || row + 1 == rows).map(|row| row as i32 + 1),
+    );
+    let run_values =
+        StringArray::from_iter((0..run_ends.len()).map(|run| (run % 4 != 1).then(|| format!("run {run}"))));
     let mut arrays: Vec<(&'static str, ArrayRef)> = vec![
         ("null", Arc::new(NullArray::new(rows))),
         ("boolean", Arc::new(BooleanArray::new(BooleanBuffer::from(bits.clone()), nulls()))),
         ("int8", Arc::new(Int8Array::from_iter((0..rows).map(|row| int(row).map(|v| v as i8))))),
         ("uint16", Arc::new(UInt16Array::from_iter((0..rows).map(|row| int(row).map(|v| v as u16))))),
-        ("int32 without nulls", Arc::new(Int32Array::from_iter_values((0..rows).map(|row| ints[row] as i32)))),
+        (
+            "int32 without nulls",
+            Arc::new(Int32Array::from_iter_values((0..rows).map(|row| ints[row] as i32))),
+        ),
         ("int64", Arc::new(Int64Array::from_iter((0..rows).map(int)))),
         ("float64", Arc::new(Float64Array::from_iter((0..rows).map(|row| int(row).map(|v| v as f64 / 7.0))))),
         ("date32", Arc::new(Date32Array::from_iter((0..rows).map(|row| int(row).map(|v| v as i32))))),
@@ -143,22 +150,29 @@ fn arrays(rng: &mut StdRng, rows: usize) -> Vec<(&'static str, ArrayRef)> {
         ("large utf8", Arc::new(LargeStringArray::from_iter((0..rows).map(text)))),
         ("binary", Arc::new(BinaryArray::from_iter((0..rows).map(|row| text(row).map(str::as_bytes))))),
         ("utf8 view", Arc::new(StringViewArray::from_iter((0..rows).map(text)))),
-        ("binary view", Arc::new(BinaryViewArray::from_iter((0..rows).map(|row| text(row).map(str::as_bytes))))),
         (
-            "short views",
-            Arc::new(StringViewArray::from_iter_values((0..rows).map(|row| &texts[row][..0]))),
+            "binary view",
+            Arc::new(BinaryViewArray::from_iter((0..rows).map(|row| text(row).map(str::as_bytes)))),
         ),
+        ("short views", Arc::new(StringViewArray::from_iter_values((0..rows).map(|row| &texts[row][..0])))),
         (
             "fixed binary",
             Arc::new(
-                FixedSizeBinaryArray::try_from_sparse_iter_with_size((0..rows).map(|row| int(row).map(i64::to_le_bytes)), 8)
-                    .unwrap(),
+                FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+                    (0..rows).map(|row| int(row).map(i64::to_le_bytes)),
+                    8,
+                )
+                .unwrap(),
             ),
         ),
         ("all null", Arc::new(StringViewArray::from_iter((0..rows).map(|_| None::<&str>)))),
         (
             "dictionary",
-            Arc::new((0..rows).map(|row| text(row).map(|t| &t[..t.len().min(0)])).collect::<DictionaryArray<Int32Type>>()),
+            Arc::new(
+                (0..rows)
+                    .map(|row| text(row).map(|t| &t[..t.len().min(0)]))
+                    .collect::<DictionaryArray<Int32Type>>(),
+            ),
         ),
         ("dictionary of many", Arc::new((0..rows).map(text).collect::<DictionaryArray<UInt16Type>>())),
         ("list", Arc::new(ListArray::new(child_field.clone(), offsets(), child.clone(), nulls()))),
@@ -227,7 +241,8 @@ fn every_type_whole_and_sliced() {
 fn all_columns_at_once_after_a_filter() {
     let mut rng = StdRng::seed_from_u64(7);
     let columns = arrays(&mut rng, 3000).into_iter().filter(|(name, _)| !name.contains("runs"));
-    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
     let keep = BooleanArray::from_iter((0..3000).map(|row| Some(row % 11 == 3)));
     let unions: Vec<usize> = (0..batch.num_columns())
         .filter(|at| !matches!(batch.column(*at).data_type(), DataType::Union(_, _)))
@@ -265,7 +280,10 @@ fn a_batch_of_300_mb_goes_in_blocks() {
 
 #[test]
 fn one_row_larger_than_a_block_goes_whole() {
-    let batch = one("s", Arc::new(StringViewArray::from_iter_values(["x".repeat(5 * BLOCK_BYTES_MAX), "y".to_string()])));
+    let batch = one(
+        "s",
+        Arc::new(StringViewArray::from_iter_values(["x".repeat(5 * BLOCK_BYTES_MAX), "y".to_string()])),
+    );
     check("a long row", &batch);
 }
 
@@ -301,7 +319,10 @@ fn damaged_blocks_are_refused_and_never_read_beyond() {
             }));
             if let Ok(decoded) = outcome.unwrap_or_else(|_| panic!("{name} panicked, seed {seed}")) {
                 for column in decoded.columns() {
-                    column.to_data().validate_full().unwrap_or_else(|error| panic!("{name}: {error}, seed {seed}"));
+                    column
+                        .to_data()
+                        .validate_full()
+                        .unwrap_or_else(|error| panic!("{name}: {error}, seed {seed}"));
                 }
             }
         }

@@ -47,14 +47,8 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("ERROR: {error}");
-            error
-                .detail()
-                .iter()
-                .for_each(|detail| eprintln!("DETAIL: {detail}"));
-            error
-                .hint()
-                .iter()
-                .for_each(|hint| eprintln!("HINT: {hint}"));
+            error.detail().iter().for_each(|detail| eprintln!("DETAIL: {detail}"));
+            error.hint().iter().for_each(|hint| eprintln!("HINT: {hint}"));
             ExitCode::from(3)
         }
     }
@@ -120,29 +114,17 @@ fn run(arguments: &Arguments) -> Result<bool, MpiError> {
 fn check_all_gather(mpi: &mut Mpi) -> Result<bool, MpiError> {
     let of = |rank: usize| vec![rank as u8; rank * 1000];
     let all = mpi.all_gather(&of(mpi.rank()))?;
-    let right = all.len() == mpi.size()
-        && all
-            .iter()
-            .enumerate()
-            .all(|(rank, bytes)| *bytes == of(rank));
+    let right = all.len() == mpi.size() && all.iter().enumerate().all(|(rank, bytes)| *bytes == of(rank));
     if !right {
-        eprintln!(
-            "rank {}: all_gather returned other bytes than were given",
-            mpi.rank()
-        );
+        eprintln!("rank {}: all_gather returned other bytes than were given", mpi.rank());
     }
     Ok(right)
 }
 
 fn all_to_all(mpi: &mut Mpi, arguments: &Arguments) -> Result<bool, MpiError> {
     let (rank, size) = (mpi.rank(), mpi.size());
-    let message = |source, dest, channel, index| Message {
-        seed: arguments.seed,
-        source,
-        dest,
-        channel,
-        index,
-    };
+    let message =
+        |source, dest, channel, index| Message { seed: arguments.seed, source, dest, channel, index };
     let mut received = vec![[0u64; 2]; size];
     let mut wrong = 0;
     let mut bytes = 0usize;
@@ -150,9 +132,7 @@ fn all_to_all(mpi: &mut Mpi, arguments: &Arguments) -> Result<bool, MpiError> {
     // What is still to be sent, the channels and peers interleaved so that every lane is busy at once.
     let mut to_send = (0..arguments.messages)
         .flat_map(|index| {
-            (0..size).flat_map(move |step| {
-                Channel::ALL.map(|channel| ((rank + step) % size, channel, index))
-            })
+            (0..size).flat_map(move |step| Channel::ALL.map(|channel| ((rank + step) % size, channel, index)))
         })
         .peekable();
     let all = arguments.messages * size as u64 * 2;
@@ -161,11 +141,7 @@ fn all_to_all(mpi: &mut Mpi, arguments: &Arguments) -> Result<bool, MpiError> {
         while mpi.in_flight().send_bytes < SEND_BYTES_IN_FLIGHT_MAX
             && let Some((dest, channel, index)) = to_send.next()
         {
-            mpi.isend(
-                dest,
-                channel,
-                Arc::new(message(rank, dest, channel, index).block()),
-            )?;
+            mpi.isend(dest, channel, Arc::new(message(rank, dest, channel, index).block()))?;
         }
         let progress = mpi.progress(&mut |source, channel, block| {
             let index = &mut received[source][channel as usize];
@@ -204,17 +180,8 @@ struct Message {
 
 impl Message {
     fn random(&self) -> Random {
-        let parts = [
-            self.source as u64,
-            self.dest as u64,
-            self.channel as u64,
-            self.index,
-        ];
-        Random(
-            parts
-                .into_iter()
-                .fold(self.seed, |state, part| Random(state ^ part).next()),
-        )
+        let parts = [self.source as u64, self.dest as u64, self.channel as u64, self.index];
+        Random(parts.into_iter().fold(self.seed, |state, part| Random(state ^ part).next()))
     }
 
     /// Small sizes are as frequent as large ones: uniform in the logarithm.
@@ -242,10 +209,7 @@ impl Message {
 
     fn is(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.len()
-            && bytes
-                .chunks(8)
-                .zip(self.words())
-                .all(|(chunk, word)| chunk == &word[..chunk.len()])
+            && bytes.chunks(8).zip(self.words()).all(|(chunk, word)| chunk == &word[..chunk.len()])
     }
 }
 
@@ -282,16 +246,11 @@ fn bench(mpi: &mut Mpi, arguments: &Arguments) -> Result<bool, MpiError> {
     let (started, processor_started) = (Instant::now(), processor_seconds());
     transfer(mpi, arguments, &blocks, arguments.count)?;
     mpi.all_gather(&[])?;
-    let (seconds, mine) = (
-        started.elapsed().as_secs_f64(),
-        processor_seconds() - processor_started,
-    );
+    let (seconds, mine) = (started.elapsed().as_secs_f64(), processor_seconds() - processor_started);
 
     let both = mpi.all_gather(&mine.to_le_bytes())?;
-    let both: Vec<f64> = both
-        .iter()
-        .map(|bytes| f64::from_le_bytes(bytes[..].try_into().expect("8 bytes")))
-        .collect();
+    let both: Vec<f64> =
+        both.iter().map(|bytes| f64::from_le_bytes(bytes[..].try_into().expect("8 bytes"))).collect();
     if mpi.rank() == 0 {
         let gigabytes = arguments.count as f64 * arguments.bytes as f64 / 1e9;
         println!(
@@ -308,38 +267,21 @@ fn bench(mpi: &mut Mpi, arguments: &Arguments) -> Result<bool, MpiError> {
 }
 
 /// Rank 0 sends `count` blocks; rank 1 receives them and reads one word of every cache line.
-fn transfer(
-    mpi: &mut Mpi,
-    arguments: &Arguments,
-    blocks: &[Arc<Block>],
-    count: u64,
-) -> Result<(), MpiError> {
+fn transfer(mpi: &mut Mpi, arguments: &Arguments, blocks: &[Arc<Block>], count: u64) -> Result<(), MpiError> {
     let (mut sent, mut received, mut sum) = (0, 0, 0u64);
     loop {
         if mpi.rank() == 0 {
             while sent < count && mpi.in_flight().sends < arguments.window {
-                mpi.isend(
-                    1,
-                    Channel::Data,
-                    Arc::clone(&blocks[sent as usize % blocks.len()]),
-                )?;
+                mpi.isend(1, Channel::Data, Arc::clone(&blocks[sent as usize % blocks.len()]))?;
                 sent += 1;
             }
         }
         let progress = mpi.progress(&mut |_, _, block| {
             received += 1;
-            sum += block
-                .as_slice()
-                .iter()
-                .step_by(64)
-                .map(|&byte| u64::from(byte))
-                .sum::<u64>();
+            sum += block.as_slice().iter().step_by(64).map(|&byte| u64::from(byte)).sum::<u64>();
         })?;
-        let done = if mpi.rank() == 0 {
-            sent == count && mpi.in_flight().sends == 0
-        } else {
-            received == count
-        };
+        let done =
+            if mpi.rank() == 0 { sent == count && mpi.in_flight().sends == 0 } else { received == count };
         if done {
             std::hint::black_box(sum);
             return Ok(());
@@ -354,14 +296,6 @@ fn transfer(
 /// in ticks of 10 ms.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat
-        .rsplit_once(')')
-        .map_or("", |(_, rest)| rest)
-        .split_whitespace();
-    fields
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum::<f64>()
-        / 100.0
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

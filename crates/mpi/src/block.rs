@@ -34,11 +34,7 @@ unsafe impl Sync for Block {}
 impl Block {
     /// An empty block with room for `bytes`, rounded up to a multiple of 64.
     pub fn with_capacity(bytes: usize) -> Block {
-        let mut block = Block {
-            data: Self::dangling(),
-            len: 0,
-            capacity: 0,
-        };
+        let mut block = Block { data: Self::dangling(), len: 0, capacity: 0 };
         if bytes > 0 {
             block.set_capacity(bytes);
         }
@@ -87,12 +83,7 @@ impl Block {
         self.reserve(bytes.len());
         // SAFETY: `reserve` made room for `bytes.len()` bytes after the first `len`, in memory that this block owns alone, so
         // that `bytes` cannot overlap it.
-        unsafe {
-            self.data
-                .as_ptr()
-                .add(self.len)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { self.data.as_ptr().add(self.len).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.len += bytes.len();
     }
 
@@ -121,10 +112,7 @@ impl Block {
 
     /// Makes room for `additional` bytes, at least doubling the capacity if it grows.
     fn reserve(&mut self, additional: usize) {
-        let needed = self
-            .len
-            .checked_add(additional)
-            .filter(|&bytes| bytes <= BYTES_MAX);
+        let needed = self.len.checked_add(additional).filter(|&bytes| bytes <= BYTES_MAX);
         let needed = needed.unwrap_or_else(|| panic!("a block holds at most {BYTES_MAX} bytes"));
         if needed > self.capacity {
             self.set_capacity(needed.max((self.capacity * 2).min(BYTES_MAX)));
@@ -133,10 +121,7 @@ impl Block {
 
     /// Changes the capacity to `bytes`, rounded up, which is more than it is now.
     fn set_capacity(&mut self, bytes: usize) {
-        assert!(
-            bytes <= BYTES_MAX,
-            "a block holds at most {BYTES_MAX} bytes"
-        );
+        assert!(bytes <= BYTES_MAX, "a block holds at most {BYTES_MAX} bytes");
         let capacity = bytes.next_multiple_of(ALIGNMENT);
         debug_assert!(capacity > self.capacity && capacity <= CAPACITY_MAX);
         let new = Self::layout(capacity);
@@ -198,13 +183,7 @@ mod tests {
 
     #[test]
     fn capacity_is_rounded_up_and_aligned() {
-        for (bytes, capacity) in [
-            (0, 0),
-            (1, 64),
-            (64, 64),
-            (65, 128),
-            (256 * 1024, 256 * 1024),
-        ] {
+        for (bytes, capacity) in [(0, 0), (1, 64), (64, 64), (65, 128), (256 * 1024, 256 * 1024)] {
             let block = Block::with_capacity(bytes);
             assert_eq!(block.capacity(), capacity);
             assert!(block.is_empty());

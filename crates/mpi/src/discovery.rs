@@ -41,11 +41,10 @@ const ANCESTORS_MAX: usize = 6;
 /// Loads the library that `options` and the environment lead to.
 pub(crate) fn load(options: &Options) -> Result<(LibraryInfo, AnyTable), MpiError> {
     let wanted = wanted_abi(std::env::var_os(ABI_VARIABLE).as_deref())?;
-    let named = options.library.clone().or_else(|| {
-        std::env::var_os(LIBRARY_VARIABLE)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    });
+    let named = options
+        .library
+        .clone()
+        .or_else(|| std::env::var_os(LIBRARY_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from));
     match named {
         Some(path) => load_named(&path, wanted),
         None => search(wanted),
@@ -65,20 +64,13 @@ fn wanted_abi(value: Option<&OsStr>) -> Result<Option<Abi>, MpiError> {
 }
 
 fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
-    let loaded = open(path).map_err(|reason| MpiError::LibraryNotFound {
-        tried: vec![reason],
-    })?;
+    let loaded = open(path).map_err(|reason| MpiError::LibraryNotFound { tried: vec![reason] })?;
     let library = loaded.path.clone();
     match (loaded.abi, wanted) {
-        (None, _) => Err(MpiError::UnknownAbi {
-            library,
-            version: loaded.version,
-        }),
-        (Some(found), Some(wanted)) if found != wanted => Err(MpiError::AbiMismatch {
-            library,
-            found,
-            wanted,
-        }),
+        (None, _) => Err(MpiError::UnknownAbi { library, version: loaded.version }),
+        (Some(found), Some(wanted)) if found != wanted => {
+            Err(MpiError::AbiMismatch { library, found, wanted })
+        }
         (Some(abi), _) => loaded.finish(abi),
     }
 }
@@ -87,10 +79,7 @@ fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable
 /// Another kind is used only when there is none of them: it may still serve a single rank.
 fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
     let suitable = wanted.map_or_else(|| Launch::from_environment().abis, |abi| vec![abi]);
-    let others = ABIS
-        .into_iter()
-        .filter(|abi| wanted.is_none() && !suitable.contains(abi))
-        .collect();
+    let others = ABIS.into_iter().filter(|abi| wanted.is_none() && !suitable.contains(abi)).collect();
     let folders = launcher_folders();
 
     let mut tried = Vec::new();
@@ -98,8 +87,7 @@ fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
         for folder in folders.iter().map(Some).chain([None]) {
             for &abi in &abis {
                 for name in file_names(abi) {
-                    let path =
-                        folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+                    let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
                     if folder.is_some() && !path.exists() {
                         continue;
                     }
@@ -135,9 +123,8 @@ fn launcher_folders() -> Vec<PathBuf> {
         folders.extend(library_folders(Path::new(&prefix)));
     }
     for program in ancestors() {
-        let is_launcher = program
-            .file_name()
-            .is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher));
+        let is_launcher =
+            program.file_name().is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher));
         if let (true, Some(prefix)) = (is_launcher, program.parent().and_then(Path::parent)) {
             folders.extend(library_folders(prefix));
         }
@@ -166,12 +153,7 @@ fn ancestors() -> Vec<PathBuf> {
 
 /// The parent in the text of `/proc/<pid>/stat`: the second field after the program's name, which may hold spaces and brackets.
 fn parent_of_stat(stat: &str) -> Option<u32> {
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A library that is loaded, for the rest of the life of the process.
@@ -186,17 +168,12 @@ struct Loaded {
 fn open(path: &Path) -> Result<Loaded, String> {
     // SAFETY: loading runs the library's own start-up code, which is what the person who installed or named it asked for.
     // RTLD_LOCAL, so that a library which turns out to be of the wrong kind shadows no symbol of the right one.
-    let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }
-        .map_err(|error| reason(path, &error))?;
+    let library =
+        unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|error| reason(path, &error))?;
     let library: &'static Library = Box::leak(Box::new(library));
     let (abi, version) = ffi::identify(library);
     let path = resolved_path(library).unwrap_or_else(|| path.to_owned());
-    Ok(Loaded {
-        library,
-        path,
-        abi,
-        version,
-    })
+    Ok(Loaded { library, path, abi, version })
 }
 
 impl Loaded {
@@ -204,11 +181,7 @@ impl Loaded {
     fn rejection(&self, wanted: Abi) -> String {
         match self.abi {
             Some(found) => format!("{} (is of kind {found}, not {wanted})", self.path.display()),
-            None => format!(
-                "{} (unknown kind {:?})",
-                self.path.display(),
-                first_line(&self.version)
-            ),
+            None => format!("{} (unknown kind {:?})", self.path.display(), first_line(&self.version)),
         }
     }
 
@@ -219,21 +192,13 @@ impl Loaded {
             // The plugins of Open MPI 4 use its symbols without naming it, so they must be visible to all.
             // SAFETY: the library is loaded already; opening it again only widens who sees its symbols.
             let global = unsafe { Library::open(Some(&self.path), RTLD_LAZY | RTLD_GLOBAL) };
-            library = Box::leak(Box::new(global.map_err(|error| {
-                MpiError::LibraryNotFound {
+            library =
+                Box::leak(Box::new(global.map_err(|error| MpiError::LibraryNotFound {
                     tried: vec![reason(&self.path, &error)],
-                }
-            })?));
+                })?));
         }
         let table = ffi::table(library, &self.path, abi)?;
-        Ok((
-            LibraryInfo {
-                path: self.path,
-                abi,
-                version: first_line(&self.version),
-            },
-            table,
-        ))
+        Ok((LibraryInfo { path: self.path, abi, version: first_line(&self.version) }, table))
     }
 }
 
@@ -256,9 +221,7 @@ fn resolved_path(library: &Library) -> Option<PathBuf> {
 /// The dynamic loader's own words, with the name of the file once.
 fn reason(path: &Path, error: &libloading::Error) -> String {
     use std::error::Error;
-    let text = error
-        .source()
-        .map_or_else(|| error.to_string(), |source| source.to_string());
+    let text = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
     let name = path.display().to_string();
     match text.strip_prefix(&format!("{name}: ")) {
         Some(rest) => format!("{name} ({rest})"),
@@ -268,12 +231,7 @@ fn reason(path: &Path, error: &libloading::Error) -> String {
 
 /// The first line, with tabs and runs of spaces made one space.
 fn first_line(text: &str) -> String {
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    text.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -294,10 +252,7 @@ mod tests {
 
     #[test]
     fn the_first_line_is_tidied() {
-        assert_eq!(
-            first_line("MPICH Version:\t4.0.2\nMPICH Release date:"),
-            "MPICH Version: 4.0.2"
-        );
+        assert_eq!(first_line("MPICH Version:\t4.0.2\nMPICH Release date:"), "MPICH Version: 4.0.2");
         assert_eq!(first_line(""), "");
     }
 
@@ -308,10 +263,7 @@ mod tests {
         assert_eq!(wanted_abi(Some(OsStr::new("mpich"))), Ok(Some(Abi::Mpich)));
         assert!(matches!(
             wanted_abi(Some(OsStr::new("lam"))),
-            Err(MpiError::InvalidSetting {
-                name: ABI_VARIABLE,
-                ..
-            })
+            Err(MpiError::InvalidSetting { name: ABI_VARIABLE, .. })
         ));
     }
 

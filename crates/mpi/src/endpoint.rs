@@ -36,20 +36,14 @@ pub(crate) trait World {
     fn size(&self) -> usize;
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, MpiError>;
     fn isend(&mut self, dest: usize, channel: Channel, block: Arc<Block>) -> Result<(), MpiError>;
-    fn progress(
-        &mut self,
-        deliver: &mut dyn FnMut(usize, Channel, Block),
-    ) -> Result<Progress, MpiError>;
+    fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError>;
     fn in_flight(&self) -> InFlight;
     fn finalize(&mut self) -> Result<(), MpiError>;
     fn abort(&mut self, code: i32);
 }
 
 /// Initialises the library that `table` was made from; on the thread that will make every further call.
-pub(crate) fn initialize(
-    library: &LibraryInfo,
-    table: AnyTable,
-) -> Result<Box<dyn World>, MpiError> {
+pub(crate) fn initialize(library: &LibraryInfo, table: AnyTable) -> Result<Box<dyn World>, MpiError> {
     static INITIALIZED: AtomicBool = AtomicBool::new(false);
     if INITIALIZED.swap(true, Ordering::Relaxed) {
         return Err(MpiError::AlreadyInitialized);
@@ -91,12 +85,7 @@ struct Requests<H: Handle> {
 
 enum Operation {
     Send(Arc<Block>),
-    Receive {
-        source: usize,
-        channel: Channel,
-        place: u64,
-        block: Block,
-    },
+    Receive { source: usize, channel: Channel, place: u64, block: Block },
 }
 
 /// The messages of one source and channel that are matched and not yet delivered, in order.
@@ -120,9 +109,7 @@ impl<H: Handle> Endpoint<H> {
         let constants = table.constants.clone();
         let mut already: c_int = 0;
         // SAFETY: MPI_Initialized may be called at any time; the place outlives the call.
-        check(&table, "MPI_Initialized", unsafe {
-            (table.initialized)(&mut already)
-        })?;
+        check(&table, "MPI_Initialized", unsafe { (table.initialized)(&mut already) })?;
         if already != 0 {
             return Err(MpiError::AlreadyInitialized);
         }
@@ -144,10 +131,7 @@ impl<H: Handle> Endpoint<H> {
             communicator: constants.comm_null,
             rank: 0,
             size: 0,
-            requests: Requests {
-                handles: Vec::new(),
-                operations: Vec::new(),
-            },
+            requests: Requests { handles: Vec::new(), operations: Vec::new() },
             lanes: Vec::new(),
             next_peer: 0,
             sends: 0,
@@ -176,13 +160,9 @@ impl<H: Handle> Endpoint<H> {
         }
         let (mut rank, mut size): (c_int, c_int) = (-1, -1);
         // SAFETY: MPI is initialised, on this thread; the place outlives the call.
-        self.check("MPI_Comm_rank", unsafe {
-            (self.table.comm_rank)(world, &mut rank)
-        })?;
+        self.check("MPI_Comm_rank", unsafe { (self.table.comm_rank)(world, &mut rank) })?;
         // SAFETY: as above.
-        self.check("MPI_Comm_size", unsafe {
-            (self.table.comm_size)(world, &mut size)
-        })?;
+        self.check("MPI_Comm_size", unsafe { (self.table.comm_size)(world, &mut size) })?;
         self.rank = usize::try_from(rank).expect("MPI numbers ranks from 0");
         self.size = usize::try_from(size).expect("MPI counts ranks from 1");
         if let Some(launched) = launched_ranks()
@@ -196,9 +176,7 @@ impl<H: Handle> Endpoint<H> {
         }
         let mut communicator = self.table.constants.comm_null;
         // SAFETY: collective, and every rank calls it here; on the thread that initialised MPI; the place outlives the call.
-        self.check("MPI_Comm_dup", unsafe {
-            (self.table.comm_dup)(world, &mut communicator)
-        })?;
+        self.check("MPI_Comm_dup", unsafe { (self.table.comm_dup)(world, &mut communicator) })?;
         self.communicator = communicator;
         self.return_errors(communicator)?;
         self.lanes.resize_with(self.size, Default::default);
@@ -231,9 +209,7 @@ impl<H: Handle> Endpoint<H> {
         self.next_peer = (first + 1) % self.size;
         for peer in (first..self.size).chain(0..first) {
             for _ in 0..RECEIVES_PER_PEER_AND_ROUND_MAX {
-                if self.receives_open >= RECEIVES_MAX
-                    || !self.start_receive(peer as c_int, progress)?
-                {
+                if self.receives_open >= RECEIVES_MAX || !self.start_receive(peer as c_int, progress)? {
                     break;
                 }
             }
@@ -250,14 +226,7 @@ impl<H: Handle> Endpoint<H> {
         // SAFETY: on the thread that initialised MPI; all places outlive the call, and `statuses` has room for one status.
         let code = unsafe {
             let status = self.statuses.as_mut_ptr();
-            (self.table.improbe)(
-                source,
-                any_tag,
-                self.communicator,
-                &mut found,
-                &mut message,
-                status,
-            )
+            (self.table.improbe)(source, any_tag, self.communicator, &mut found, &mut message, status)
         };
         self.check("MPI_Improbe", code)?;
         if found == 0 {
@@ -269,9 +238,7 @@ impl<H: Handle> Endpoint<H> {
         let code = unsafe { (self.table.get_count)(self.statuses.as_mut_ptr(), byte, &mut length) };
         self.check("MPI_Get_count", code)?;
         if length == self.table.constants.undefined {
-            return Err(MpiError::TooLarge {
-                bytes: i32::MAX as u64 + 1,
-            });
+            return Err(MpiError::TooLarge { bytes: i32::MAX as u64 + 1 });
         }
         let source = usize::try_from(self.statuses.source(0)).expect("a message has a source");
         let tag = self.statuses.tag(0);
@@ -279,21 +246,14 @@ impl<H: Handle> Endpoint<H> {
 
         // SAFETY: nobody reads the block until it leaves its operation, which is when MPI has completed the request and so
         // written all of it.
-        let mut block = unsafe {
-            Block::for_receive(usize::try_from(length).expect("a length is not negative"))
-        };
+        let mut block =
+            unsafe { Block::for_receive(usize::try_from(length).expect("a length is not negative")) };
         let mut request = self.table.constants.request_null;
         // SAFETY: the block's memory is written by MPI until the request is complete; until then it is owned by the operation
         // that is pushed to `requests` right below (its address stays the same), and it holds exactly the bytes of the
         // message. On the thread that initialised MPI.
         let code = unsafe {
-            (self.table.imrecv)(
-                block.as_mut_ptr().cast(),
-                length,
-                byte,
-                &mut message,
-                &mut request,
-            )
+            (self.table.imrecv)(block.as_mut_ptr().cast(), length, byte, &mut message, &mut request)
         };
         if let Err(error) = self.check("MPI_Imrecv", code) {
             // Whether MPI still writes is not known.
@@ -303,15 +263,7 @@ impl<H: Handle> Endpoint<H> {
         let lane = &mut self.lanes[source][channel.index()];
         let place = lane.first + lane.places.len() as u64;
         lane.places.push_back(None);
-        self.requests.push(
-            request,
-            Operation::Receive {
-                source,
-                channel,
-                place,
-                block,
-            },
-        );
+        self.requests.push(request, Operation::Receive { source, channel, place, block });
         self.receives_open += 1;
         self.receives_undelivered += 1;
         progress.receives_started += 1;
@@ -340,8 +292,7 @@ impl<H: Handle> Endpoint<H> {
             )
         };
         // If single requests failed, they are complete nevertheless, and their statuses tell how.
-        let in_status =
-            code != 0 && class(&self.table, code) == self.table.constants.error_in_status;
+        let in_status = code != 0 && class(&self.table, code) == self.table.constants.error_in_status;
         if !in_status {
             self.check("MPI_Testsome", code)?;
         }
@@ -368,12 +319,7 @@ impl<H: Handle> Endpoint<H> {
                     self.send_bytes -= block.len();
                     progress.sends_completed += 1;
                 }
-                Operation::Receive {
-                    source,
-                    channel,
-                    place,
-                    block,
-                } => {
+                Operation::Receive { source, channel, place, block } => {
                     self.receives_open -= 1;
                     if failed.contains(&self.indices[entry]) {
                         // Its bytes are not all written. Its place stays open, and nothing behind it is delivered.
@@ -422,43 +368,23 @@ impl<H: Handle> World for Endpoint<H> {
         // call blocks, so both outlive it. On the thread that initialised MPI.
         let code = unsafe {
             let all: *mut c_void = lengths.as_mut_ptr().cast();
-            (self.table.allgather)(
-                length.as_ptr().cast(),
-                8,
-                byte,
-                all,
-                8,
-                byte,
-                self.communicator,
-            )
+            (self.table.allgather)(length.as_ptr().cast(), 8, byte, all, 8, byte, self.communicator)
         };
         self.check("MPI_Allgather", code)?;
 
         // Every rank sees the same lengths, so that all of them fail here or none does.
         let lengths: Vec<u64> = lengths.into_iter().map(u64::from_ne_bytes).collect();
-        let bytes = lengths
-            .iter()
-            .fold(0u64, |sum, &length| sum.saturating_add(length));
+        let bytes = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
         if bytes > i32::MAX as u64 {
             return Err(MpiError::TooLarge { bytes });
         }
-        let counts: Vec<c_int> = lengths
-            .iter()
-            .map(|&length| count_of(length as usize))
-            .collect();
-        let starts: Vec<c_int> = counts
-            .iter()
-            .scan(0, |next, count| {
-                Some(std::mem::replace(next, *next + *count))
-            })
-            .collect();
+        let counts: Vec<c_int> = lengths.iter().map(|&length| count_of(length as usize)).collect();
+        let starts: Vec<c_int> =
+            counts.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + *count))).collect();
         // An empty slice or vector has address 1, which is MPI_IN_PLACE in some interfaces: one byte more, and another address.
         let mut all = vec![0u8; bytes as usize + 1];
-        let mine_start: *const c_void = if mine.is_empty() {
-            length.as_ptr().cast()
-        } else {
-            mine.as_ptr().cast()
-        };
+        let mine_start: *const c_void =
+            if mine.is_empty() { length.as_ptr().cast() } else { mine.as_ptr().cast() };
         // SAFETY: collective, and every rank calls it here; `counts` and `starts` have an entry for every rank, lie within `all`,
         // and agree with what each rank sends; the call blocks, so all of them outlive it. On the thread that initialised MPI.
         let code = unsafe {
@@ -474,17 +400,13 @@ impl<H: Handle> World for Endpoint<H> {
             )
         };
         self.check("MPI_Allgatherv", code)?;
-        let part =
-            |(&start, &count): (&c_int, &c_int)| all[start as usize..][..count as usize].to_vec();
+        let part = |(&start, &count): (&c_int, &c_int)| all[start as usize..][..count as usize].to_vec();
         Ok(starts.iter().zip(&counts).map(part).collect())
     }
 
     fn isend(&mut self, dest: usize, channel: Channel, block: Arc<Block>) -> Result<(), MpiError> {
         if dest >= self.size {
-            return Err(MpiError::NoSuchRank {
-                rank: dest,
-                size: self.size,
-            });
+            return Err(MpiError::NoSuchRank { rank: dest, size: self.size });
         }
         let bytes = block.as_slice();
         let mut request = self.table.constants.request_null;
@@ -513,10 +435,7 @@ impl<H: Handle> World for Endpoint<H> {
         Ok(())
     }
 
-    fn progress(
-        &mut self,
-        deliver: &mut dyn FnMut(usize, Channel, Block),
-    ) -> Result<Progress, MpiError> {
+    fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError> {
         let mut progress = Progress::default();
         let started = self.start_receives(&mut progress);
         let completed = self.complete(&mut progress);
@@ -525,19 +444,12 @@ impl<H: Handle> World for Endpoint<H> {
     }
 
     fn in_flight(&self) -> InFlight {
-        InFlight {
-            sends: self.sends,
-            receives: self.receives_undelivered,
-            send_bytes: self.send_bytes,
-        }
+        InFlight { sends: self.sends, receives: self.receives_undelivered, send_bytes: self.send_bytes }
     }
 
     fn finalize(&mut self) -> Result<(), MpiError> {
         if self.sends > 0 || self.receives_undelivered > 0 {
-            return Err(MpiError::InFlight {
-                sends: self.sends,
-                receives: self.receives_undelivered,
-            });
+            return Err(MpiError::InFlight { sends: self.sends, receives: self.receives_undelivered });
         }
         if self.communicator != self.table.constants.comm_null {
             // SAFETY: collective, and every rank calls it here; nothing is open on the communicator; MPI sets the handle to null.
@@ -596,17 +508,8 @@ fn check<H: Handle>(table: &Table<H>, function: &'static str, code: c_int) -> Re
     // SAFETY: MPI_Error_string may be called at any time since MPI 4.0, and with the libraries of before once MPI_Init_thread
     // was called; it writes at most `error_string_max` bytes; both places outlive the call.
     let told = unsafe { (table.error_string)(code, text.as_mut_ptr().cast(), &mut length) };
-    let message = if told == 0 {
-        text_until_zero(&text)
-    } else {
-        "no text for this error".to_string()
-    };
-    Err(MpiError::Call {
-        function,
-        code,
-        class: class(table, code),
-        message,
-    })
+    let message = if told == 0 { text_until_zero(&text) } else { "no text for this error".to_string() };
+    Err(MpiError::Call { function, code, class: class(table, code), message })
 }
 
 /// The class of an error code, or the code itself if MPI cannot tell.
@@ -634,15 +537,11 @@ mod tests {
         for (&place, &expected) in completed.iter().zip(delivered) {
             let ahead = place - lane.first as usize;
             lane.places[ahead] = Some(block(place as u8));
-            let popped: Vec<u8> = std::iter::from_fn(|| lane.pop())
-                .map(|block| block.as_slice()[0])
-                .collect();
+            let popped: Vec<u8> =
+                std::iter::from_fn(|| lane.pop()).map(|block| block.as_slice()[0]).collect();
             assert_eq!(popped, expected, "{completed:?}");
         }
-        assert_eq!(
-            (lane.first as usize, lane.places.len()),
-            (completed.len(), 0)
-        );
+        assert_eq!((lane.first as usize, lane.places.len()), (completed.len(), 0));
     }
 
     #[test]
@@ -655,17 +554,11 @@ mod tests {
     #[test]
     fn what_mpi_may_still_use_is_never_freed() {
         let sent = Arc::new(block(1));
-        let mut requests: Requests<usize> = Requests {
-            handles: Vec::new(),
-            operations: Vec::new(),
-        };
+        let mut requests: Requests<usize> = Requests { handles: Vec::new(), operations: Vec::new() };
         requests.push(7, Operation::Send(Arc::clone(&sent)));
         requests.push(8, Operation::Send(Arc::clone(&sent)));
         drop(requests.take(0));
-        assert_eq!(
-            (Arc::strong_count(&sent), &requests.handles[..]),
-            (2, &[8][..])
-        );
+        assert_eq!((Arc::strong_count(&sent), &requests.handles[..]), (2, &[8][..]));
         drop(requests);
         assert_eq!(Arc::strong_count(&sent), 2);
     }

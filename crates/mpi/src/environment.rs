@@ -36,22 +36,11 @@ impl Launch {
     /// Reads `variables`: the innermost launcher wins, because `mpirun` inside a Slurm allocation leaves Slurm's variables in place.
     pub(crate) fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Launch {
         let variables: HashMap<String, String> = variables.into_iter().collect();
-        let number = |key: &str| {
-            variables
-                .get(key)
-                .and_then(|value| value.trim().parse::<usize>().ok())
-        };
-        let launch = |ranks, rank, abis: &[Abi]| Launch {
-            ranks,
-            rank,
-            abis: abis.to_vec(),
-        };
+        let number = |key: &str| variables.get(key).and_then(|value| value.trim().parse::<usize>().ok());
+        let launch = |ranks, rank, abis: &[Abi]| Launch { ranks, rank, abis: abis.to_vec() };
 
         // mpirun of Open MPI 4 and 5.
-        if let (Some(ranks), Some(rank)) = (
-            number("OMPI_COMM_WORLD_SIZE"),
-            number("OMPI_COMM_WORLD_RANK"),
-        ) {
+        if let (Some(ranks), Some(rank)) = (number("OMPI_COMM_WORLD_SIZE"), number("OMPI_COMM_WORLD_RANK")) {
             return launch(Some(ranks), Some(rank), &[Abi::OpenMpi, Abi::Standard]);
         }
         // Hydra (mpiexec of MPICH and its descendants), srun --mpi=pmi2.
@@ -62,19 +51,11 @@ impl Launch {
         if let (Some(ranks), Some(rank)) = (number("SLURM_STEP_NUM_TASKS"), number("SLURM_PROCID"))
             && number("SLURM_STEP_ID").is_some_and(|step| step < SLURM_SPECIAL_STEP_MIN)
         {
-            return launch(
-                Some(ranks),
-                Some(rank),
-                &[Abi::OpenMpi, Abi::Mpich, Abi::Standard],
-            );
+            return launch(Some(ranks), Some(rank), &[Abi::OpenMpi, Abi::Mpich, Abi::Standard]);
         }
         // Flux.
         if let (Some(ranks), Some(rank)) = (number("FLUX_JOB_SIZE"), number("FLUX_TASK_RANK")) {
-            return launch(
-                Some(ranks),
-                Some(rank),
-                &[Abi::Mpich, Abi::OpenMpi, Abi::Standard],
-            );
+            return launch(Some(ranks), Some(rank), &[Abi::Mpich, Abi::OpenMpi, Abi::Standard]);
         }
         // Another PMIx launcher (prterun): it tells the rank in the environment, but not of how many.
         if let Some(rank) = number("PMIX_RANK") {
@@ -94,17 +75,10 @@ mod tests {
 
     /// Checks what is made of `environment`, lines of `KEY=value`.
     fn check(environment: &str, ranks: Option<usize>, rank: Option<usize>, first: Abi) {
-        let variables = environment
-            .lines()
-            .filter_map(|line| line.trim().split_once('='));
-        let launch = Launch::from_variables(
-            variables.map(|(key, value)| (key.to_string(), value.to_string())),
-        );
-        assert_eq!(
-            (launch.ranks, launch.rank, launch.abis[0]),
-            (ranks, rank, first),
-            "{environment}"
-        );
+        let variables = environment.lines().filter_map(|line| line.trim().split_once('='));
+        let launch =
+            Launch::from_variables(variables.map(|(key, value)| (key.to_string(), value.to_string())));
+        assert_eq!((launch.ranks, launch.rank, launch.abis[0]), (ranks, rank, first), "{environment}");
     }
 
     #[test]
@@ -115,22 +89,12 @@ mod tests {
 
     #[test]
     fn open_mpi() {
-        check(
-            "OMPI_COMM_WORLD_SIZE=4\nOMPI_COMM_WORLD_RANK=3\nPMIX_RANK=3",
-            Some(4),
-            Some(3),
-            Abi::OpenMpi,
-        );
+        check("OMPI_COMM_WORLD_SIZE=4\nOMPI_COMM_WORLD_RANK=3\nPMIX_RANK=3", Some(4), Some(3), Abi::OpenMpi);
     }
 
     #[test]
     fn hydra() {
-        check(
-            "PMI_SIZE=2\nPMI_RANK=0\nPMI_FD=6",
-            Some(2),
-            Some(0),
-            Abi::Mpich,
-        );
+        check("PMI_SIZE=2\nPMI_RANK=0\nPMI_FD=6", Some(2), Some(0), Abi::Mpich);
     }
 
     #[test]
@@ -161,34 +125,14 @@ mod tests {
 
     #[test]
     fn a_slurm_allocation_without_a_step_is_no_gang() {
-        check(
-            "SLURM_JOB_ID=17\nSLURM_NTASKS=4\nSLURM_PROCID=0",
-            None,
-            None,
-            Abi::OpenMpi,
-        );
-        check(
-            "SLURM_STEP_ID=4294967290\nSLURM_STEP_NUM_TASKS=1\nSLURM_PROCID=0",
-            None,
-            None,
-            Abi::OpenMpi,
-        );
+        check("SLURM_JOB_ID=17\nSLURM_NTASKS=4\nSLURM_PROCID=0", None, None, Abi::OpenMpi);
+        check("SLURM_STEP_ID=4294967290\nSLURM_STEP_NUM_TASKS=1\nSLURM_PROCID=0", None, None, Abi::OpenMpi);
     }
 
     #[test]
     fn flux_and_other_pmix() {
-        check(
-            "FLUX_JOB_SIZE=3\nFLUX_TASK_RANK=1",
-            Some(3),
-            Some(1),
-            Abi::Mpich,
-        );
-        check(
-            "PMIX_RANK=1\nPMIX_NAMESPACE=prterun",
-            None,
-            Some(1),
-            Abi::OpenMpi,
-        );
+        check("FLUX_JOB_SIZE=3\nFLUX_TASK_RANK=1", Some(3), Some(1), Abi::Mpich);
+        check("PMIX_RANK=1\nPMIX_NAMESPACE=prterun", None, Some(1), Abi::OpenMpi);
     }
 
     #[test]

@@ -137,9 +137,7 @@ impl MpiError {
             MpiError::WorldMismatch { library, .. } => {
                 Some(format!("the library is \"{}\"", library.display()))
             }
-            MpiError::Call { code, class, .. } => {
-                Some(format!("MPI error code {code} of class {class}"))
-            }
+            MpiError::Call { code, class, .. } => Some(format!("MPI error code {code} of class {class}")),
             _ => None,
         }
     }
@@ -150,81 +148,41 @@ impl fmt::Display for MpiError {
         match self {
             MpiError::LibraryNotFound { .. } => write!(f, "no MPI library found"),
             MpiError::SymbolMissing { library, symbol } => {
-                write!(
-                    f,
-                    "MPI library \"{}\" has no symbol \"{symbol}\"",
-                    library.display()
-                )
+                write!(f, "MPI library \"{}\" has no symbol \"{symbol}\"", library.display())
             }
             MpiError::UnknownAbi { library, version } if version.is_empty() => {
                 write!(f, "library \"{}\" is no MPI library", library.display())
             }
             MpiError::UnknownAbi { library, version } => {
-                write!(
-                    f,
-                    "MPI library \"{}\" is of an unknown kind: {version}",
-                    library.display()
-                )
+                write!(f, "MPI library \"{}\" is of an unknown kind: {version}", library.display())
             }
-            MpiError::AbiMismatch {
-                library,
-                found,
-                wanted,
-            } => {
-                write!(
-                    f,
-                    "MPI library \"{}\" is of kind \"{found}\", not \"{wanted}\"",
-                    library.display()
-                )
+            MpiError::AbiMismatch { library, found, wanted } => {
+                write!(f, "MPI library \"{}\" is of kind \"{found}\", not \"{wanted}\"", library.display())
             }
-            MpiError::InvalidSetting {
-                name,
-                value,
-                expected,
-            } => {
-                write!(
-                    f,
-                    "invalid value \"{value}\" for environment variable {name}: expected {expected}"
-                )
+            MpiError::InvalidSetting { name, value, expected } => {
+                write!(f, "invalid value \"{value}\" for environment variable {name}: expected {expected}")
             }
             MpiError::AlreadyInitialized => {
                 write!(f, "MPI was already initialised in this process")
             }
             MpiError::ThreadsUnsupported { provided } => {
-                write!(
-                    f,
-                    "MPI library does not support programs with threads (level {provided})"
-                )
+                write!(f, "MPI library does not support programs with threads (level {provided})")
             }
-            MpiError::WorldMismatch {
-                launched, world, ..
-            } => {
-                write!(
-                    f,
-                    "the launcher started {launched} ranks but MPI knows of {world}"
-                )
+            MpiError::WorldMismatch { launched, world, .. } => {
+                write!(f, "the launcher started {launched} ranks but MPI knows of {world}")
             }
-            MpiError::Call {
-                function, message, ..
-            } => write!(f, "{function} failed: {message}"),
+            MpiError::Call { function, message, .. } => write!(f, "{function} failed: {message}"),
             MpiError::NoSuchRank { rank, size } => {
                 write!(f, "rank {rank} does not exist among {size} ranks")
             }
             MpiError::TooLarge { bytes } => {
-                write!(
-                    f,
-                    "{bytes} bytes exceed the {} bytes that one MPI call can take",
-                    i32::MAX
-                )
+                write!(f, "{bytes} bytes exceed the {} bytes that one MPI call can take", i32::MAX)
             }
             MpiError::UnexpectedTag { source, tag } => {
                 write!(f, "message from rank {source} has the unexpected tag {tag}")
             }
             MpiError::InFlight { sends, receives } => {
-                write!(
-                    f,
-                    "cannot finalise MPI with {sends} sends and {receives} receives in flight"
-                )
+                write!(f, "cannot finalise MPI with {sends} sends and {receives} receives in flight")
             }
         }
     }

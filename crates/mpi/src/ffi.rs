@@ -48,10 +48,7 @@ pub(crate) struct Statuses {
 
 impl Statuses {
     pub(crate) fn new(layout: StatusLayout) -> Statuses {
-        let mut statuses = Statuses {
-            layout,
-            words: Vec::new(),
-        };
+        let mut statuses = Statuses { layout, words: Vec::new() };
         statuses.reserve(1);
         statuses
     }
@@ -85,14 +82,7 @@ impl Statuses {
         assert!(start + size_of::<c_int>() <= size_of_val(self.words.as_slice()));
         // SAFETY: the field lies within `words`, which this object owns and which is initialised; MPI wrote it, if at all, in a
         // call that has returned, on this thread.
-        unsafe {
-            self.words
-                .as_ptr()
-                .cast::<u8>()
-                .add(start)
-                .cast::<c_int>()
-                .read_unaligned()
-        }
+        unsafe { self.words.as_ptr().cast::<u8>().add(start).cast::<c_int>().read_unaligned() }
     }
 }
 
@@ -166,9 +156,7 @@ pub(crate) struct Constants<H> {
 /// The table of `library`, which has the binary interface `abi`.
 pub(crate) fn table(library: &Library, path: &Path, abi: Abi) -> Result<AnyTable, MpiError> {
     Ok(match abi {
-        Abi::OpenMpi => {
-            AnyTable::Pointers(Table::resolve(library, path, open_mpi(library, path)?)?)
-        }
+        Abi::OpenMpi => AnyTable::Pointers(Table::resolve(library, path, open_mpi(library, path)?)?),
         Abi::Mpich => AnyTable::Integers(Table::resolve(library, path, MPICH)?),
         Abi::Standard => AnyTable::Pointers(Table::resolve(library, path, STANDARD)?),
     })
@@ -191,12 +179,7 @@ fn open_mpi(library: &Library, path: &Path) -> Result<Constants<usize>, MpiError
         error_in_status: 18,
         error_string_max: 256,
         // MPI_SOURCE, MPI_TAG, MPI_ERROR, an int, a size_t.
-        status: StatusLayout {
-            size: 24,
-            source: 0,
-            tag: 4,
-            error: 8,
-        },
+        status: StatusLayout { size: 24, source: 0, tag: 4, error: 8 },
     })
 }
 
@@ -214,12 +197,7 @@ const MPICH: Constants<c_int> = Constants {
     error_in_status: 17,
     error_string_max: 512,
     // Two ints, MPI_SOURCE, MPI_TAG, MPI_ERROR.
-    status: StatusLayout {
-        size: 20,
-        source: 8,
-        tag: 12,
-        error: 16,
-    },
+    status: StatusLayout { size: 20, source: 8, tag: 12, error: 16 },
 };
 
 const STANDARD: Constants<usize> = Constants {
@@ -236,12 +214,7 @@ const STANDARD: Constants<usize> = Constants {
     error_in_status: 19,
     error_string_max: 512,
     // MPI_SOURCE, MPI_TAG, MPI_ERROR, five ints.
-    status: StatusLayout {
-        size: 32,
-        source: 0,
-        tag: 4,
-        error: 8,
-    },
+    status: StatusLayout { size: 32, source: 0, tag: 4, error: 8 },
 };
 
 /// The longest text of `MPI_Get_library_version` of any interface, with the zero that ends it.
@@ -258,15 +231,10 @@ pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     // SAFETY: the C signature of MPI_Get_library_version, which may be called before MPI is initialised and from any thread;
     // it writes at most as much as `text` holds, and `text` and `length` outlive the call.
     let code = unsafe {
-        let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
-            std::mem::transmute(version);
+        let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int = std::mem::transmute(version);
         version(text.as_mut_ptr().cast(), &mut length)
     };
-    let text = if code == 0 {
-        text_until_zero(&text)
-    } else {
-        String::new()
-    };
+    let text = if code == 0 { text_until_zero(&text) } else { String::new() };
 
     // A library with the standard interface says so. One that has the function but another interface says -1.
     if let Some(function) = find(library, "MPI_Abi_get_version") {
@@ -285,33 +253,24 @@ pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     if find(library, "ompi_mpi_comm_world").is_some() {
         return (Some(Abi::OpenMpi), text);
     }
-    let descends_from_mpich = ["MPICH", "MVAPICH", "Intel(R) MPI"]
-        .iter()
-        .any(|name| text.contains(name));
+    let descends_from_mpich = ["MPICH", "MVAPICH", "Intel(R) MPI"].iter().any(|name| text.contains(name));
     (descends_from_mpich.then_some(Abi::Mpich), text)
 }
 
 /// The text up to its first zero byte.
 pub(crate) fn text_until_zero(bytes: &[u8]) -> String {
-    let end = bytes
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(bytes.len());
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_string()
 }
 
 fn address(library: &Library, path: &Path, symbol: &str) -> Result<*mut c_void, MpiError> {
-    find(library, symbol).ok_or_else(|| MpiError::SymbolMissing {
-        library: path.to_owned(),
-        symbol: symbol.to_string(),
-    })
+    find(library, symbol)
+        .ok_or_else(|| MpiError::SymbolMissing { library: path.to_owned(), symbol: symbol.to_string() })
 }
 
 /// The address of `symbol`, `None` if the library has no such symbol.
 pub(crate) fn find(library: &Library, symbol: &str) -> Option<*mut c_void> {
     // SAFETY: the address is only taken here; whoever uses it says why the type is right.
-    let found = unsafe { library.get::<*mut c_void>(symbol) }
-        .ok()?
-        .as_raw_ptr();
+    let found = unsafe { library.get::<*mut c_void>(symbol) }.ok()?.as_raw_ptr();
     (!found.is_null()).then_some(found)
 }

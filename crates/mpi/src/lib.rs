@@ -80,9 +80,7 @@ impl Channel {
     }
 
     fn from_tag(tag: i32) -> Option<Channel> {
-        Channel::ALL
-            .into_iter()
-            .find(|channel| channel.tag() == tag)
+        Channel::ALL.into_iter().find(|channel| channel.tag() == tag)
     }
 
     fn index(self) -> usize {
@@ -189,11 +187,7 @@ impl Mpi {
             version = library.version,
             "MPI is initialised"
         );
-        Ok(Mpi {
-            world,
-            library,
-            _thread: PhantomData,
-        })
+        Ok(Mpi { world, library, _thread: PhantomData })
     }
 
     /// This process's rank, from 0 to `size() - 1`.
@@ -219,22 +213,14 @@ impl Mpi {
 
     /// Starts to send `block` as one message to the rank `dest`, which may be this rank. Never blocks. The block is held
     /// until a later [`Mpi::progress`] finds the send complete.
-    pub fn isend(
-        &mut self,
-        dest: usize,
-        channel: Channel,
-        block: Arc<Block>,
-    ) -> Result<(), MpiError> {
+    pub fn isend(&mut self, dest: usize, channel: Channel, block: Arc<Block>) -> Result<(), MpiError> {
         self.world.isend(dest, channel, block)
     }
 
     /// One round of progress; never blocks. Releases the blocks of completed sends, starts to receive the messages that
     /// have arrived, each into a block of exactly its size, and hands complete ones to `deliver(source, channel, block)`
     /// in the order in which MPI matched them per source and channel.
-    pub fn progress(
-        &mut self,
-        deliver: &mut dyn FnMut(usize, Channel, Block),
-    ) -> Result<Progress, MpiError> {
+    pub fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError> {
         self.world.progress(deliver)
     }
 

@@ -29,7 +29,8 @@ pub fn watch(pid: u32) -> io::Result<OwnedFd> {
 pub fn kill(watched: &OwnedFd) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open for as long as it is borrowed; a null siginfo is allowed and means a plain kill.
-    let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, watched.as_raw_fd(), libc::SIGKILL, no_info, 0) };
+    let done =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, watched.as_raw_fd(), libc::SIGKILL, no_info, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -48,44 +48,26 @@ fn open_mpi_5_wheel() {
 
 #[test]
 fn mpich_5_wheel() {
-    check(&Runtime {
-        launcher: wheel("mpich5"),
-        kind: Kind::Hydra,
-        environment: &[],
-        expected: "mpich",
-    });
+    check(&Runtime { launcher: wheel("mpich5"), kind: Kind::Hydra, environment: &[], expected: "mpich" });
 }
 
 #[test]
 fn mpich_5_wheel_through_the_standard_interface() {
     let environment = &[("HARRIER_MPI_ABI", "standard")];
-    check(&Runtime {
-        launcher: wheel("mpich5"),
-        kind: Kind::Hydra,
-        environment,
-        expected: "standard",
-    });
+    check(&Runtime { launcher: wheel("mpich5"), kind: Kind::Hydra, environment, expected: "standard" });
 }
 
 /// The library of another launcher sees a world of its own in every process: that is told, and nobody hangs.
 #[test]
 fn the_library_of_another_launcher_is_told_apart() {
     let environment = &[("HARRIER_MPI_ABI", "openmpi")];
-    let runtime = Runtime {
-        launcher: system("mpiexec.mpich"),
-        kind: Kind::Hydra,
-        environment,
-        expected: "openmpi",
-    };
+    let runtime =
+        Runtime { launcher: system("mpiexec.mpich"), kind: Kind::Hydra, environment, expected: "openmpi" };
     if runtime.launcher.is_err() || system("mpirun.openmpi").is_err() {
         return absent("MPICH and Open MPI of the system together");
     }
     let run = runtime.run(2, &["info"]);
-    assert!(
-        run.stderr
-            .contains("the launcher started 2 ranks but MPI knows of 1"),
-        "{run:#?}"
-    );
+    assert!(run.stderr.contains("the launcher started 2 ranks but MPI knows of 1"), "{run:#?}");
     assert!(run.stderr.contains("HINT:") && !run.success, "{run:#?}");
 }
 
@@ -100,33 +82,20 @@ fn check(runtime: &Runtime) {
             .expect("after 1970")
             .as_micros();
         let run = runtime.run(ranks, &["--seed", &seed.to_string()]);
-        let context = format!(
-            "{} with {ranks} ranks, seed {seed}: {run:#?}",
-            launcher.display()
-        );
+        let context = format!("{} with {ranks} ranks, seed {seed}: {run:#?}", launcher.display());
         assert!(run.success, "{context}");
         for rank in 0..ranks {
             let library = format!("rank {rank} of {ranks}: {} ", runtime.expected);
             let received = format!("rank {rank}: {} messages", 2 * 24 * ranks);
-            assert!(
-                run.stdout.contains(&library) && run.stdout.contains(&received),
-                "{context}"
-            );
+            assert!(run.stdout.contains(&library) && run.stdout.contains(&received), "{context}");
         }
     }
     let run = runtime.run(2, &["abort"]);
-    assert!(
-        !run.success && !run.timed_out,
-        "{} with a rank that aborts: {run:#?}",
-        launcher.display()
-    );
+    assert!(!run.success && !run.timed_out, "{} with a rank that aborts: {run:#?}", launcher.display());
 }
 
 fn absent(name: &str) {
-    assert!(
-        std::env::var_os("HARRIER_REQUIRE_ALL_MPI").is_none_or(|value| value != "1"),
-        "absent: {name}"
-    );
+    assert!(std::env::var_os("HARRIER_REQUIRE_ALL_MPI").is_none_or(|value| value != "1"), "absent: {name}");
     eprintln!("skipped: {name} is absent (scripts/mpi-runtimes.sh installs it)");
 }
 
@@ -155,9 +124,7 @@ struct Run {
 
 impl Runtime {
     fn run(&self, ranks: usize, arguments: &[&str]) -> Run {
-        let _alone = ONE_AT_A_TIME
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = Command::new(self.launcher.as_ref().expect("the launcher is there"));
         if let Kind::OpenMpi = self.kind {
             // More ranks than processors, none of them bound, and each yields while it waits.
@@ -174,27 +141,11 @@ impl Runtime {
                 command.arg("--allow-run-as-root");
             }
         }
-        command
-            .arg("-n")
-            .arg(ranks.to_string())
-            .arg(pingring())
-            .args(arguments);
+        command.arg("-n").arg(ranks.to_string()).arg(pingring()).args(arguments);
         // The test itself may run under a launcher, or with a library named; its ranks must not be led by that.
-        let led = [
-            "OMPI_",
-            "OPAL_",
-            "PMI",
-            "PMIX_",
-            "PRTE_",
-            "SLURM_",
-            "HARRIER_MPI_",
-            "FLUX_",
-        ];
+        let led = ["OMPI_", "OPAL_", "PMI", "PMIX_", "PRTE_", "SLURM_", "HARRIER_MPI_", "FLUX_"];
         for (key, _) in std::env::vars_os() {
-            if led
-                .iter()
-                .any(|prefix| key.to_string_lossy().starts_with(prefix))
-            {
+            if led.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
                 command.env_remove(key);
             }
         }
@@ -226,12 +177,7 @@ fn finish(mut command: Command) -> Run {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    Run {
-        success,
-        timed_out,
-        stdout: stdout.join().expect("read"),
-        stderr: stderr.join().expect("read"),
-    }
+    Run { success, timed_out, stdout: stdout.join().expect("read"), stderr: stderr.join().expect("read") }
 }
 
 fn read_aside(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
@@ -245,11 +191,7 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<S
 /// The example, beside this test: `<target>/<profile>/deps/runtimes-…` and `<target>/<profile>/examples/pingring`.
 fn pingring() -> PathBuf {
     let test = std::env::current_exe().expect("this test is a file");
-    let path = test
-        .parent()
-        .and_then(Path::parent)
-        .expect("in a target folder")
-        .join("examples/pingring");
+    let path = test.parent().and_then(Path::parent).expect("in a target folder").join("examples/pingring");
     assert!(
         path.exists(),
         "{} is missing: run `cargo test -p harrier-mpi` as a whole, which builds it",
@@ -260,22 +202,14 @@ fn pingring() -> PathBuf {
 
 fn system(name: &str) -> Result<PathBuf, String> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders)
-        .map(|folder| folder.join(name))
-        .find(|path| path.exists());
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.exists());
     found.ok_or_else(|| name.to_string())
 }
 
 fn wheel(folder: &str) -> Result<PathBuf, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../.harrier/mpi")
-        .join(folder)
-        .join("bin/mpirun");
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(format!("the wheel {folder}"))
-    }
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.harrier/mpi").join(folder).join("bin/mpirun");
+    if path.exists() { Ok(path) } else { Err(format!("the wheel {folder}")) }
 }
 
 fn is_root() -> bool {

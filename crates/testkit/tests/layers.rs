@@ -26,8 +26,23 @@ const MUST_NOT_USE: [(&str, &[&str]); 3] = [
 
 /// Licences that an Apache-2.0 binary may carry.
 const LICENCES: [&str; 17] = [
-    "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense", "CC0-1.0", "0BSD",
-    "MIT-0", "BSL-1.0", "Apache-2.0 WITH LLVM-exception", "bzip2-1.0.6", "CDLA-Permissive-2.0", "NCSA", "Unicode-DFS-2016",
+    "Apache-2.0",
+    "MIT",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "Unlicense",
+    "CC0-1.0",
+    "0BSD",
+    "MIT-0",
+    "BSL-1.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "bzip2-1.0.6",
+    "CDLA-Permissive-2.0",
+    "NCSA",
+    "Unicode-DFS-2016",
 ];
 
 fn root() -> PathBuf {
@@ -93,9 +108,10 @@ fn licences_allow_shipping() {
         let name = package["name"].as_str().unwrap();
         let licence = package["license"].as_str().unwrap_or("none").replace('/', " OR ");
         // One acceptable choice of every alternative, all parts of every conjunction.
-        let fine = licence.replace(['(', ')'], "").split(" AND ").all(|part| {
-            part.split(" OR ").any(|choice| LICENCES.contains(&choice.trim()))
-        });
+        let fine = licence
+            .replace(['(', ')'], "")
+            .split(" AND ")
+            .all(|part| part.split(" OR ").any(|choice| LICENCES.contains(&choice.trim())));
         assert!(fine, "{name} has the licence {licence}");
     }
 }
@@ -135,7 +151,11 @@ fn only_the_mpi_crate_is_unsafe() {
         if path.components().any(|part| part.as_os_str() == "mpi") {
             continue;
         }
-        assert!(!text.contains(&keyword) && !text.contains(&allowed), "{} is not the MPI crate", path.display());
+        assert!(
+            !text.contains(&keyword) && !text.contains(&allowed),
+            "{} is not the MPI crate",
+            path.display()
+        );
     }
 }
 
@@ -151,7 +171,12 @@ fn nothing_is_left_unfinished() {
 
 #[test]
 fn sources_are_formatted() {
-    let output = Command::new(env!("CARGO")).args(["fmt", "--all", "--check"]).current_dir(root()).output().unwrap();
+    let output =
+        Command::new(env!("CARGO")).args(["fmt", "--all", "--check"]).current_dir(root()).output().unwrap();
     let difference = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "run `make fmt`:\n{}", difference.chars().take(3000).collect::<String>());
+    assert!(
+        output.status.success(),
+        "run `make fmt`:\n{}",
+        difference.chars().take(3000).collect::<String>()
+    );
 }
