@@ -1,4 +1,4 @@
-//! Ranks inside one process: plans and rows pass by reference. It shows what is left when a transport costs nothing.
+//! Ranks inside one process: rows pass by reference. It shows what is left when a transport costs nothing.
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
@@ -7,7 +7,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion_distributed::{
     ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest, GetWorkerInfoResponse,
-    SetPlanRequest, Worker, WorkerChannel, WorkerToCoordinatorMsg,
+    MaybeEncoded, SetPlanRequest, Worker, WorkerChannel, WorkerToCoordinatorMsg,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -36,11 +36,13 @@ impl WorkerChannel for Loopback {
     async fn coordinator_channel(
         &mut self,
         headers: HeaderMap,
-        set_plan_request: SetPlanRequest,
+        mut set_plan_request: SetPlanRequest,
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         _metrics: ExecutionPlanMetricsSet,
-        _context: &Arc<TaskContext>,
+        context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        // Encoded all the same: operators keep state, and the ranks' copies of a plan must not share it.
+        set_plan_request.plan = MaybeEncoded::Encoded(set_plan_request.plan.encode(context)?);
         self.0.coordinator_channel(headers, set_plan_request, to_worker.map(Ok).boxed()).await
     }
 

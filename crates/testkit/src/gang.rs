@@ -187,7 +187,8 @@ mod tests {
             if !launcher.available() {
                 continue;
             }
-            let output = launcher.command("echo").unwrap().arg("up").output().unwrap();
+            // Hydra can die of SIGPIPE when a process ends before its pipes are set up: these stay a moment.
+            let output = launcher.command("sh").unwrap().args(["-c", "echo up; sleep 0.5"]).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(text.matches("up").count(), 3, "{launcher:?}: {output:?}");
         }
