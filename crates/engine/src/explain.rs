@@ -136,7 +136,7 @@ fn measured(operator: &Operator, verbose: bool) -> String {
             }
         }
     } else {
-        parts.extend(bytes.map(|bytes| human_bytes(bytes)));
+        parts.extend(bytes.map(human_bytes));
         let time = if operator.scan.is_some() { scan_ns(operator) } else { metrics.total("elapsed_compute") };
         parts.extend(time.map(|ns| format!("time {}", human_ns(ns))));
     }
@@ -178,7 +178,7 @@ fn summary(slices: &[Slice], totals: &Totals) -> Vec<String> {
     let blocks = sum(&mut motions(), "msg_count");
     let communication = encode + decode + totals.mpi_threads_ns;
     let computation = sum(
-        &mut all().filter(|operator| operator.motion.is_none() && !operator.scan.is_some()),
+        &mut all().filter(|operator| operator.motion.is_none() && operator.scan.is_none()),
         "elapsed_compute",
     );
     let whole = (io + communication + computation).max(1);

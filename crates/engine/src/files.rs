@@ -28,8 +28,11 @@ use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use parking_lot::RwLock;
 use url::Url;
 
+/// Names and values.
+type FormatOptions = &'static [(&'static str, &'static str)];
+
 /// File name extension, DataFusion's name of the format, and options the extension stands for.
-const EXTENSIONS: &[(&str, &str, &[(&str, &str)])] = &[
+const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
     ("parquet", "parquet", &[]),
     ("csv", "csv", &[]),
     ("tsv", "csv", &[("format.delimiter", "\t")]),

@@ -304,6 +304,21 @@ impl Session {
         tell_functions(&mut state)
     }
 
+    /// To be called after every statement, when its outcome has been dropped: has what it still holds on a gang taken back.
+    /// With `harrier.check_ledger`, checks that it gave back what it took on every rank.
+    ///
+    /// Errors: it did not (XX000).
+    pub async fn settle(&self) -> Result<(), SqlError> {
+        let Some(gang) = self.engine.gang() else {
+            return Ok(());
+        };
+        gang.tidy();
+        if gang.loss().is_some() || !self.settings().check_ledger {
+            return Ok(());
+        }
+        gang.check_ledger().await.map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
     /// The session's own settings.
     pub fn settings(&self) -> HarrierSettings {
         self.context

@@ -17,11 +17,19 @@ pub struct HarrierSettings {
     pub distribute_bytes_min: usize,
     /// Whether long statements show a progress bar where standard error is a terminal.
     pub progress: bool,
+    /// Whether a gang is asked after every statement if it gave everything back, and the session told if it did not.
+    /// For tests: it costs a question to every rank. Not among the entries, so neither SHOW ALL nor RESET ALL know it.
+    pub check_ledger: bool,
 }
 
 impl Default for HarrierSettings {
     fn default() -> Self {
-        Self { interconnect: "mpi".to_string(), distribute_bytes_min: 0, progress: true }
+        Self {
+            interconnect: "mpi".to_string(),
+            distribute_bytes_min: 0,
+            progress: true,
+            check_ledger: cfg!(debug_assertions),
+        }
     }
 }
 
@@ -49,6 +57,7 @@ impl ExtensionOptions for HarrierSettings {
             "interconnect" => self.interconnect = one_of(key, value, INTERCONNECTS)?,
             "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
             "progress" => self.progress = boolean(key, value)?,
+            "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(CodedError::new(
                     SqlState::UNDEFINED_OBJECT,
@@ -132,6 +141,7 @@ mod tests {
             ("distribute_bytes_min", "many", Some("22023")),
             ("progress", "off", None),
             ("progress", "maybe", Some("22023")),
+            ("check_ledger", "on", None),
             ("nosuch", "1", Some("42704")),
         ];
         for (key, value, expected) in cases {

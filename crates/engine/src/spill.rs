@@ -3,7 +3,8 @@
 //! Invariants: the folder's name begins with [`PREFIX`], and its owner holds an exclusive lock on the file
 //! `lock` inside for as long as it lives. Whoever can take that lock may therefore delete the folder.
 //!
-//! Crash: a process that was killed leaves its folder; the next one that starts beside it removes it.
+//! Crash: a process that was killed leaves its folder; the next one that starts or ends beside it removes it. So the
+//! ranks that survive another one clean up after it.
 
 use std::fs::{self, File};
 use std::io;
@@ -49,8 +50,11 @@ impl SpillFolder {
         &self.path
     }
 
-    /// Removes the folder. Doing so again does nothing.
+    /// Removes the folder, and those of processes that were killed meanwhile. Doing so again does nothing.
     pub(crate) fn remove(&self) {
+        if let Some(parent) = self.path.parent() {
+            remove_abandoned(parent, &self.path);
+        }
         match fs::remove_dir_all(&self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -96,11 +100,15 @@ mod tests {
         let parent = std::env::temp_dir().join(format!("harrier-spilltest-{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
         let abandoned = parent.join(format!("{PREFIX}abandoned"));
-        fs::create_dir_all(abandoned.join("datafusion-x")).unwrap();
-        fs::write(abandoned.join(LOCK), "").unwrap();
+        let abandon = || {
+            fs::create_dir_all(abandoned.join("datafusion-x")).unwrap();
+            fs::write(abandoned.join(LOCK), "").unwrap();
+        };
+        abandon();
 
         let first = SpillFolder::create_in(&parent).unwrap();
         assert!(!abandoned.exists());
+        abandon();
         let second = SpillFolder::create_in(&parent).unwrap();
         assert!(first.path().exists(), "a living process's folder stays");
         fs::write(first.path().join("rows"), "x").unwrap();

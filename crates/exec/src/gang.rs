@@ -7,6 +7,7 @@
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
+use crate::janitor::Janitor;
 use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
@@ -27,9 +28,23 @@ use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError, S
 use prost::Message;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use url::Url;
+
+/// Environment variable: 0 sends everything through MPI, also between ranks of one host. The same on every rank.
+const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
+
+/// How long what a statement took may still be on its way back after its end: tasks are dropped at their next await,
+/// and the ends of streams cross the network.
+const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time between two looks at a ledger that is not clear yet.
+const LEDGER_PAUSE: Duration = Duration::from_millis(2);
+
+/// Makes this process pretend to be another build, so that a test can launch ranks that do not fit together.
+const BUILD_VARIABLE: &str = "HARRIER_PRETEND_BUILD";
 
 /// How a statement's rows travel between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +74,8 @@ struct Inner {
     /// To every rank, from the coordinator's plans and from this rank's slices alike.
     channels: Arc<dyn ChannelResolver + Send + Sync>,
     worker: OnceLock<Worker>,
+    runtime_env: OnceLock<Arc<RuntimeEnv>>,
+    janitor: Janitor,
     grpc: Arc<GrpcServer>,
     grpc_ranks: OnceCell<Vec<Url>>,
 }
@@ -79,7 +96,9 @@ impl std::fmt::Debug for Gang {
 impl Gang {
     /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined.
     pub fn join(library: Option<PathBuf>) -> Result<Gang, StartError> {
-        let interconnect = Interconnect::start(Options { library, version: crate::VERSION.to_string() })?;
+        let shared_memory = std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0");
+        let version = std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string());
+        let interconnect = Interconnect::start(Options { library, version, shared_memory })?;
         let peers = interconnect.peers();
         let many_hosts = peers.iter().any(|peer| !peer.here);
         let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());
@@ -90,6 +109,8 @@ impl Gang {
                 links: Links::Processes(interconnect),
                 channels: Arc::new(channels),
                 worker: OnceLock::new(),
+                runtime_env: OnceLock::new(),
+                janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(host)),
                 grpc_ranks: OnceCell::new(),
             }),
@@ -104,6 +125,8 @@ impl Gang {
                 links: Links::InProcess { workers: Arc::clone(&workers), ranks },
                 channels: Arc::new(LoopbackChannels(workers)),
                 worker: OnceLock::new(),
+                runtime_env: OnceLock::new(),
+                janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(None)),
                 grpc_ranks: OnceCell::new(),
             }),
@@ -150,14 +173,19 @@ impl Gang {
                 .with_version(crate::VERSION)
         };
         let own = worker();
-        if self.inner.worker.set(own.clone()).is_err() {
+        let inner = &self.inner;
+        if inner.worker.set(own.clone()).is_err() || inner.runtime_env.set(Arc::clone(&runtime_env)).is_err()
+        {
             panic!("a rank is attached once");
         }
+        tokio::spawn(inner.janitor.clone().work(own.clone()));
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.serve(Arc::new(RankService {
                 worker: own,
                 interconnect: interconnect.clone(),
                 grpc: Arc::clone(&self.inner.grpc),
+                runtime_env: Arc::clone(&runtime_env),
+                janitor: self.inner.janitor.clone(),
                 runtime: Handle::current(),
             })),
             Links::InProcess { workers, ranks } => {
@@ -169,6 +197,10 @@ impl Gang {
 
     fn worker(&self) -> &Worker {
         self.inner.worker.get().expect("Gang::attach comes before any statement")
+    }
+
+    fn runtime_env(&self) -> &Arc<RuntimeEnv> {
+        self.inner.runtime_env.get().expect("Gang::attach comes before any statement")
     }
 
     /// Makes datafusion-distributed's own settings (`distributed.…`) known to `config`.
@@ -230,11 +262,57 @@ impl Gang {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(vec![RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }]);
         };
-        let mut reports = vec![service::report(interconnect, self.worker())];
+        let mut reports = vec![service::report(interconnect, self.runtime_env(), 0)];
         for rank in 1..self.ranks() {
             reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
         }
         Ok(reports)
+    }
+
+    /// Takes back what a statement that has just ended still holds on this rank; the others do so by themselves. Never
+    /// blocks: it is done soon.
+    pub fn tidy(&self) {
+        self.inner.janitor.call();
+    }
+
+    /// Checks that the statements which have ended gave everything back on every rank: streams, frames, memory. To be
+    /// called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error.
+    ///
+    /// Errors: something is left (XX000); a rank is lost (57P02).
+    pub async fn check_ledger(&self) -> Result<()> {
+        let Links::Processes(interconnect) = &self.inner.links else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        // This rank last: each question to another one opens a stream here for a moment.
+        for rank in (1..self.ranks()).chain([0]) {
+            loop {
+                let report: RankReport = match rank {
+                    0 => service::report(interconnect, self.runtime_env(), 0),
+                    _ => self.ask(rank, Ask::Report(ReportAsk {})).await?,
+                };
+                if report.is_clear() {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    let RankReport { streams_open, frames_pending, reserved_bytes, .. } = report;
+                    tracing::warn!(
+                        rank,
+                        streams_open,
+                        frames_pending,
+                        reserved_bytes,
+                        "a statement left something behind"
+                    );
+                    return Err(internal_datafusion_err!(
+                        "rank {rank} has {streams_open} streams, {frames_pending} frames and {reserved_bytes} bytes \
+                         left of a statement that has ended"
+                    ));
+                }
+                self.tidy();
+                tokio::time::sleep(LEDGER_PAUSE).await;
+            }
+        }
+        Ok(())
     }
 
     /// On ranks other than 0: works for others until rank 0 leaves or is lost, and returns the exit status to take over.
@@ -280,7 +358,8 @@ impl Statement {
     /// Puts it into the settings that the statement is planned and run with; they go along with its plan.
     pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
         let Statement { gang, distribute_bytes_min, urls } = self;
-        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min }));
+        let footers = gang.runtime_env().cache_manager.get_file_metadata_cache();
+        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min, footers }));
         config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
         config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
         config.set_distributed_worker_resolver(Ranks(urls));

@@ -21,12 +21,14 @@ mod convert;
 mod gang;
 mod grpc;
 mod inprocess;
+mod janitor;
 mod metrics;
 mod planner;
 mod planning;
 mod service;
 mod settings;
 pub mod slices;
+mod splits;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport};
 pub use harrier_interconnect::{Departure, Peer, StartError};

@@ -5,15 +5,30 @@
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
 //! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved, and
 //!   datafusion-distributed does not merge them in order.
+//!
+//! In others an operator needs all rows in one output partition, and has them there without a gather because what it
+//! reads has one output partition only: a small file, a sort, a limit. Spread over ranks that one would become one for
+//! every rank, and a count over it one count for every rank: [`gather_single`] puts the gather in.
+//!
+//! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that the column is
+//! constant: [`sort_by_keys`] puts it back where a window function needs it.
 
+use crate::planning::file_scan;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion_distributed::SessionStateBuilderExt;
 use std::sync::Arc;
@@ -51,6 +66,9 @@ impl QueryPlanner for GangPlanner {
         if !may_spread(&one_rank) {
             return Ok(one_rank);
         }
+        // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
+        let once = one_rank.output_partitioning().partition_count() == 1;
+        let one_rank = gather_single(one_rank, once)?;
         ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
     }
 }
@@ -66,6 +84,99 @@ fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return false;
     }
     plan.children().into_iter().all(may_spread)
+}
+
+/// Puts a gather above every single output partition that an operator needs to be the only one. `once`: `plan` is in a
+/// slice that runs on one rank.
+///
+/// datafusion-distributed adds motions at the hash redistributions, gathers and broadcasts of the one-rank plan, and
+/// spreads what is between them, whatever the operators there require of their inputs.
+fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let required = plan.input_distribution_requirements().into_per_child();
+    let mut children = Vec::with_capacity(required.len());
+    for ((at, child), required) in plan.children().into_iter().enumerate().zip(required) {
+        let broadcast = at == 0 && collects_left(&plan);
+        let one = child.output_partitioning().partition_count() == 1;
+        let once = once && one && !broadcast && !is_motion(&plan);
+        let child = gather_single(Arc::clone(child), once)?;
+        let needs_all = !matches!(required, Distribution::UnspecifiedDistribution);
+        // The collected side of a join is broadcast as a whole, or else the join is kept on one rank.
+        children.push(match needs_all && !once && !broadcast && is_single_of_many(&child) {
+            true => gather(child, None),
+            false => child,
+        });
+    }
+    let plan = sort_by_keys(replace_children_if_necessary(plan, children)?)?;
+    // Where there is one output partition a limit can be anywhere, as a filter that stops after some rows.
+    let limit = plan.fetch().filter(|_| !once && is_single_of_many(&plan));
+    Ok(match limit {
+        Some(limit) => gather(plan, Some(limit)),
+        None => plan,
+    })
+}
+
+/// Makes the sort below a window function, if it is one, begin with those keys of `PARTITION BY` that it leaves out for
+/// being constant. A rank that plans the window function again above a motion refuses an input not ordered by all keys.
+fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
+        (Some(window), _) => window.window_expr(),
+        (_, Some(window)) => window.window_expr(),
+        (None, None) => return Ok(plan),
+    };
+    let keys = windows.first().map(|window| window.partition_by().to_vec()).unwrap_or_default();
+    let [input] = plan.children()[..] else {
+        return Ok(plan);
+    };
+    let Some(sort) = input.downcast_ref::<SortExec>() else {
+        return Ok(plan);
+    };
+    let sorted = |key: &Arc<dyn PhysicalExpr>| sort.expr().iter().any(|sorted| sorted.expr.eq(key));
+    let left_out: Vec<_> = keys.into_iter().filter(|key| !sorted(key)).collect();
+    if left_out.is_empty() {
+        return Ok(plan);
+    }
+    let left_out = left_out.into_iter().map(PhysicalSortExpr::new_default);
+    let Some(ordering) = LexOrdering::new(left_out.chain(sort.expr().iter().cloned())) else {
+        return Ok(plan);
+    };
+    let sort = SortExec::new(ordering, Arc::clone(sort.input()))
+        .with_fetch(sort.fetch())
+        .with_preserve_partitioning(sort.preserve_partitioning());
+    replace_children_if_necessary(plan, vec![Arc::new(sort)])
+}
+
+/// Whether `plan` has one output partition on one rank, and one on every rank when it is spread.
+fn is_single_of_many(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    fn is_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        file_scan(plan).is_some() || !is_gather(plan) && plan.children().into_iter().any(is_spread)
+    }
+    plan.output_partitioning().partition_count() == 1 && is_spread(plan)
+}
+
+/// A gather from several ranks keeps an order by merging.
+fn gather(plan: Arc<dyn ExecutionPlan>, limit: Option<usize>) -> Arc<dyn ExecutionPlan> {
+    match plan.output_ordering().cloned() {
+        Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering, plan).with_fetch(limit)),
+        None => Arc::new(CoalescePartitionsExec::new(plan).with_fetch(limit)),
+    }
+}
+
+fn is_gather(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<CoalescePartitionsExec>() || plan.is::<SortPreservingMergeExec>()
+}
+
+fn is_motion(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let redistributes =
+        |repartition: &RepartitionExec| matches!(repartition.partitioning(), Partitioning::Hash(..));
+    is_gather(plan) || plan.downcast_ref::<RepartitionExec>().is_some_and(redistributes)
+}
+
+/// Whether `plan` is a join that holds the whole of its left side.
+fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let collects = |join: &HashJoinExec| *join.partition_mode() == PartitionMode::CollectLeft;
+    plan.downcast_ref::<HashJoinExec>().is_some_and(collects)
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<CrossJoinExec>()
 }
 
 /// Where datafusion-distributed's planner asks for the plan it shall spread.

@@ -5,9 +5,11 @@
 
 use crate::convert::to_failure;
 use crate::grpc::GrpcServer;
+use crate::janitor::Janitor;
 use crate::wire::{self, Ask, GrpcAddress, RankReport, Request};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion_distributed::Worker;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -18,13 +20,15 @@ use prost::Message;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
 pub struct RankService {
     pub worker: Worker,
     pub interconnect: Interconnect,
     pub grpc: Arc<GrpcServer>,
+    pub runtime_env: Arc<RuntimeEnv>,
+    pub janitor: Janitor,
     pub runtime: Handle,
 }
 
@@ -33,6 +37,8 @@ impl Service for RankService {
         let worker = self.worker.clone();
         let interconnect = self.interconnect.clone();
         let grpc = Arc::clone(&self.grpc);
+        let runtime_env = Arc::clone(&self.runtime_env);
+        let janitor = self.janitor.clone();
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
             let asked = wire::decode::<Request>(&request).and_then(|request| {
@@ -42,9 +48,12 @@ impl Service for RankService {
                 Ok(Ask::Execute(execute)) => serve_execute(worker, execute, senders).await,
                 Ok(Ask::SetPlan(plan)) => {
                     answer(senders, |sender| serve_plan(worker, plan, messages, sender).boxed()).await;
+                    janitor.call();
                 }
                 Ok(Ask::Report(_)) => {
-                    let report = report(&interconnect, &worker).encode_to_vec();
+                    janitor.call();
+                    // The call that asks is itself open.
+                    let report = report(&interconnect, &runtime_env, 1).encode_to_vec();
                     answer(senders, |sender| tell(sender, report).boxed()).await;
                 }
                 Ok(Ask::Grpc(_)) => {
@@ -60,8 +69,8 @@ impl Service for RankService {
     }
 }
 
-/// Totals of this rank; the memory pool is the one that `worker`'s statements use.
-pub fn report(interconnect: &Interconnect, _worker: &Worker) -> RankReport {
+/// What this rank counted, and what it holds: streams besides `own_streams`, and memory of `runtime_env`'s pool.
+pub fn report(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams: u64) -> RankReport {
     let counters = interconnect.counters();
     let ledger = interconnect.ledger();
     RankReport {
@@ -69,9 +78,9 @@ pub fn report(interconnect: &Interconnect, _worker: &Worker) -> RankReport {
         bytes_sent: counters.bytes_sent,
         mpi_cpu_ns: counters.thread_cpu_ns,
         process_cpu_ns: crate::process_cpu_ns(),
-        // The call that asks is itself open.
-        streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(1),
-        reserved_bytes: 0,
+        streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(own_streams),
+        reserved_bytes: runtime_env.memory_pool.reserved() as u64,
+        frames_pending: ledger.frames_queued + ledger.requests,
     }
 }
 
@@ -117,16 +126,27 @@ async fn serve_plan(
     Ok(())
 }
 
-async fn serve_execute(worker: Worker, execute: wire::Execute, senders: Vec<StreamSender>) {
+async fn serve_execute(worker: Worker, execute: wire::Execute, mut senders: Vec<StreamSender>) {
+    let openers = senders.len();
     let started = async {
         let request = wire::decode_execute(execute)?;
         let (streams, context) = worker.execute_task(request).await?;
-        if streams.len() != senders.len() {
-            return Err(internal_datafusion_err!("{} streams for {} openers", streams.len(), senders.len()));
+        if streams.len() != openers {
+            return Err(internal_datafusion_err!("{} streams for {openers} openers", streams.len()));
         }
         Ok::<_, DataFusionError>((streams, context))
     };
-    match AssertUnwindSafe(started).catch_unwind().await {
+    // An open that comes after its statement was canceled finds no plan and would wait ten seconds for it.
+    let outcome = tokio::select! {
+        biased;
+        outcome = AssertUnwindSafe(started).catch_unwind() => Some(outcome),
+        () = all_closed(&mut senders) => None,
+    };
+    let Some(outcome) = outcome else {
+        senders.into_iter().for_each(StreamSender::finish);
+        return;
+    };
+    match outcome {
         Ok(Ok((streams, _))) => {
             for (stream, sender) in streams.into_iter().zip(senders) {
                 tokio::spawn(pump(stream, BatchSender::new(sender)));
@@ -135,6 +155,15 @@ async fn serve_execute(worker: Worker, execute: wire::Execute, senders: Vec<Stre
         Ok(Err(error)) => fail_all(senders, &to_failure(&error)),
         Err(panic) => fail_all(senders, &panicked(panic.as_ref())),
     }
+}
+
+/// Waits until nobody wants any of these streams any more.
+async fn all_closed(senders: &mut [StreamSender]) {
+    let is_closed = |cx: &mut Context<'_>, sender: &mut StreamSender| sender.poll_closed(cx).is_ready();
+    std::future::poll_fn(|cx| {
+        if senders.iter_mut().all(|sender| is_closed(cx, sender)) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await
 }
 
 /// Moves one output partition into its stream. The operator is polled only while the stream has credit.

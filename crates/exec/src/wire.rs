@@ -64,8 +64,19 @@ pub struct RankReport {
     pub process_cpu_ns: u64,
     #[prost(uint64, tag = "5")]
     pub streams_open: u64,
+    /// What the rank's memory pool has given out.
     #[prost(uint64, tag = "6")]
     pub reserved_bytes: u64,
+    /// Frames that wait for the MPI thread, and requests that MPI has not completed.
+    #[prost(uint64, tag = "7")]
+    pub frames_pending: u64,
+}
+
+impl RankReport {
+    /// Whether everything that statements take has been given back.
+    pub fn is_clear(&self) -> bool {
+        self.streams_open == 0 && self.reserved_bytes == 0 && self.frames_pending == 0
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -125,6 +125,11 @@ impl Failure {
         Self { error: CodedError::new(SqlState::INTERNAL_ERROR, message), exit_status: exit::BROKEN }
     }
 
+    /// Something around this program is not there: 58000.
+    fn missing(message: impl Into<String>) -> Self {
+        Self { error: CodedError::new(SqlState::literal("58000"), message), exit_status: exit::BROKEN }
+    }
+
     fn hint(mut self, hint: impl Into<String>) -> Self {
         self.error = self.error.with_hint(hint);
         self

@@ -1,62 +1,108 @@
 //! `harrier doctor`: what was found on this machine, and what is wrong with it.
+//!
+//! MPI libraries are loaded in processes of their own, started by every launcher in turn: which library a rank loads
+//! depends on who starts it, and one that crashes takes nobody along.
 
+use std::env;
 use std::fmt::Display;
-use std::io::{self, IsTerminal};
-use std::path::Path;
-use std::process::ExitCode;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use harrier_engine::{Engine, EngineOptions, memory};
 
-use crate::exit;
+use crate::{exit, gang};
 
 /// With less free space than this, statements that spill are likely to fail.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
+/// With less free shared memory than this, MPI may not start more than a few ranks: Open MPI takes 4 MiB for each.
+const SHARED_BYTES_MIN: u64 = 64 << 20;
+
+/// Where MPI libraries keep what ranks on one host exchange.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Programs that start ranks and can be asked to start one here. `srun` would ask for a job.
+const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
+
+/// How long a launcher may take to start one process. Some look names up in a network first.
+const LAUNCH_WAIT_MAX: Duration = Duration::from_secs(20);
+
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {}
-
-/// Prints one line per finding, then what is wrong; status 3 if anything is.
-pub(crate) fn run(_: Args) -> ExitCode {
-    let mut wrong = Vec::new();
-    show("version", format_args!("harrier {}", env!("CARGO_PKG_VERSION")));
-    show("system", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
-    cores(&mut wrong);
-    machine_memory(&mut wrong);
-    temporary_files(&mut wrong);
-    show("terminal", if io::stdout().is_terminal() { "yes" } else { "no" });
-    match harrier_mpi::launched_ranks() {
-        Some(ranks) => show("launched ranks", ranks),
-        None => show("launched ranks", "none, this process was not started by mpirun or srun"),
-    }
-    if wrong.is_empty() {
-        println!("everything found is in order");
-        return ExitCode::from(exit::DONE);
-    }
-    for problem in &wrong {
-        println!("WRONG: {problem}");
-    }
-    ExitCode::from(exit::BROKEN)
+pub(crate) struct Args {
+    /// Only say which MPI library this process would load
+    #[arg(long, hide = true)]
+    find_mpi: bool,
 }
 
-fn show(name: &str, value: impl Display) {
-    println!("{name:<16} {value}");
+/// Prints one line per finding, then what could be better and what is wrong; status 3 if something is wrong. Of a gang,
+/// rank 0 tells its findings, and every rank what is wrong where it runs.
+pub(crate) fn run(args: Args) -> ExitCode {
+    if args.find_mpi {
+        return find_mpi();
+    }
+    let mut findings = Findings { rank: gang::launched_rank(), notes: Vec::new(), wrong: Vec::new() };
+    findings.show("version", format_args!("harrier {}", env!("CARGO_PKG_VERSION")));
+    findings.show("system", format_args!("{} {}", env::consts::OS, env::consts::ARCH));
+    cores(&mut findings);
+    machine_memory(&mut findings);
+    shared_memory(&mut findings);
+    temporary_files(&mut findings);
+    findings.show("terminal", if io::stdout().is_terminal() { "yes" } else { "no" });
+    mpi(&mut findings);
+    findings.conclude()
 }
 
-fn cores(wrong: &mut Vec<String>) {
-    match std::thread::available_parallelism() {
-        Ok(cores) => show("cores", cores),
-        Err(error) => wrong.push(format!("the number of cores is unknown: {error}")),
+/// What is told in the end. Every entry says what to do about it.
+struct Findings {
+    rank: Option<usize>,
+    /// Harrier runs, but not all of it.
+    notes: Vec<String>,
+    wrong: Vec<String>,
+}
+
+impl Findings {
+    fn show(&self, name: &str, value: impl Display) {
+        if self.rank.unwrap_or(0) == 0 {
+            println!("{name:<16} {value}");
+        }
+    }
+
+    fn conclude(self) -> ExitCode {
+        let place = self.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
+        if self.rank.unwrap_or(0) == 0 {
+            self.notes.iter().for_each(|note| println!("NOTE: {place}{note}"));
+        }
+        self.wrong.iter().for_each(|problem| println!("WRONG: {place}{problem}"));
+        if !self.wrong.is_empty() {
+            return ExitCode::from(exit::BROKEN);
+        }
+        if self.rank.unwrap_or(0) == 0 {
+            println!("everything found is in order");
+        }
+        ExitCode::from(exit::DONE)
+    }
+}
+
+fn cores(findings: &mut Findings) {
+    match thread::available_parallelism() {
+        Ok(cores) => findings.show("cores", cores),
+        Err(error) => {
+            findings.wrong.push(format!("the number of cores is unknown ({error}); give it as --threads"));
+        }
     }
     #[cfg(target_arch = "x86_64")]
     {
         let has_avx2 = std::arch::is_x86_feature_detected!("avx2");
-        show("AVX2", if has_avx2 { "yes" } else { "no" });
+        findings.show("AVX2", if has_avx2 { "yes" } else { "no" });
     }
 }
 
-fn machine_memory(wrong: &mut Vec<String>) {
+fn machine_memory(findings: &mut Findings) {
     match memory::machine_bytes() {
-        Some(bytes) => show(
+        Some(bytes) => findings.show(
             "memory",
             format_args!(
                 "{}, of which statements may hold {}",
@@ -64,31 +110,170 @@ fn machine_memory(wrong: &mut Vec<String>) {
                 memory::format_bytes(memory::default_bytes().unwrap_or(bytes))
             ),
         ),
-        None => wrong
+        None => findings
+            .wrong
             .push("the size of the memory is unknown; statements have no limit without --memory".to_string()),
     }
 }
 
-fn temporary_files(wrong: &mut Vec<String>) {
-    let folder = std::env::temp_dir();
-    let free = free_bytes(&folder);
+fn shared_memory(findings: &mut Findings) {
+    let Some((bytes, free)) = space(Path::new(SHARED_MEMORY)) else {
+        let note =
+            format!("there is no {SHARED_MEMORY}; mount it, or ranks on one host exchange rows more slowly");
+        findings.notes.push(note);
+        return;
+    };
+    let (size, left) = (memory::format_bytes(bytes), memory::format_bytes(free));
+    findings.show("shared memory", format_args!("{SHARED_MEMORY}, {size}, {left} free"));
+    if free < SHARED_BYTES_MIN {
+        findings.notes.push(format!(
+            "only {left} are free in {SHARED_MEMORY}, and a gang on this host may not start; enlarge it, as with \
+             docker run --shm-size=1g or mount -o remount,size=1g {SHARED_MEMORY}"
+        ));
+    }
+}
+
+fn temporary_files(findings: &mut Findings) {
+    let folder = env::temp_dir();
+    let free = space(&folder).map(|(_, free)| free);
     match free {
-        Some(free) => {
-            show("temporary files", format_args!("{}, {} free", folder.display(), memory::format_bytes(free)))
-        }
-        None => show("temporary files", folder.display()),
+        Some(free) => findings.show(
+            "temporary files",
+            format_args!("{}, {} free", folder.display(), memory::format_bytes(free)),
+        ),
+        None => findings.show("temporary files", folder.display()),
     }
     if free.is_some_and(|free| free < FREE_BYTES_MIN) {
-        wrong.push(format!("little space is left in {}; set TMPDIR to a folder with more", folder.display()));
+        findings
+            .wrong
+            .push(format!("little space is left in {}; set TMPDIR to a folder with more", folder.display()));
     }
     let mut options = EngineOptions::default();
     options.spill_dir = Some(folder);
     if let Err(error) = Engine::try_new(options) {
-        wrong.push(error.message);
+        findings.wrong.push(format!("{}; set TMPDIR to a folder that can be written", error.message));
     }
 }
 
-fn free_bytes(folder: &Path) -> Option<u64> {
+/// The size of the file system that `folder` is in, and what is free there for this user, in bytes.
+fn space(folder: &Path) -> Option<(u64, u64)> {
     let file_system = nix::sys::statvfs::statvfs(folder).ok()?;
-    file_system.blocks_available().checked_mul(file_system.fragment_size())
+    let unit = file_system.fragment_size();
+    Some((file_system.blocks().checked_mul(unit)?, file_system.blocks_available().checked_mul(unit)?))
+}
+
+fn mpi(findings: &mut Findings) {
+    let launched = harrier_mpi::launched_ranks();
+    match (launched, harrier_mpi::launched_rank()) {
+        (Some(ranks), Some(rank)) => findings.show("launched", format_args!("as rank {rank} of {ranks}")),
+        _ => findings.show("launched", "alone, not by mpirun or srun"),
+    }
+    match library_loaded(&[]) {
+        Ok(library) => findings.show("MPI library", library),
+        Err(reason) if launched.is_some() => {
+            findings.wrong.push(format!("this rank cannot load an MPI library: {reason}"));
+        }
+        Err(reason) => {
+            findings.show("MPI library", "none");
+            findings.notes.push(format!("statements run in one process only: {reason}"));
+        }
+    }
+    // Launchers do not start one another.
+    if launched.is_none() {
+        launchers(findings);
+    }
+}
+
+fn launchers(findings: &mut Findings) {
+    let found: Vec<_> = LAUNCHERS.iter().filter_map(|name| Some((*name, on_path(name)?))).collect();
+    for (name, path) in &found {
+        let path = path.display();
+        match library_loaded(&[name, "-n", "1"]) {
+            Ok(library) => findings.show(name, format_args!("{path}, whose ranks load {library}")),
+            Err(reason) => {
+                findings.show(name, format_args!("{path}, which starts no rank"));
+                findings
+                    .wrong
+                    .push(format!("{name} ({path}) starts no rank that could join a gang: {reason}"));
+            }
+        }
+    }
+    let srun = on_path("srun");
+    if let Some(path) = &srun {
+        findings.show("srun", path.display());
+    }
+    if found.is_empty() && srun.is_none() {
+        findings.show("launchers", "none");
+        findings.notes.push(
+            "neither mpirun nor mpiexec nor srun is in PATH; install Open MPI or MPICH to run on several ranks"
+                .to_string(),
+        );
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// The MPI library that this program loads when `launcher` (program and arguments, or nothing) starts it; else why none.
+fn library_loaded(launcher: &[&str]) -> Result<String, String> {
+    let own = env::current_exe().map_err(|error| format!("this program does not find itself: {error}"))?;
+    let mut command = match launcher.split_first() {
+        None => Command::new(&own),
+        Some((program, arguments)) => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(&own);
+            command
+        }
+    };
+    // The only way to tell it that is not an error for other launchers.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["doctor", "--find-mpi"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+    let started = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if started.elapsed() < LAUNCH_WAIT_MAX => thread::sleep(Duration::from_millis(10)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it did not end within {} seconds", LAUNCH_WAIT_MAX.as_secs()));
+            }
+        }
+    };
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    let read = |pipe: Option<&mut dyn Read>, text: &mut String| {
+        pipe.map(|pipe| pipe.read_to_string(text)).transpose()
+    };
+    let _ = read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read), &mut stdout);
+    let _ = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read), &mut stderr);
+    let told =
+        |text: &str, mark: &str| text.lines().find_map(|line| line.strip_prefix(mark).map(str::to_string));
+    if let Some(library) = told(&stdout, FOUND) {
+        return Ok(library);
+    }
+    Err(told(&stdout, NOT_FOUND).unwrap_or_else(|| {
+        // What the launcher says, without its frames of dashes.
+        let said = stderr.lines().find(|line| line.chars().any(char::is_alphabetic));
+        format!("it ended with {status}: {}", said.unwrap_or("nothing was said").trim())
+    }))
+}
+
+const FOUND: &str = "MPI: ";
+const NOT_FOUND: &str = "no MPI: ";
+
+/// The other side of [`library_loaded`]: says on standard output what this process finds.
+fn find_mpi() -> ExitCode {
+    match harrier_mpi::find_library(&harrier_mpi::Options::default()) {
+        Ok(library) => {
+            println!("{FOUND}{} ({}, {})", library.path.display(), library.abi, library.version);
+        }
+        Err(error) => {
+            let text: Vec<_> =
+                [Some(error.to_string()), error.detail(), error.hint()].into_iter().flatten().collect();
+            println!("{NOT_FOUND}{}", text.join("; "));
+        }
+    }
+    ExitCode::from(exit::DONE)
 }

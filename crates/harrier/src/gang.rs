@@ -9,9 +9,21 @@ use harrier_exec::{Departure, Gang, StartError};
 
 use crate::exit;
 
-/// How long a rank that is asked to end waits for the reason: a launcher asks all ranks when one has died, and the news
-/// of that death comes over another way.
-const REASON_PATIENCE: Duration = Duration::from_millis(600);
+/// How long the coordinator, when it is asked to end, waits for the reason: a launcher asks all ranks when one has died, and
+/// the news of that death comes over another way. With [`STATEMENT_PATIENCE`] it is below the second after which Open
+/// MPI's launcher kills who was asked to end.
+const REASON_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long a statement may take to fail because of a lost rank, before the coordinator tells of the loss without it.
+const STATEMENT_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it for the reason.
+const FOLLOWER_PATIENCE: Duration = Duration::from_millis(700);
+
+/// This process's rank in the gang it was launched into, known before it has joined; `None` when it runs alone.
+pub(crate) fn launched_rank() -> Option<usize> {
+    harrier_mpi::launched_ranks().filter(|ranks| *ranks > 1).and_then(|_| harrier_mpi::launched_rank())
+}
 
 /// The gang this process was launched into; `None` when it runs alone.
 pub(crate) fn join() -> Result<Option<Gang>, ExitCode> {
@@ -69,11 +81,15 @@ pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
     status
 }
 
-/// What rank 0 tells the user when it is asked to end while nothing was running that could tell: a rank's death, if
-/// that is the reason.
+/// What rank 0 tells the user when it is asked to end: a rank's death, if that is the reason.
 pub(crate) async fn reason_to_end(gang: &Gang) -> Option<String> {
     let (rank, reason) = tokio::time::timeout(REASON_PATIENCE, gang.lost()).await.ok()?;
-    // A statement that was running fails by itself and tells it better.
-    tokio::time::sleep(REASON_PATIENCE).await;
+    // A statement that was running fails by itself and tells it better, unless it is deep in a computation.
+    tokio::time::sleep(STATEMENT_PATIENCE).await;
     Some(format!("ERROR 57P02: rank {rank} is lost: {reason}"))
+}
+
+/// On a rank other than 0 that is asked to end: waits until the coordinator has, but not for long.
+pub(crate) async fn coordinator_ended(gang: &Gang) {
+    let _ = tokio::time::timeout(FOLLOWER_PATIENCE, gang.follow()).await;
 }

@@ -14,7 +14,7 @@
 //! Cancellation: SIGINT and SIGTERM stop all threads at the next batch and are reported as an error.
 //! Crash: what was finished stays and is not made again by the next call, which also sweeps what was not finished.
 //!
-//! How the Parquet files are laid out is said, with measurements, at [`ROW_GROUP_ROWS`] and [`parquet_properties`].
+//! How the Parquet files are laid out is said, with measurements, at [`ROW_GROUP_ROWS_MAX`] and [`parquet_properties`].
 
 mod sources;
 
@@ -42,13 +42,13 @@ use tokio::sync::oneshot;
 
 use sources::{Part, Table};
 
-/// Rows of a Parquet row group.
+/// The most rows of a Parquet row group; a file's row groups are all about the same size.
 ///
-/// A row group is what DataFusion skips by its statistics and the least it can give to a core or a rank. With 2^18 rows,
-/// lineitem at scale 1 has 24 of them, enough for 7 ranks; with 2^20 it would have 8. Measured at scale 1 (CPU seconds
-/// of DataFusion 55, two partitions): five scans and joins over lineitem and orders take the same with 2^17, 2^18 and 2^20
-/// rows (2.3, 2.2, 2.2), a search for a range of keys half as long as with 2^20, the files are 4 % larger than with 2^20.
-const ROW_GROUP_ROWS: usize = 1 << 18;
+/// A row group is what DataFusion skips by its statistics and the least it can give to a core or a rank, so the ranks'
+/// work is even only if there are several for each. Measured at scale 1 (CPU seconds of DataFusion 55, two partitions):
+/// five scans and joins over lineitem and orders take the same with 2^17, 2^18 and 2^20 rows (2.3, 2.2, 2.2), a search
+/// for a range of keys half as long as with 2^20.
+const ROW_GROUP_ROWS_MAX: u64 = 1 << 17;
 
 /// Rows of a file beyond which a table gets more files.
 const FILE_ROWS_MAX: u64 = 6_000_000;
@@ -332,8 +332,10 @@ impl Target {
         let batches = (self.table.batches)(part);
         // Without the Arrow schema in its metadata the file says nothing of string views, and each engine
         // reads its own string type.
-        let options =
-            ArrowWriterOptions::new().with_properties(parquet_properties()).with_skip_arrow_metadata(true);
+        let file_rows = (self.table.rows)(part.scale).div_ceil(u64::from(part.parts));
+        let options = ArrowWriterOptions::new()
+            .with_properties(parquet_properties(file_rows))
+            .with_skip_arrow_metadata(true);
         let mut writer = ArrowWriter::try_new_with_options(file, batches.schema(), options)?;
         for batch in batches {
             let batch = batch?;
@@ -597,17 +599,24 @@ impl<F: FnMut(usize) -> Result<(), CodedError>> Write for LineCounter<F> {
     }
 }
 
-/// The layout of the Parquet files, beside [`ROW_GROUP_ROWS`]: the writer's defaults, which are statistics per page and a
+/// The layout of the Parquet files, beside [`ROW_GROUP_ROWS_MAX`]: the writer's defaults, which are statistics per page and a
 /// page index for all columns, dictionaries while they are small, and pages of 20 000 rows.
 ///
 /// Snappy: every reader has it. Measured as there: zstd at level 1 makes the files 24 % smaller (200 instead of 262 MB) and
 /// the queries 13 % slower (2.45 instead of 2.18 s); LZ4 is as large and 5 % faster, but many readers lack it.
-fn parquet_properties() -> WriterProperties {
+fn parquet_properties(file_rows: u64) -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(concat!("harrier ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::SNAPPY)
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_row_count(Some(row_group_rows(file_rows)))
         .build()
+}
+
+/// Rows of the row groups of a file with about `file_rows` rows: a little more than an even share, so that a few rows
+/// more than expected do not make a row group of their own.
+fn row_group_rows(file_rows: u64) -> usize {
+    let groups = file_rows.div_ceil(ROW_GROUP_ROWS_MAX).max(1);
+    (file_rows.div_ceil(groups) * 101 / 100).max(1) as usize
 }
 
 /// Whatever went wrong while a file was written.
@@ -705,6 +714,14 @@ mod tests {
         fs::write(folder.path().join("orders/notes.txt"), "mine").unwrap();
         let third = Options { overwrite: true, ..second };
         assert_eq!(code(tpch(&third)), "42P07");
+    }
+
+    #[test]
+    fn row_groups_are_even() {
+        assert_eq!(row_group_rows(0), 1);
+        assert_eq!(row_group_rows(150_000), 75_750);
+        let rows = row_group_rows(1_500_000) as u64;
+        assert_eq!(1_500_000_u64.div_ceil(rows), 12);
     }
 
     #[test]

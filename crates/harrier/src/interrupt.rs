@@ -1,10 +1,17 @@
-//! Signals: Ctrl-C cancels the running statement; SIGTERM and SIGHUP end the process without leaving files.
+//! Signals: Ctrl-C cancels the running statement; SIGTERM, SIGHUP and the end of the launcher
+//! end the process without leaving files.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::parent_id;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
-use harrier_engine::Engine;
+use harrier_engine::{Engine, SqlError, SqlState};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::{exit, gang};
 
@@ -32,45 +39,137 @@ impl Interrupts {
     }
 }
 
-/// Ends the process with the status a shell gives for the signal, after the temporary files are gone. In a gang it
-/// first says if the reason is the loss of a rank, because a launcher ends all ranks when one has died.
-/// Must be called inside a tokio runtime.
+/// Ends the process when it is asked to (SIGTERM, SIGHUP), or when the launcher of its gang has gone, after the temporary
+/// files are removed. The status is the one a shell gives for the signal; in a gang that lost a rank it is `BROKEN`.
+///
+/// A thread of its own listens, because the threads that run statements may compute for seconds without a pause, and a
+/// launcher kills who has not ended after one.
 pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
-    for (kind, number) in [(SignalKind::terminate(), 15), (SignalKind::hangup(), 1)] {
-        let mut signal = signal(kind)?;
-        let engine = engine.clone();
-        tokio::spawn(async move {
-            if signal.recv().await.is_none() {
-                return;
-            }
-            let lost = match engine.gang() {
-                Some(gang) => gang::reason_to_end(gang).await,
-                None => None,
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inside = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let launcher = launcher(engine);
+    drop(inside);
+    let engine = engine.clone();
+    std::thread::Builder::new().name("harrier-signals".to_string()).spawn(move || {
+        runtime.block_on(async {
+            let reason = tokio::select! {
+                Some(()) = terminate.recv() => Reason::Signal(15),
+                Some(()) = hangup.recv() => Reason::Signal(1),
+                () = ended(launcher) => Reason::LauncherEnded,
             };
-            engine.remove_temporary_files();
-            match lost {
-                Some(message) => {
-                    eprintln!("{message}");
-                    std::process::exit(exit::BROKEN.into());
-                }
-                None => std::process::exit(128 + number),
-            }
-        });
-    }
+            end(&engine, reason).await
+        })
+    })?;
     Ok(())
 }
 
-/// For ranks other than 0: Ctrl-C is the coordinator's business; SIGTERM ends the rank without leaving files.
-pub(crate) fn leave_to_coordinator(engine: &Engine) -> io::Result<()> {
+/// On ranks other than 0, Ctrl-C is the coordinator's business. Must be called inside a tokio runtime.
+pub(crate) fn leave_to_coordinator() -> io::Result<()> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     tokio::spawn(async move { while interrupts.recv().await.is_some() {} });
-    let mut terminate = signal(SignalKind::terminate())?;
-    let engine = engine.clone();
-    tokio::spawn(async move {
-        if terminate.recv().await.is_some() {
-            engine.remove_temporary_files();
-            std::process::exit(128 + 15);
-        }
-    });
     Ok(())
+}
+
+/// Ready when the process that started this rank has ended, which asks nobody to end when it was killed. `None` for a
+/// process alone.
+fn launcher(engine: &Engine) -> Option<oneshot::Receiver<()>> {
+    engine.gang().filter(|gang| !gang.peers().is_empty())?;
+    let watched = match harrier_mpi::process::watch(parent_id()) {
+        Ok(watched) => watched,
+        Err(error) => {
+            tracing::info!(%error, "the launcher cannot be watched");
+            return None;
+        }
+    };
+    let (sender, ended) = oneshot::channel();
+    let watch = move || {
+        let mut polled = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];
+        while matches!(poll(&mut polled, PollTimeout::NONE), Err(Errno::EINTR)) {}
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().name("harrier-launcher".to_string()).spawn(watch).ok()?;
+    Some(ended)
+}
+
+async fn ended(launcher: Option<oneshot::Receiver<()>>) {
+    let has_ended = match launcher {
+        Some(launcher) => launcher.await.is_ok(),
+        None => false,
+    };
+    if !has_ended {
+        std::future::pending().await
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Signal(i32),
+    LauncherEnded,
+}
+
+async fn end(engine: &Engine, reason: Reason) {
+    let mut status = match reason {
+        Reason::Signal(number) => 128 + number,
+        Reason::LauncherEnded => exit::BROKEN.into(),
+    };
+    match engine.gang() {
+        None => {}
+        Some(gang) if gang.rank() == 0 => {
+            IS_ENDING.store(true, Ordering::SeqCst);
+            let lost = gang::reason_to_end(gang).await;
+            if lost.is_some() {
+                status = exit::BROKEN.into();
+            }
+            if !IS_TOLD.load(Ordering::SeqCst) {
+                let message = lost.unwrap_or_else(|| "ERROR 57P01: the launcher ended the gang".to_string());
+                // Standard error may be gone with the launcher.
+                let _ = writeln!(io::stderr(), "{message}");
+            }
+        }
+        Some(gang) => {
+            // Before anything else: a launcher that has seen one rank end gives the others no time.
+            engine.remove_temporary_files();
+            gang::coordinator_ended(gang).await;
+        }
+    }
+    engine.remove_temporary_files();
+    if reason == Reason::LauncherEnded {
+        remove_shared_memory();
+    }
+    std::process::exit(status)
+}
+
+/// Removes the names of what MPI shares between the ranks on this host, as the launcher does unless it was killed.
+fn remove_shared_memory() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for path in maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..])) {
+        // Another rank may have been faster.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Whether the coordinator of a gang has been asked to end.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user knows already why it ends.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Whether an error is to be shown. Ranks that are asked to end break what runs on them in any way; of all that only the
+/// loss of a rank says something about the reason.
+pub(crate) fn is_worth_telling(error: &SqlError) -> bool {
+    let is_loss = error.sqlstate == SqlState::CRASH_SHUTDOWN;
+    if is_loss {
+        IS_TOLD.store(true, Ordering::SeqCst);
+    }
+    is_loss || !IS_ENDING.load(Ordering::SeqCst)
+}
+
+/// To be called when the coordinator's work is done. If it has been asked to end, this never returns: the end is under way.
+pub(crate) async fn work_is_done() {
+    if IS_ENDING.load(Ordering::SeqCst) {
+        std::future::pending().await
+    }
+    IS_TOLD.store(true, Ordering::SeqCst);
 }

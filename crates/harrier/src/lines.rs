@@ -22,7 +22,10 @@ pub(crate) async fn run(session: &Session) -> io::Result<()> {
     // Standard input may be silent for long: its thread is not one of those that run statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
         let answer = match serde_json::from_str::<String>(&line) {
-            Ok(sql) => answer(session, &sql).await.unwrap_or_else(|error| failure(&error)),
+            Ok(sql) => {
+                let answer = answer(session, &sql).await;
+                session.settle().await.and(answer).unwrap_or_else(|error| failure(&error))
+            }
             Err(_) => failure(&SqlError::new(SqlState::SYNTAX_ERROR, "a JSON string was expected")),
         };
         let mut out = io::stdout().lock();

@@ -15,15 +15,25 @@ mod runner;
 mod shell;
 mod sql;
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// How long freed memory stays with the process. A statement frees and allocates the same sizes many times a second; who
+/// stops running statements has the memory back soon.
+const FREED_MEMORY_KEPT: Duration = Duration::from_secs(10);
 
 /// An SQL engine for a folder of files, alone or over MPI
 #[derive(Parser, Debug)]
@@ -48,6 +58,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    harrier_mpi::allocator::keep_freed_memory(FREED_MEMORY_KEPT);
     let matches = Cli::command().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
@@ -71,12 +82,38 @@ fn main() -> ExitCode {
     }
 }
 
-/// `HARRIER_LOG` says what is logged, as in `info` or `harrier_engine=debug`; warnings by default.
+/// `HARRIER_LOG` says what is logged, as in `info` or `harrier_engine=debug`; warnings by default. The ranks of a gang say
+/// which they are.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HARRIER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
+        .event_format(RankFormat { rank: gang::launched_rank(), format: Format::default() })
         .init();
+}
+
+/// The usual log line, after `rank 2: ` on a rank of a gang: a launcher mixes the lines of all ranks.
+struct RankFormat {
+    rank: Option<usize>,
+    format: Format,
+}
+
+impl<S, N> FormatEvent<S, N> for RankFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if let Some(rank) = self.rank {
+            write!(writer, "rank {rank}: ")?;
+        }
+        self.format.format_event(context, writer, event)
+    }
 }

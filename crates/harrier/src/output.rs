@@ -706,8 +706,8 @@ mod tests {
     fn no_columns() {
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(2));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
-        assert_eq!(written(Format::Json, &[batch.clone()]), "{}\n{}\n");
-        assert_eq!(written(Format::Csv, &[batch.clone()]), "\n\n\n");
+        assert_eq!(written(Format::Json, std::slice::from_ref(&batch)), "{}\n{}\n");
+        assert_eq!(written(Format::Csv, std::slice::from_ref(&batch)), "\n\n\n");
         assert!(written(Format::Table, &[batch]).ends_with("(2 rows)\n"));
     }
 
@@ -715,7 +715,7 @@ mod tests {
     fn nested_values() {
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None])]);
         let batch = RecordBatch::try_from_iter([("l", Arc::new(list) as ArrayRef)]).unwrap();
-        assert_eq!(written(Format::Json, &[batch.clone()]), "{\"l\":[1,null]}\n");
+        assert_eq!(written(Format::Json, std::slice::from_ref(&batch)), "{\"l\":[1,null]}\n");
         assert_eq!(written(Format::Csv, &[batch]), "l\n\"[1, ]\"\n");
     }
 }

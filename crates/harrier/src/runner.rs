@@ -10,7 +10,7 @@ use harrier_engine::split::{Splitter, StatementText};
 use harrier_engine::{Outcome, Session, SqlError, SqlState};
 
 use crate::bar::Bar;
-use crate::interrupt::Interrupts;
+use crate::interrupt::{self, Interrupts};
 use crate::meta;
 use crate::output::{Format, OutputError, row_writer};
 
@@ -261,6 +261,11 @@ impl Runner {
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
             result = show(session, display, statement) => result,
         };
+        // What the statement ended with matters more to the user.
+        let result = match session.settle().await {
+            Err(error) if result.is_ok() => Err(error.into()),
+            _ => result,
+        };
         if display.is_timed && !matches!(result, Err(Trouble::Closed)) {
             display.note(&format!("Time: {}", duration(started.elapsed())));
         }
@@ -277,7 +282,9 @@ impl Runner {
         if let Some((file, line)) = place {
             report.push_str(&format!("\nCONTEXT: file \"{file}\", line {line}"));
         }
-        self.display.note(&report);
+        if interrupt::is_worth_telling(error) {
+            self.display.note(&report);
+        }
         Err(Stop::Failed)
     }
 }
@@ -341,11 +348,7 @@ async fn show(session: &Session, display: &mut Display, statement: StatementText
                 display.note(&tag);
             }
         }
-        Outcome::Command { tag } => {
-            if display.is_chatty {
-                display.note(&tag);
-            }
-        }
+        Outcome::Command { tag } if display.is_chatty => display.note(&tag),
         _ => {}
     }
     Ok(())

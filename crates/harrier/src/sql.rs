@@ -129,14 +129,18 @@ fn on_ranks(
 /// What this process does as one rank, or alone. Returns the exit status.
 async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
     engine.attach();
+    if let Err(error) = interrupt::end_on_termination(&engine) {
+        tracing::warn!(%error, "SIGTERM will leave temporary files behind");
+    }
     match engine.gang().cloned() {
         None => work(engine).await,
         Some(gang) if gang.rank() == 0 => {
             let status = work(engine).await;
+            interrupt::work_is_done().await;
             gang::dismiss(&gang, status).await
         }
         Some(gang) => {
-            if let Err(error) = interrupt::leave_to_coordinator(&engine) {
+            if let Err(error) = interrupt::leave_to_coordinator() {
                 tracing::warn!(%error, "cannot listen for signals");
             }
             gang::follow(&gang).await
@@ -160,9 +164,6 @@ async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
             return exit::FAILED;
         }
     };
-    if let Err(error) = interrupt::end_on_termination(&engine) {
-        tracing::warn!(%error, "SIGTERM will leave temporary files behind");
-    }
     let mut runner = Runner::new(engine.session(), Display::new(format), interrupts);
     let result = run_inputs(&mut runner, inputs).await;
     let flushed = match &mut runner.display.file {

@@ -483,8 +483,55 @@ fn a_canceled_copy_leaves_no_file() {
 fn the_doctor_reports() {
     let folder = Folder::new();
     let run = folder.run(&["doctor"]);
-    assert!(matches!(run.status, Some(0 | 3)), "{run:?}");
-    for finding in ["version", "cores", "memory", "temporary files"] {
-        assert!(run.stdout.contains(finding), "{run:?}");
+    let is_wrong = run.stdout.contains("\nWRONG: ");
+    assert_eq!(run.status, Some(if is_wrong { 3 } else { 0 }), "{run:?}");
+    assert_ne!(is_wrong, run.stdout.ends_with("everything found is in order\n"), "{run:?}");
+    for finding in
+        ["version", "cores", "memory", "shared memory", "temporary files", "launched", "MPI library"]
+    {
+        assert!(run.stdout.lines().any(|line| line.starts_with(finding)), "{finding}: {run:?}");
     }
+}
+
+#[test]
+fn the_doctor_says_what_to_do() {
+    let folder = Folder::new();
+    let doctor = |variables: &[(&str, &str)]| -> Run {
+        let mut command = std::process::Command::new(support::BINARY);
+        command.arg("doctor").envs(variables.iter().copied()).current_dir(folder.path());
+        command.output().unwrap().into()
+    };
+    let run = doctor(&[("PATH", "/nowhere"), ("HARRIER_MPI_LIBRARY", "/nowhere/libmpi.so")]);
+    for expected in [
+        "MPI library      none\n",
+        "NOTE: statements run in one process only: no MPI library found; tried: /nowhere/libmpi.so",
+        "NOTE: neither mpirun nor mpiexec nor srun is in PATH; install",
+    ] {
+        assert!(run.stdout.contains(expected), "{expected}: {run:?}");
+    }
+    let run = doctor(&[("TMPDIR", "/proc/nowhere")]);
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert!(
+        run.stdout.contains("WRONG: cannot write temporary files to folder \"/proc/nowhere\""),
+        "{run:?}"
+    );
+    // A rank whose launcher is there and whose library is not.
+    let run = doctor(&[
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("HARRIER_MPI_LIBRARY", "/nowhere/libmpi.so"),
+    ]);
+    assert_eq!(run.status, Some(3), "{run:?}");
+    let problem = "WRONG: rank 1: this rank cannot load an MPI library: no MPI library found";
+    assert!(run.stdout.starts_with(problem), "{run:?}");
+    // A launcher that starts nothing.
+    folder.write("bin/mpirun", "#!/bin/sh\necho ---- >&2\necho no hosts >&2\nexit 7\n");
+    let script = format!("chmod +x bin/mpirun; PATH=$PWD/bin {} doctor", support::BINARY);
+    let run = folder.shell(&script.replace("chmod", "/bin/chmod"));
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert!(
+        run.stdout.contains("/bin/mpirun) starts no rank that could join a gang: it ended with"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("no hosts"), "{run:?}");
 }

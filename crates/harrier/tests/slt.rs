@@ -8,7 +8,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use harrier_testkit::gang::Launcher;
+use harrier_testkit::gang::{self, Launcher};
 use harrier_testkit::session::Configuration;
 use harrier_testkit::slt::{self, Run};
 
@@ -56,6 +56,11 @@ fn seven_ranks() {
 }
 
 #[test]
+fn three_ranks_without_shared_memory() {
+    check_gang("3-ranks-messages", Launcher::open_mpi(3).with_variable("HARRIER_SHARED_MEMORY", "0"), &[]);
+}
+
+#[test]
 fn three_ranks_over_grpc() {
     check_gang("3-ranks-grpc", Launcher::open_mpi(3), &[("harrier.interconnect", "grpc")]);
 }
@@ -72,18 +77,15 @@ fn two_ranks_with_batches_of_few_rows() {
 }
 
 fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
-    if env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
+    if gang::skipped() {
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
-    let words =
-        launcher.words().unwrap_or_else(|reason| panic!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"));
+    // The tables are tiny, and are to be distributed all the same.
+    let mut configuration = launcher.spreading(name).unwrap_or_else(|reason| panic!("{reason}"));
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut configuration = Configuration::embedded()
-        .named(name)
-        .launched_by(words)
-        // The tables are tiny, and are to be distributed all the same.
-        .with_setting("harrier.distribute_bytes_min", "0");
+    // A statement that leaves something behind on a rank has failed.
+    configuration = configuration.with_setting("harrier.check_ledger", "true");
     for (key, value) in settings {
         configuration = configuration.with_setting(key, value);
     }

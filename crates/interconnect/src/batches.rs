@@ -73,7 +73,7 @@ impl BatchSender {
     }
 
     fn send_piece(&mut self, piece: &encode::Piece) -> Result<(), ArrowError> {
-        let mut block = StreamSender::block(piece.payload_bytes());
+        let mut block = self.sender.block_for(piece.payload_bytes());
         piece.encode(&mut block)?;
         self.sender.send(piece.rows(), block);
         Ok(())

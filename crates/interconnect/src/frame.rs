@@ -13,6 +13,7 @@
 //! of this gang, or memory is damaged.
 
 use crate::limits::HEADER_BYTES;
+use harrier_mpi::shared::Loan;
 use std::fmt;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HRR1");
@@ -44,12 +45,14 @@ pub enum Kind {
     Alive = 10,
     /// To any rank: the sender leaves the gang in good order and sends nothing after this. `a`: its exit status.
     Leave = 11,
+    /// Reader to lender: these loans are read. Payload: their offsets, `u64` each.
+    Return = 12,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave]
+        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave, Return]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }
@@ -97,6 +100,9 @@ impl Header {
     pub const FLAG_SCHEMA: u8 = 1;
     /// An `Open` is a call: both sides send messages rather than batches.
     pub const FLAG_CALL: u8 = 2;
+
+    /// The payload of a `Block` is in the sender's shared memory; the frame's own payload is the loan, see [`encode_loan`].
+    pub const FLAG_SHARED: u8 = 4;
 
     pub fn new(kind: Kind, epoch: u32, stream: u64) -> Header {
         Header { kind, flags: 0, epoch, stream, sequence: 0, payload_bytes: 0, a: 0 }
@@ -146,6 +152,26 @@ impl Header {
     }
 }
 
+/// A loan as a payload: offset and length, `u64` each.
+pub fn encode_loan(loan: Loan) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&loan.offset.to_le_bytes());
+    bytes[8..].copy_from_slice(&loan.len.to_le_bytes());
+    bytes
+}
+
+/// Reads a loan; `None` if the payload is not one.
+pub fn decode_loan(payload: &[u8]) -> Option<Loan> {
+    let [offset, len] = decode_words(payload)?.collect::<Vec<_>>()[..] else { return None };
+    Some(Loan { offset, len })
+}
+
+/// The `u64`s of a payload; `None` if it is not made of them.
+pub fn decode_words(payload: &[u8]) -> Option<impl Iterator<Item = u64> + '_> {
+    let (words, rest) = payload.as_chunks::<8>();
+    rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,10 +182,18 @@ mod tests {
 
     #[test]
     fn every_kind_survives_the_wire() {
-        for kind in 1..=11u8 {
+        for kind in 1..=12u8 {
             let header = Header { kind: Kind::from_u8(kind).unwrap(), ..sample() };
             assert_eq!(Header::decode(&header.encode(), 3), Ok(header));
         }
+    }
+
+    #[test]
+    fn loans_survive_the_wire() {
+        let loan = Loan { offset: 1 << 40, len: 77 };
+        assert_eq!(decode_loan(&encode_loan(loan)), Some(loan));
+        assert_eq!(decode_loan(&encode_loan(loan)[..15]), None);
+        assert_eq!(decode_loan(&[0; 24]), None);
     }
 
     #[test]

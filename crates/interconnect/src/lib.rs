@@ -34,6 +34,7 @@ pub mod streams;
 
 mod batches;
 mod error;
+mod lending;
 mod thread;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
@@ -47,7 +48,9 @@ use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use doorbell::Wake;
 use frame::{Header, Kind};
+use harrier_mpi::shared::Loan;
 use harrier_mpi::{Block, Channel};
+use lending::Lending;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,6 +64,8 @@ pub struct Options {
     pub library: Option<PathBuf>,
     /// This build of Harrier: ranks with different ones refuse to work together.
     pub version: String,
+    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through MPI.
+    pub shared_memory: bool,
 }
 
 /// Another rank, as it introduced itself.
@@ -105,6 +110,8 @@ pub struct Ledger {
     pub streams_out: u64,
     pub frames_queued: u64,
     pub requests: u64,
+    /// Blocks in this rank's shared memory that other ranks still read.
+    pub blocks_lent: u64,
 }
 
 impl Ledger {
@@ -122,6 +129,8 @@ pub struct Counters {
     pub bytes_received: u64,
     pub sleeps: u64,
     pub rings: u64,
+    /// Blocks that went through shared memory.
+    pub blocks_lent: u64,
     /// Processor time of the MPI thread, nanoseconds.
     pub thread_cpu_ns: u64,
 }
@@ -135,6 +144,7 @@ pub(crate) struct Shared {
     library: OnceLock<String>,
     wake: Wake,
     outbox: SegQueue<(usize, Channel, Arc<Block>)>,
+    lending: OnceLock<Lending>,
     table: Arc<Table>,
     next_stream: AtomicU64,
     service: OnceLock<Arc<dyn Service>>,
@@ -156,6 +166,7 @@ struct CounterCells {
     bytes_received: AtomicU64,
     sleeps: AtomicU64,
     rings: AtomicU64,
+    blocks_lent: AtomicU64,
     thread_cpu_ns: AtomicU64,
 }
 
@@ -164,11 +175,35 @@ impl Shared {
         Header::new(kind, self.epoch, stream)
     }
 
+    fn lending(&self) -> &Lending {
+        self.lending.get().expect("set before start returns")
+    }
+
+    /// An empty block with room for `payload_bytes` behind the header, for a frame to rank `to`.
+    fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
+        if payload_bytes >= limits::SHARED_BYTES_MIN
+            && let Some(arena) = self.lending().arena_for(to)
+            && let Some(mut block) = arena.allocate(limits::HEADER_BYTES + payload_bytes)
+        {
+            block.push_zeros(limits::HEADER_BYTES);
+            return block;
+        }
+        StreamSender::block(payload_bytes)
+    }
+
     /// Queues a small frame: copies `payload` behind the header.
     fn send(&self, to: usize, channel: Channel, header: Header, payload: &[u8]) {
-        let mut block = StreamSender::block(payload.len());
+        self.outbox.push((to, channel, Arc::new(self.frame(header, payload))));
+        self.wake.wake();
+    }
+
+    /// A frame: copies `payload` behind the header.
+    fn frame(&self, mut header: Header, payload: &[u8]) -> Block {
+        let mut block = Block::with_capacity(limits::HEADER_BYTES + payload.len());
+        header.payload_bytes = payload.len() as u64;
+        block.extend_from_slice(&header.encode());
         block.extend_from_slice(payload);
-        self.send_block(to, channel, header, block);
+        block
     }
 
     /// Queues a frame whose payload already stands in `block` behind room for the header.
@@ -176,6 +211,19 @@ impl Shared {
     /// The outbox has no bound of its own: data frames are bounded by the credits of the open streams, and every stream
     /// adds at most a few control frames to them.
     fn send_block(&self, to: usize, channel: Channel, mut header: Header, mut block: Block) {
+        if let Some(arena) = self.lending().arena_for(to) {
+            block = match arena.lend(block, to) {
+                Ok(loan) => {
+                    self.counters.bytes_sent.fetch_add(loan.len, Ordering::Relaxed);
+                    self.counters.blocks_lent.fetch_add(1, Ordering::Relaxed);
+                    header.flags |= Header::FLAG_SHARED;
+                    let mut block = StreamSender::block(size_of::<Loan>());
+                    block.extend_from_slice(&frame::encode_loan(loan));
+                    block
+                }
+                Err(block) => block,
+            };
+        }
         header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
         block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
         self.outbox.push((to, channel, Arc::new(block)));
@@ -298,6 +346,7 @@ impl Interconnect {
             streams_out: streams_out as u64,
             frames_queued: self.shared.outbox.len() as u64,
             requests: self.shared.requests.load(Ordering::Relaxed),
+            blocks_lent: self.shared.lending().lent() as u64,
         }
     }
 
@@ -311,6 +360,7 @@ impl Interconnect {
             bytes_received: get(&cells.bytes_received),
             sleeps: get(&cells.sleeps),
             rings: get(&cells.rings),
+            blocks_lent: get(&cells.blocks_lent),
             thread_cpu_ns: get(&cells.thread_cpu_ns),
         }
     }
@@ -322,7 +372,8 @@ impl Interconnect {
         for peer in (0..self.shared.ranks).filter(|peer| *peer != self.shared.rank) {
             let mut header = self.shared.header(Kind::Leave, 0);
             header.a = status as u64;
-            self.shared.send(peer, Channel::Control, header, &[]);
+            // Behind the last rows and ends, which it must not overtake.
+            self.shared.send(peer, Channel::Data, header, &[]);
         }
         self.shared.leaving.store(true, Ordering::SeqCst);
         self.shared.wake.wake();

@@ -18,6 +18,18 @@ pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 /// Payload size in bytes no block may pass: MPI counts bytes in a C `int`. Only a single row can be that large.
 pub const BLOCK_BYTES_HARD_MAX: usize = i32::MAX as usize - 4096;
 
+/// Payload size in bytes from which a block goes to a rank of the same host through shared memory. A smaller one is as fast
+/// as a message: MPI copies it eagerly, and the loan would need a message as well.
+pub const SHARED_BYTES_MIN: usize = 8 * 1024;
+
+/// Bytes of addresses of a rank's shared memory. Pages are used only as blocks are written; blocks that find no room go
+/// through MPI.
+pub const SHARED_ADDRESSES: usize = 64 * 1024 * 1024 * 1024;
+
+/// Bytes of shared memory that are read and not given back yet, above which the MPI thread is woken to give them back;
+/// below that they go along at its next turn. Half of what stays warm in the owner's cache.
+pub const RETURN_BYTES_MAX: usize = 512 * 1024;
+
 /// Blocks a stream may have under way or unread at once when few streams share a motion.
 pub const CREDITS_PER_STREAM_MAX: u32 = 8;
 
@@ -41,6 +53,10 @@ pub const REMOTE_BUSY_SLEEP_NS_MAX: u64 = 200_000;
 /// Nanoseconds the MPI thread sleeps at most while nothing is open and some rank is on another host: 200 wake-ups a
 /// second cost about 0.3 % of a core and add at most this much to the first frame of a statement.
 pub const REMOTE_IDLE_SLEEP_NS_MAX: u64 = 5_000_000;
+
+/// Nanoseconds of processor time the MPI thread asks for at a time: one turn of it. The operators' threads keep every core
+/// busy, and frames that wait for the end of their slices (1 to 4 ms) keep the operators of other ranks waiting.
+pub const MPI_THREAD_SLICE_NS: u64 = 200_000;
 
 /// Nanoseconds between two heartbeats to a rank that this rank waits for.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;

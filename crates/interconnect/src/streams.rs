@@ -121,6 +121,12 @@ impl Table {
         (self.inbound.lock().len(), self.outbound.lock().len())
     }
 
+    /// Whether no stream is open. Does not wait: while another thread changes the table, something is open.
+    pub fn is_idle(&self) -> bool {
+        self.inbound.try_lock().is_some_and(|streams| streams.is_empty())
+            && self.outbound.try_lock().is_some_and(|streams| streams.is_empty())
+    }
+
     /// Ranks that this rank has a stream with.
     pub fn peers(&self, ranks: usize) -> Vec<bool> {
         let mut peers = vec![false; ranks];
@@ -434,7 +440,12 @@ impl StreamSender {
         block
     }
 
-    /// Sends `block` (from [`StreamSender::block`]) for one credit, which must be there.
+    /// As [`StreamSender::block`], in the memory from which it reaches this stream's reader fastest.
+    pub(crate) fn block_for(&self, payload_bytes: usize) -> Block {
+        self.shared.block_for(self.to, payload_bytes)
+    }
+
+    /// Sends `block` (from [`StreamSender::block_for`]) for one credit, which must be there.
     pub(crate) fn send(&mut self, rows: usize, block: Block) {
         let mut state = self.stream.state.lock();
         assert!(state.credits > 0, "a block needs a credit");

@@ -14,13 +14,15 @@
 
 use crate::doorbell::{Doorbell, Wake};
 use crate::error::{Failure, StartError, StreamError};
-use crate::frame::{Header, Kind};
+use crate::frame::{Header, Kind, decode_loan, decode_words};
+use crate::lending::Lending;
 use crate::limits::*;
 use crate::streams::{StreamEnd, Table, Violation};
 use crate::{CounterCells, Departure, Incoming, Options, Peer, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
-use harrier_mpi::{Block, Channel, Mpi, process};
+use harrier_mpi::shared::{Arena, Window};
+use harrier_mpi::{Block, Channel, Mpi, process, schedule};
 use nix::sys::utsname::uname;
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
@@ -37,10 +39,20 @@ const EPOCH: u32 = 1;
 /// How long a rank that leaves waits for the others to leave too before it goes without them.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a rank that all others have left too waits for MPI to complete what it sent them: they may read no more.
+const COMPLETION_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Turns without anything to do before the thread sleeps. A call that finds nothing may be the one that brings a message in
+/// from the other side: only the next turn sees it, and its ring has already been heard.
+const IDLE_TURNS_BEFORE_REST: u32 = 2;
+
 /// Starts the thread and waits until the gang is formed.
 pub(crate) fn start(options: Options) -> Result<(Arc<Shared>, JoinHandle<()>), StartError> {
     let (ready_tx, ready_rx) = mpsc::channel();
     let thread = std::thread::Builder::new().name("mpi".to_string()).spawn(move || {
+        if let Err(error) = schedule::wake_soon(Duration::from_nanos(MPI_THREAD_SLICE_NS)) {
+            tracing::debug!(%error, "the MPI thread waits its turn like any other");
+        }
         match MpiThread::join(options) {
             Ok(mut thread) => {
                 let _ = ready_tx.send(Ok(Arc::clone(&thread.shared)));
@@ -66,10 +78,12 @@ struct Introduction {
     pid_space: String,
     pid: u32,
     token: String,
+    /// The descriptor of its shared memory; -1 if it has none.
+    arena: i32,
 }
 
 impl Introduction {
-    fn mine(version: &str) -> Introduction {
+    fn mine(version: &str, arena: Option<&Arena>) -> Introduction {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let link = |path: &str| {
             std::fs::read_link(path).map(|target| target.to_string_lossy().into_owned()).unwrap_or_default()
@@ -83,11 +97,13 @@ impl Introduction {
             host,
             pid: std::process::id(),
             token: read("/proc/sys/kernel/random/uuid"),
+            arena: arena.map_or(-1, Arena::descriptor),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
-        [&self.version, &self.host, &self.place, &self.pid_space, &self.pid.to_string(), &self.token]
+        let (pid, arena) = (self.pid.to_string(), self.arena.to_string());
+        [&self.version, &self.host, &self.place, &self.pid_space, &pid, &self.token, &arena]
             .map(|field| field.replace('\n', " "))
             .join("\n")
             .into_bytes()
@@ -104,8 +120,16 @@ impl Introduction {
             pid_space: next(),
             pid: next().parse().unwrap_or(0),
             token: next(),
+            arena: next().parse().unwrap_or(-1),
         }
     }
+}
+
+/// Shared memory to lend blocks from; without it they go through MPI.
+fn create_arena() -> Option<Arc<Arena>> {
+    Arena::create(SHARED_ADDRESSES)
+        .inspect_err(|error| tracing::info!(%error, "no shared memory, all blocks go through MPI"))
+        .ok()
 }
 
 struct MpiThread {
@@ -134,7 +158,8 @@ impl MpiThread {
     fn join(options: Options) -> Result<MpiThread, StartError> {
         let mut mpi = Mpi::init(&harrier_mpi::Options { library: options.library })?;
         let (rank, ranks) = (mpi.rank(), mpi.size());
-        let mine = Introduction::mine(&options.version);
+        let arena = if options.shared_memory && ranks > 1 { create_arena() } else { None };
+        let mine = Introduction::mine(&options.version, arena.as_deref());
         let all: Vec<Introduction> =
             mpi.all_gather(&mine.encode())?.iter().map(|bytes| Introduction::decode(bytes)).collect();
         if all.iter().any(|other| other.version != mine.version) {
@@ -160,6 +185,7 @@ impl MpiThread {
             library: OnceLock::new(),
             wake: Wake::new()?,
             outbox: SegQueue::new(),
+            lending: OnceLock::new(),
             table: Arc::new(Table::default()),
             next_stream: AtomicU64::new(1),
             service: OnceLock::new(),
@@ -179,8 +205,22 @@ impl MpiThread {
         let library = mpi.library();
         let library = format!("{} ({}, {})", library.version, library.abi, library.path.display());
         shared.library.set(library).expect("set once");
-        // Every rank listens to its doorbell before any rings one.
-        mpi.all_gather(&[])?;
+        let windows: Vec<_> = all
+            .iter()
+            .enumerate()
+            .map(|(peer, other)| {
+                (peer != rank && other.pid_space == mine.pid_space && other.arena >= 0)
+                    .then(|| Window::open(other.pid, other.arena))?
+                    .inspect_err(|error| tracing::debug!(peer, %error, "no shared memory with this rank"))
+                    .ok()
+            })
+            .collect();
+        // Every rank listens to its doorbell, and has opened what it can, before any sends.
+        let opened: Vec<u8> = windows.iter().map(|window| u8::from(window.is_some())).collect();
+        let opened = mpi.all_gather(&opened)?;
+        let readers = opened.iter().map(|by_peer| by_peer.get(rank) == Some(&1)).collect();
+        let lending = Lending::new(arena, readers, windows);
+        shared.lending.set(lending).unwrap_or_else(|_| unreachable!("set once"));
         let now = Instant::now();
         Ok(MpiThread {
             mpi,
@@ -199,6 +239,7 @@ impl MpiThread {
     /// Runs until this rank has left the gang, or nobody is left in it.
     fn run(&mut self) {
         let mut leaving_since = None;
+        let mut idle_turns = 0;
         loop {
             let moved = match self.turn() {
                 Ok(moved) => moved,
@@ -215,6 +256,11 @@ impl MpiThread {
                 if settled {
                     return;
                 }
+                let alone = self.peers.iter().all(|peer| peer.gone) && self.shared.outbox.is_empty();
+                if alone && since.elapsed() > COMPLETION_PATIENCE {
+                    tracing::debug!(in_flight = ?self.mpi.in_flight(), "left with sends that nobody reads");
+                    return;
+                }
                 if since.elapsed() > LEAVE_PATIENCE {
                     let waiting: Vec<usize> =
                         (0..self.peers.len()).filter(|peer| !self.peers[*peer].gone).collect();
@@ -222,8 +268,10 @@ impl MpiThread {
                     return;
                 }
             }
-            if !moved {
+            idle_turns = if moved { 0 } else { idle_turns + 1 };
+            if idle_turns == IDLE_TURNS_BEFORE_REST {
                 self.rest(leaving_since.is_some());
+                idle_turns = 0;
             }
         }
     }
@@ -232,6 +280,19 @@ impl MpiThread {
     fn turn(&mut self) -> Result<bool, String> {
         let mut touched = vec![false; self.shared.ranks];
         let mut sent = 0;
+        // Nobody waits for a returned loan: a busy lender finds it at its own next turn.
+        for (lender, offsets) in self.shared.lending().take_returns() {
+            if !self.peers[lender].gone {
+                let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+                let header = self.shared.header(Kind::Return, 0);
+                let block = Arc::new(self.shared.frame(header, &bytes));
+                self.mpi.isend(lender, Channel::Control, block).map_err(|error| error.to_string())?;
+                count(&self.shared.counters.frames_sent, 1);
+                // A rank with nothing to do may sleep for long.
+                touched[lender] = self.shared.table.open() == (0, 0);
+                sent += 1;
+            }
+        }
         while let Some((to, channel, block)) = self.shared.outbox.pop() {
             sent += 1;
             if self.peers[to].lost {
@@ -242,21 +303,21 @@ impl MpiThread {
             self.mpi.isend(to, channel, block).map_err(|error| error.to_string())?;
             touched[to] = true;
         }
-        let mut arrived: Vec<(usize, Channel, Block)> = Vec::new();
+        let mut arrived: Vec<(usize, Block)> = Vec::new();
         let progress = self
             .mpi
-            .progress(&mut |source, channel, block| arrived.push((source, channel, block)))
+            .progress(&mut |source, _, block| arrived.push((source, block)))
             .map_err(|error| error.to_string())?;
         let in_flight = self.mpi.in_flight();
         self.shared.requests.store((in_flight.sends + in_flight.receives) as u64, Ordering::Relaxed);
         // A long message moves only while both sides look: its sender waits for this rank's part.
         if progress.receives_started > 0 || progress.messages_received > 0 {
-            for (source, _, block) in &arrived {
+            for (source, block) in &arrived {
                 touched[*source] |= block.len() > BLOCK_BYTES_TARGET / 4;
             }
         }
-        for (source, channel, block) in arrived {
-            self.dispatch(source, channel, block).map_err(|what| format!("rank {source} sent {what}"))?;
+        for (source, block) in arrived {
+            self.dispatch(source, block).map_err(|what| format!("rank {source} sent {what}"))?;
         }
         for (peer, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
             if self.doorbell.ring(peer) {
@@ -276,7 +337,7 @@ impl MpiThread {
         Ok(moved)
     }
 
-    fn dispatch(&mut self, source: usize, _channel: Channel, block: Block) -> Result<(), String> {
+    fn dispatch(&mut self, source: usize, block: Block) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let header =
             Header::decode(block.as_slice(), shared.epoch).map_err(|malformed| malformed.to_string())?;
@@ -300,7 +361,21 @@ impl MpiThread {
                     None => early.push(incoming),
                 }
             }
+            Kind::Block if header.flags & Header::FLAG_SHARED != 0 => {
+                let loan = decode_loan(&payload).ok_or("a loan that is none")?;
+                let lent = shared.lending().borrow(&shared, source, loan, HEADER_BYTES);
+                let payload = lent.ok_or("a loan outside its shared memory")?;
+                count(&shared.counters.bytes_received, payload.len() as u64);
+                table.on_block(&header, source, payload).map_err(violation)?;
+            }
             Kind::Block => table.on_block(&header, source, payload).map_err(violation)?,
+            Kind::Return => {
+                for offset in decode_words(&payload).ok_or("returns that are none")? {
+                    if !shared.lending().give_back(offset, source) {
+                        return Err("back what it was not lent".to_string());
+                    }
+                }
+            }
             Kind::End => {
                 table.on_end(header.stream, Ok(StreamEnd { encode_ns: header.a })).map_err(violation)?;
             }
@@ -412,8 +487,9 @@ impl MpiThread {
             self.shared.counters.thread_cpu_ns.store(cpu_ns, Ordering::Relaxed);
         }
         let fds: Vec<&OwnedFd> = self.watched.iter().map(|(_, fd)| fd).collect();
-        let outbox = &self.shared.outbox;
-        let ready = match self.doorbell.sleep(&self.shared.wake, &fds, timeout_ns, || outbox.is_empty()) {
+        let shared = &self.shared;
+        let nothing_to_send = || shared.outbox.is_empty() && !shared.lending().returns_wait();
+        let ready = match self.doorbell.sleep(&shared.wake, &fds, timeout_ns, nothing_to_send) {
             Ok(ready) => ready,
             Err(error) => return self.end_epoch(&format!("the rank's doorbell failed: {error}")),
         };

@@ -1,6 +1,7 @@
 //! A block of bytes aligned for Arrow and for vector instructions: the unit handed to MPI and received from it.
 #![allow(unsafe_code)]
 
+use crate::shared::Home;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
 use std::ptr::NonNull;
@@ -24,6 +25,8 @@ pub struct Block {
     len: usize,
     /// A multiple of [`ALIGNMENT`].
     capacity: usize,
+    /// Where it lies, if not in this process's own memory.
+    home: Option<Home>,
 }
 
 // SAFETY: a block owns its memory alone, as `Vec<u8>` does, and hands it out by the usual borrowing rules.
@@ -34,7 +37,7 @@ unsafe impl Sync for Block {}
 impl Block {
     /// An empty block with room for `bytes`, rounded up to a multiple of 64.
     pub fn with_capacity(bytes: usize) -> Block {
-        let mut block = Block { data: Self::dangling(), len: 0, capacity: 0 };
+        let mut block = Block { data: Self::dangling(), len: 0, capacity: 0, home: None };
         if bytes > 0 {
             block.set_capacity(bytes);
         }
@@ -49,6 +52,27 @@ impl Block {
         let mut block = Block::with_capacity(len);
         block.len = len;
         block
+    }
+
+    /// An empty block at `data`, with room for `capacity` bytes, in the arena that `home` names.
+    ///
+    /// # Safety
+    /// `data` is aligned to 64 bytes, and nobody else uses the memory while `home` lives.
+    pub(crate) unsafe fn at(data: NonNull<u8>, capacity: usize, home: Home) -> Block {
+        Block { data, len: 0, capacity: capacity / ALIGNMENT * ALIGNMENT, home: Some(home) }
+    }
+
+    pub(crate) fn home(&self) -> Option<&Home> {
+        self.home.as_ref()
+    }
+
+    /// Gives up the memory of a block in an arena: its home, and how many bytes were written there.
+    pub(crate) fn leave_home(mut self) -> Option<(Home, usize)> {
+        let home = self.home.take()?;
+        let len = std::mem::take(&mut self.len);
+        // Nothing of it is this block's to free.
+        self.capacity = 0;
+        Some((home, len))
     }
 
     /// The number of bytes.
@@ -125,6 +149,14 @@ impl Block {
         let capacity = bytes.next_multiple_of(ALIGNMENT);
         debug_assert!(capacity > self.capacity && capacity <= CAPACITY_MAX);
         let new = Self::layout(capacity);
+        if let Some(home) = self.home.take() {
+            // SAFETY: the layout's size is not 0.
+            let data = NonNull::new(unsafe { alloc(new) }).unwrap_or_else(|| handle_alloc_error(new));
+            // SAFETY: both are at least `len` bytes, of which those of the arena are initialised, and do not overlap.
+            unsafe { data.copy_from_nonoverlapping(self.data, self.len) };
+            (self.data, self.capacity) = (data, capacity);
+            return drop(home);
+        }
         let data = if self.capacity == 0 {
             // SAFETY: the layout's size is not 0.
             unsafe { alloc(new) }
@@ -149,7 +181,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.capacity > 0 {
+        if self.capacity > 0 && self.home.is_none() {
             // SAFETY: `data` was allocated with this layout, and nothing refers to it any more: what is given to MPI is kept
             // by its request until MPI has completed it.
             unsafe { dealloc(self.data.as_ptr(), Self::layout(self.capacity)) };

@@ -40,6 +40,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+pub mod allocator;
 mod block;
 mod discovery;
 mod endpoint;
@@ -47,6 +48,8 @@ mod environment;
 mod error;
 mod ffi;
 pub mod process;
+pub mod schedule;
+pub mod shared;
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -130,6 +133,11 @@ pub struct LibraryInfo {
     pub abi: Abi,
     /// The first line of what `MPI_Get_library_version` returns.
     pub version: String,
+}
+
+/// Loads the library that [`Mpi::init`] would load with these options, and tells which it is. MPI is not initialised.
+pub fn find_library(options: &Options) -> Result<LibraryInfo, MpiError> {
+    discovery::load(options).map(|(library, _)| library)
 }
 
 /// What one round of [`Mpi::progress`] did.

@@ -10,6 +10,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::session::Configuration;
+
+/// Whether whoever runs the tests has said that there is no MPI: `HARRIER_SKIP_MPI=1`.
+pub fn skipped() -> bool {
+    env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1")
+}
+
 /// What goes before the binary to start it as the ranks of a gang, or as one process of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launcher {
@@ -60,6 +67,14 @@ impl Launcher {
         Self { words: Ok(words) }
     }
 
+    /// Sets a variable in the environment of every rank.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        if let Ok(words) = &mut self.words {
+            words.extend(["env".to_owned(), format!("{name}={value}")]);
+        }
+        self
+    }
+
     /// Whether the launcher is installed.
     pub fn available(&self) -> bool {
         self.words.is_ok()
@@ -70,6 +85,17 @@ impl Launcher {
     /// Errors: it is not installed; the text says how to get it.
     pub fn words(&self) -> Result<Vec<String>, String> {
         self.words.clone()
+    }
+
+    /// How the binary is run by this launcher so that every scan goes to all ranks, however little there is to read.
+    ///
+    /// Errors: the launcher is not installed; the text says how to get it, or to do without.
+    pub fn spreading(&self, name: &str) -> Result<Configuration, String> {
+        let words = self.words().map_err(|reason| format!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"))?;
+        Ok(Configuration::embedded()
+            .named(name)
+            .launched_by(words)
+            .with_setting("harrier.distribute_bytes_min", "0"))
     }
 
     /// A command that runs `binary` as every rank; arguments that are added go to the binary.

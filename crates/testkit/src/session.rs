@@ -163,6 +163,51 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
+/// A session that begins with some statements, and is started again after its process was lost.
+///
+/// What asks many questions goes on with the next one when an answer costs the process.
+pub struct Restarted {
+    configuration: Configuration,
+    /// As those of [`crate::plain::create_tables`].
+    beginning: Vec<String>,
+    session: Option<Session>,
+}
+
+impl Restarted {
+    /// Starts nothing yet.
+    pub fn new(configuration: Configuration, beginning: Vec<String>) -> Self {
+        Self { configuration, beginning, session: None }
+    }
+
+    /// The configuration's.
+    pub fn name(&self) -> &str {
+        &self.configuration.name
+    }
+
+    /// Runs one statement. Errors: as [`Session::run`]; one of the beginning's too.
+    pub fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let mut session = Session::start(&self.configuration)?;
+                for statement in &self.beginning {
+                    session.run(statement)?;
+                }
+                session
+            }
+        };
+        let answer = session.run(sql);
+        let lost = answer.as_ref().is_err_and(|failure| failure.sqlstate == LOST);
+        self.session = (!lost).then_some(session);
+        answer
+    }
+
+    /// As [`Restarted::run`], with rows to compare.
+    pub fn rows(&mut self, sql: &str) -> Result<Rows, String> {
+        self.run(sql).map(Answer::into_rows).map_err(|failure| failure.to_string())
+    }
+}
+
 /// A running process.
 pub struct Session {
     child: Child,

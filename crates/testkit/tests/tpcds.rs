@@ -1,22 +1,40 @@
-//! All TPC-DS queries run on plain DataFusion over generated data, so that what fails elsewhere fails there alone.
+//! Every TPC-DS query returns on one rank and on three what plain DataFusion returns for it.
 
 use std::path::Path;
 
-use harrier_testkit::plain::Plain;
+use harrier_testkit::gang::{self, Launcher};
+use harrier_testkit::plain::{self, Plain};
+use harrier_testkit::session::{Configuration, Restarted};
 use harrier_testkit::tpcds;
 
 #[test]
-fn plain_datafusion_runs_every_query() {
+fn every_query_returns_the_same_however_it_is_run() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tpcds");
     tpcds::generate(&folder, tpcds::SCALE).expect("data");
     let plain = Plain::open(&folder).expect("tables");
-    let (mut failures, mut with_rows) = (Vec::new(), 0);
-    for query in tpcds::queries() {
-        match plain.run(query.sql) {
-            Ok(rows) => with_rows += usize::from(!rows.rows.is_empty()),
-            Err(e) => failures.push(format!("{}: {e}", query.name)),
-        }
+    let tables = plain::create_tables(&folder).expect("tables");
+    let mut configurations = vec![Configuration::embedded()];
+    match gang::skipped() {
+        true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
+        false => configurations.push(Launcher::open_mpi(3).spreading("3-ranks").expect("a launcher")),
     }
+    let mut ways: Vec<_> =
+        configurations.into_iter().map(|way| Restarted::new(way, tables.clone())).collect();
+
+    // HARRIER_TPCDS=q39 runs only the queries with that in their names.
+    let wanted = std::env::var("HARRIER_TPCDS").unwrap_or_default();
+    let queries: Vec<_> = tpcds::queries().iter().filter(|query| query.name.contains(&wanted)).collect();
+    let (mut failures, mut with_rows) = (Vec::new(), 0);
+    for query in &queries {
+        let mut expected = None;
+        for way in &mut ways {
+            let oracle = |sql: &str| expected.get_or_insert_with(|| plain.run(sql)).clone();
+            if let Err(difference) = query.check(oracle, |sql| way.rows(sql)) {
+                failures.push(format!("{} on {}: {difference}", query.name, way.name()));
+            }
+        }
+        with_rows += usize::from(expected.is_some_and(|rows| rows.is_ok_and(|rows| !rows.rows.is_empty())));
+    }
+    println!("{with_rows} of {} queries return rows", queries.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    println!("{with_rows} of {} queries return rows", tpcds::queries().len());
 }

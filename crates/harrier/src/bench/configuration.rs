@@ -186,7 +186,7 @@ impl Harrier {
         let mut candidates =
             LAUNCHERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
         candidates.find(|path| path.is_file()).ok_or_else(|| {
-            Failure::dead("mpirun was not found").hint(format!(
+            Failure::missing("mpirun was not found").hint(format!(
                 "scripts/mpi-runtimes.sh installs an MPI; {LAUNCHER_VARIABLE} names its mpirun"
             ))
         })

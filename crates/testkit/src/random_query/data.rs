@@ -61,9 +61,13 @@ pub static DIMS: Table = Table {
 /// Like `dims`, without a row.
 pub static NOTHING: Table = Table { name: "nothing", columns: DIMS.columns };
 
+/// Like `dims` too, in one file: few rows in one file are one output partition where those of several files are two.
+pub static LONE: Table = Table { name: "lone", columns: DIMS.columns };
+
 const FACTS_ROWS: usize = 600;
 const EVENTS_ROWS: usize = 800;
 const DIMS_ROWS: usize = 40;
+const LONE_ROWS: usize = 150;
 const FILES: usize = 3;
 
 /// Small, so that a file has several row groups.
@@ -87,11 +91,12 @@ const WORDS: [&str; 10] = [
 
 pub fn write(folder: &Path) -> Result<(), String> {
     let random = &mut StdRng::seed_from_u64(SEED);
-    write_table(folder, FACTS.name, &facts(random))?;
-    write_table(folder, EVENTS.name, &events(random))?;
-    let dims = dims(random);
-    write_table(folder, DIMS.name, &dims)?;
-    write_table(folder, NOTHING.name, &dims.slice(0, 0))
+    write_table(folder, FACTS.name, &facts(random), FILES)?;
+    write_table(folder, EVENTS.name, &events(random), FILES)?;
+    let some = dims(random, DIMS_ROWS);
+    write_table(folder, DIMS.name, &some, FILES)?;
+    write_table(folder, NOTHING.name, &some.slice(0, 0), 1)?;
+    write_table(folder, LONE.name, &dims(random, LONE_ROWS), 1)
 }
 
 fn facts(random: &mut StdRng) -> RecordBatch {
@@ -99,13 +104,13 @@ fn facts(random: &mut StdRng) -> RecordBatch {
     let mut tags = ListBuilder::new(StringBuilder::new());
     for _ in 0..n {
         for _ in 0..random.random_range(0..4) {
-            tags.values().append_option(some(random, 5, |r| word(r)));
+            tags.values().append_option(some(random, 5, word));
         }
         let present = random.random_range(0..6) > 0;
         tags.append(present);
     }
     let p: Int64Array = (0..n).map(|_| some(random, 4, |r| r.random_range(0..9))).collect();
-    let q: StringArray = (0..n).map(|_| some(random, 4, |r| word(r))).collect();
+    let q: StringArray = (0..n).map(|_| some(random, 4, word)).collect();
     let pair = StructArray::from(vec![
         (Arc::new(Field::new("p", DataType::Int64, true)), Arc::new(p) as ArrayRef),
         (Arc::new(Field::new("q", DataType::Utf8, true)), Arc::new(q) as ArrayRef),
@@ -138,8 +143,7 @@ fn events(random: &mut StdRng) -> RecordBatch {
     ])
 }
 
-fn dims(random: &mut StdRng) -> RecordBatch {
-    let n = DIMS_ROWS;
+fn dims(random: &mut StdRng, n: usize) -> RecordBatch {
     let values: Int64Array = (0..n).map(|_| some(random, 8, |r| r.random_range(-5..25))).collect();
     batch(vec![
         ("k", keys(random, n)),
@@ -199,10 +203,9 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).expect("all columns have as many rows")
 }
 
-fn write_table(folder: &Path, name: &str, rows: &RecordBatch) -> Result<(), String> {
+fn write_table(folder: &Path, name: &str, rows: &RecordBatch, files: usize) -> Result<(), String> {
     let folder = folder.join(name);
     fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let files = if rows.num_rows() == 0 { 1 } else { FILES };
     for i in 0..files {
         let (start, end) = (rows.num_rows() * i / files, rows.num_rows() * (i + 1) / files);
         let properties =

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::data::{DIMS, EVENTS, FACTS, NOTHING, Table};
+use super::data::{DIMS, EVENTS, FACTS, LONE, NOTHING, Table};
 use super::query::Kind::{self, Boolean, Date, Decimal, Float, Integer, Nested, Text};
 use super::query::{Expression, Grouping, Join, Piece, Query, Relation, Select, Source};
 
@@ -242,10 +242,9 @@ impl Generator {
     }
 
     fn windows(&mut self, select: &mut Select, scope: &Scope) {
-        let columns: Vec<Column> = scope.columns.iter().filter(|c| c.kind != Nested).cloned().collect();
         for _ in 0..self.random.random_range(1..=2) {
-            let column = self.pick(&columns);
-            select.items.push(text(column.kind, column.sql));
+            let column = self.plain_column(scope);
+            select.items.push(column);
         }
         for _ in 0..self.random.random_range(1..=2) {
             let item = self.window(scope);
@@ -307,9 +306,7 @@ impl Generator {
     fn key(&mut self, scope: &Scope) -> Expression {
         let kind = self.pick(&[Integer, Integer, Text, Text, Date, Boolean]);
         let Some(column) = self.column(kind, scope) else {
-            let columns: Vec<Column> = scope.columns.iter().filter(|c| c.kind != Nested).cloned().collect();
-            let column = self.pick(&columns);
-            return text(column.kind, column.sql);
+            return self.plain_column(scope);
         };
         if !self.one_in(3) {
             return column;
@@ -319,6 +316,21 @@ impl Generator {
             Text => fill(Text, "substr({}, 1, 1)", vec![column]),
             Date => fill(Integer, "cast(extract(month from {}) as bigint)", vec![column]),
             _ => fill(Boolean, "({} is null)", vec![column]),
+        }
+    }
+
+    /// A column that is not nested, or whether one is null where all are.
+    fn plain_column(&mut self, scope: &Scope) -> Expression {
+        let columns: Vec<Column> = scope.columns.iter().filter(|c| c.kind != Nested).cloned().collect();
+        match columns.is_empty() {
+            false => {
+                let column = self.pick(&columns);
+                text(column.kind, column.sql)
+            }
+            true => {
+                let column = self.pick(&scope.columns);
+                text(Boolean, format!("({} is null)", column.sql))
+            }
         }
     }
 
@@ -422,7 +434,8 @@ impl Generator {
                 (Source { relation, alias }, scope)
             }
             10 => self.table(&NOTHING, 0),
-            11..14 => self.table(&DIMS, 40),
+            11..13 => self.table(&DIMS, 40),
+            13 => self.table(&LONE, 150),
             14..17 => self.table(&EVENTS, 800),
             _ => self.table(&FACTS, 600),
         }
@@ -483,7 +496,7 @@ impl Generator {
         item: impl FnOnce(&mut Self, &Scope) -> Expression,
         correlated: bool,
     ) -> Query {
-        let table = self.pick(&[(&FACTS, 600), (&EVENTS, 800), (&DIMS, 40), (&NOTHING, 0)]);
+        let table = self.pick(&[(&FACTS, 600), (&EVENTS, 800), (&DIMS, 40), (&LONE, 150), (&NOTHING, 0)]);
         let (from, inner) = self.table(table.0, table.1);
         let mut filters = Vec::new();
         if self.one_in(2) {

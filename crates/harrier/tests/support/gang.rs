@@ -1,0 +1,311 @@
+//! A gang under a real launcher, watched: its processes, what they leave behind, and a limit on how long anything takes.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harrier_testkit::gang::Launcher;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::BINARY;
+
+/// Nothing here takes this long unless it hangs.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// Processor time of a rank that is surely past its start and in a statement.
+const BEGUN_CPU: Duration = Duration::from_millis(1000);
+
+/// Marks the processes of one gang, wherever their parents went.
+const MARK: &str = "HARRIER_TEST_GANG";
+
+/// One gang at a time: its ranks would take the processors from those of another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How a gang is launched.
+pub struct Start<'a> {
+    pub ranks: usize,
+    /// Of `harrier sql`.
+    pub arguments: &'a [&'a str],
+    pub environment: &'a [(&'a str, &'a str)],
+    /// A shell script that every rank is, in which `"$@"` is the program and its arguments; empty for none.
+    pub wrapper: &'a str,
+}
+
+impl Start<'_> {
+    pub fn gang(&self) -> Gang {
+        Gang::start(self)
+    }
+}
+
+/// A gang that runs `-c` with `sql`.
+pub fn running(ranks: usize, sql: &str) -> Gang {
+    Start { ranks, arguments: &["-c", sql], environment: &[], wrapper: "" }.gang()
+}
+
+/// A gang that answers statements, and checks after each that nothing is left of it on any rank.
+pub fn session(ranks: usize, arguments: &[&str]) -> Gang {
+    let arguments: Vec<&str> = ["--format", "lines", "--set", "harrier.check_ledger=true"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    Start { ranks, arguments: &arguments, environment: &[], wrapper: "" }.gang()
+}
+
+pub struct Gang {
+    launcher: Child,
+    stdin: Option<ChildStdin>,
+    mark: String,
+    folder: TempDir,
+    ranks: usize,
+    answers: usize,
+    /// Files in /dev/shm that the ranks have mapped.
+    shared: BTreeSet<PathBuf>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What a statement of [`session`] came to: its rows, or the code and the message of its error.
+pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
+
+impl Gang {
+    fn start(start: &Start<'_>) -> Gang {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["spill", "tmp"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let words = Launcher::open_mpi(start.ranks).words().unwrap_or_else(|reason| panic!("{reason}"));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if !start.wrapper.is_empty() {
+            command.args(["sh", "-c", start.wrapper, "sh"]);
+        }
+        command.arg(BINARY).arg("sql").args(start.arguments);
+        if !start.arguments.contains(&"--spill-dir") {
+            command.arg("--spill-dir").arg(folder.path().join("spill"));
+        }
+        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
+        command
+            .envs(start.environment.iter().copied())
+            .env(MARK, &mark)
+            .env("TMPDIR", folder.path().join("tmp"))
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"));
+        let mut launcher = command.spawn().unwrap();
+        let stdin = launcher.stdin.take();
+        Gang {
+            launcher,
+            stdin,
+            mark,
+            folder,
+            ranks: start.ranks,
+            answers: 0,
+            shared: BTreeSet::new(),
+            _turn: turn,
+        }
+    }
+
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap()
+    }
+
+    fn stdout(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stdout")).unwrap()
+    }
+
+    /// Waits for `condition`; a gang that does not come to it is killed.
+    fn wait_for<T>(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = condition(self) {
+                return value;
+            }
+            if start.elapsed() > WATCHDOG {
+                let processes = self.processes();
+                self.kill_all();
+                panic!(
+                    "{what}: not within {WATCHDOG:?}; processes: {processes:?}; stdout:\n{}\nstderr:\n{}",
+                    self.stdout(),
+                    self.stderr()
+                );
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The processes of the gang that are not zombies, the launcher's own included, with their environment.
+    fn processes(&self) -> BTreeMap<u32, String> {
+        let mark = format!("{MARK}={}", self.mark);
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // Unreadable when the process has just ended.
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            if environment.split('\0').any(|variable| variable == mark) {
+                found.insert(pid, environment);
+            }
+        }
+        found
+    }
+
+    /// The ranks that live, by number.
+    pub fn rank_processes(&self) -> BTreeMap<usize, u32> {
+        let rank = |(pid, environment): (u32, String)| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            let rank = environment.split('\0').find_map(|v| v.strip_prefix("OMPI_COMM_WORLD_RANK="))?;
+            (name.trim() == "harrier").then_some((rank.parse().ok()?, pid))
+        };
+        self.processes().into_iter().filter_map(rank).collect()
+    }
+
+    /// Waits until every rank is in the middle of a long statement.
+    pub fn begun(&mut self) {
+        self.wait_for("the statement begins on every rank", |gang| {
+            if let Some(status) = gang.launcher.try_wait().unwrap() {
+                panic!("ended with {status} before it was time: {}", gang.stderr());
+            }
+            let ranks = gang.rank_processes();
+            let busy = ranks.values().filter(|pid| cpu_time(**pid) > BEGUN_CPU).count();
+            (busy == gang.ranks).then_some(())
+        });
+        for pid in self.rank_processes().values() {
+            self.shared.extend(mapped_shared_memory(*pid));
+        }
+    }
+
+    pub fn signal_rank(&self, rank: usize, signal: Signal) {
+        let ranks = self.rank_processes();
+        kill(Pid::from_raw(ranks[&rank] as i32), signal).unwrap();
+    }
+
+    pub fn signal_launcher(&self, signal: Signal) {
+        kill(Pid::from_raw(self.launcher.id() as i32), signal).unwrap();
+    }
+
+    /// Runs one statement of a [`session`].
+    pub fn answer(&mut self, sql: &str) -> Answer {
+        writeln!(self.stdin.as_mut().unwrap(), "{}", Value::from(sql)).unwrap();
+        let wanted = self.answers;
+        self.answers += 1;
+        let line = self.wait_for(sql, |gang| {
+            let text = gang.stdout();
+            let line = text.split_inclusive('\n').nth(wanted).filter(|line| line.ends_with('\n'));
+            if line.is_none()
+                && let Some(status) = gang.launcher.try_wait().unwrap()
+            {
+                panic!("{sql}: ended with {status}: {}", gang.stderr());
+            }
+            line.map(str::to_owned)
+        });
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        if let Some(error) = answer.get("error") {
+            let text = |key: &str| error[key].as_str().unwrap().to_owned();
+            return Err((text("sqlstate"), text("message")));
+        }
+        let rows = answer["rows"].as_array().cloned().unwrap_or_default();
+        let cells = |row: &Value| {
+            let cells = row.as_array().unwrap().iter();
+            cells.map(|cell| cell.as_str().map(str::to_owned)).collect()
+        };
+        Ok(rows.iter().map(cells).collect())
+    }
+
+    /// Closes standard input and waits for the launcher to end.
+    pub fn end(&mut self) -> ExitStatus {
+        drop(self.stdin.take());
+        self.wait_for("the launcher ends", |gang| gang.launcher.try_wait().unwrap())
+    }
+
+    /// Waits until no process of the gang is left; then nothing else may be left of it either.
+    pub fn leaves_nothing(&mut self) {
+        self.wait_for("every process ends", |gang| gang.processes().is_empty().then_some(()));
+        let mut left: Vec<PathBuf> = self.shared.iter().filter(|path| path.exists()).cloned().collect();
+        for folder in ["spill", "tmp"] {
+            let entries = fs::read_dir(self.folder.path().join(folder)).unwrap().flatten();
+            // What launchers keep there is theirs to remove.
+            left.extend(entries.map(|entry| entry.path()).filter(|path| !is_launchers(path)));
+        }
+        assert_eq!(left, Vec::<PathBuf>::new(), "{}", self.stderr());
+    }
+
+    /// The error's code as standard error tells it; panics with all of it if there is none.
+    #[track_caller]
+    pub fn fails(&self, code: &str, message: &str) {
+        let stderr = self.stderr();
+        let line = stderr.lines().find(|line| line.starts_with("ERROR "));
+        let line = line.unwrap_or_else(|| panic!("no error in: {stderr}"));
+        assert!(line.starts_with(&format!("ERROR {code}: ")) && line.contains(message), "{stderr}");
+        for noise in ["panicked", "backtrace", "DataFusion", "Arrow error", "External error"] {
+            assert!(!stderr.contains(noise), "{stderr}");
+        }
+    }
+
+    fn kill_all(&mut self) {
+        for pid in self.processes().into_keys() {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+impl Drop for Gang {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+fn is_launchers(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["ompi.", "prte.", "pmix", "openmpi-sessions"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn cpu_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
+    // The kernel counts in hundredths for user space, whatever it does inside.
+    Duration::from_millis(ticks * 10)
+}
+
+fn mapped_shared_memory(pid: u32) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let path = |line: &str| Some(line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..]))?);
+    maps.lines().filter_map(path).filter(|path| path.exists()).collect()
+}
+
+/// A folder with TPC-H data at scale 0.05, made once for all tests that are built together.
+pub fn data() -> &'static Path {
+    static DATA: OnceLock<PathBuf> = OnceLock::new();
+    DATA.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tpch-0.05");
+        if !folder.join("lineitem").is_dir() {
+            let new = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let out = new.path().join("tpch");
+            let status = Command::new(BINARY)
+                .args(["generate", "tpch", "--scale", "0.05", "--out"])
+                .arg(&out)
+                .stderr(Stdio::null())
+                .status();
+            assert!(status.unwrap().success());
+            // Another test binary may have been faster.
+            let _ = fs::rename(&out, &folder);
+        }
+        folder
+    })
+}

@@ -1,0 +1,104 @@
+//! Blocks that reach ranks of the same host through shared memory, and their way back.
+//!
+//! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its stream has
+//! ended: a hash join keeps what it was built from. What comes back is collected here, on whatever thread drops it, and
+//! the MPI thread tells the lenders.
+
+use crate::Shared;
+use crate::limits::RETURN_BYTES_MAX;
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use harrier_mpi::shared::{Arena, Loan, Piece, Window};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What this rank lends and borrows.
+#[derive(Default)]
+pub(crate) struct Lending {
+    /// `None`: nothing is lent.
+    arena: Option<Arc<Arena>>,
+    /// Which ranks read the arena.
+    readers: Vec<bool>,
+    /// The arenas of other ranks, by rank.
+    windows: Vec<Option<Arc<Window>>>,
+    returns: SegQueue<(usize, u64)>,
+    return_bytes: AtomicUsize,
+}
+
+impl Lending {
+    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena.
+    pub fn new(arena: Option<Arc<Arena>>, readers: Vec<bool>, windows: Vec<Option<Arc<Window>>>) -> Lending {
+        Lending { arena, readers, windows, ..Lending::default() }
+    }
+
+    /// The arena, if rank `to` reads it.
+    pub fn arena_for(&self, to: usize) -> Option<&Arc<Arena>> {
+        self.arena.as_ref().filter(|_| self.readers[to])
+    }
+
+    /// Loans that have not come back.
+    pub fn lent(&self) -> usize {
+        self.arena.as_ref().map_or(0, |arena| arena.lent())
+    }
+
+    /// Whether some loan waits to be given back.
+    pub fn returns_wait(&self) -> bool {
+        !self.returns.is_empty()
+    }
+
+    /// Loans read to the end since the last call, by lender.
+    pub fn take_returns(&self) -> Vec<(usize, Vec<u64>)> {
+        self.return_bytes.store(0, Ordering::Relaxed);
+        let mut by_lender: Vec<(usize, Vec<u64>)> = Vec::new();
+        while let Some((lender, offset)) = self.returns.pop() {
+            match by_lender.iter_mut().find(|(known, _)| *known == lender) {
+                Some((_, offsets)) => offsets.push(offset),
+                None => by_lender.push((lender, vec![offset])),
+            }
+        }
+        by_lender
+    }
+
+    /// Takes back what `reader` was lent. Returns whether it was.
+    pub fn give_back(&self, offset: u64, reader: usize) -> bool {
+        self.arena.as_ref().is_some_and(|arena| arena.give_back(offset, reader))
+    }
+
+    /// The bytes that `lender` lent, from `skip` on; they go back when the last reference to them is dropped.
+    pub fn borrow(&self, shared: &Arc<Shared>, lender: usize, loan: Loan, skip: usize) -> Option<Bytes> {
+        let piece = self.windows.get(lender)?.as_ref()?.piece(loan)?;
+        if piece.as_ref().len() < skip {
+            return None;
+        }
+        let borrowed = Borrowed { piece, lender, loan, shared: Arc::downgrade(shared) };
+        Some(Bytes::from_owner(borrowed).slice(skip..))
+    }
+}
+
+struct Borrowed {
+    piece: Piece,
+    lender: usize,
+    loan: Loan,
+    shared: Weak<Shared>,
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        self.piece.as_ref()
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let lending = shared.lending();
+        lending.returns.push((self.lender, self.loan.offset));
+        let bytes = self.loan.len as usize;
+        let waiting = lending.return_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // While streams are open the thread turns anyway; when none is, it may sleep for long. This may run inside a
+        // stream's own end, with its locks held.
+        if waiting >= RETURN_BYTES_MAX || shared.table.is_idle() {
+            shared.wake.wake();
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Blocks in memory that other processes of the host map, so that a large block goes to them without being copied.
+//!
+//! ```text
+//!   owner: Arena::allocate ─► Block, written ─► Arena::lend ──offset, length──► reader: Window::piece ─► read in place
+//!                 ▲                                                                                │ dropped
+//!                 └─────────────────────── Arena::give_back ◄──────────offset──────────────────────┘
+//! ```
+//! An arena is one memfd: it has no name, is no file anywhere, and its memory is gone with the last process that maps it,
+//! however that one ends. It is far larger than what is ever used of it: the system gives it pages as they are written.
+//! It cannot shrink (a seal sees to that), so a reader's access never faults.
+//!
+//! # Invariants
+//! - A range of the arena belongs to one block, or is lent to one reader, or is free.
+//! - The owner neither writes a range that is lent nor gives it to another block. A reader never writes: its mapping is
+//!   read-only.
+//!
+//! # Memory bound
+//! Who lends bounds how much is lent. Free ranges keep at most [`WARM_BYTES_MAX`] bytes of pages; what is freed beyond
+//! that goes back to the system.
+//!
+//! Source: memfd_create(2), mmap(2), fallocate(2), fcntl(2) (F_ADD_SEALS).
+#![allow(unsafe_code)]
+
+use crate::block::Block;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of pages that free ranges may keep for the blocks to come.
+const WARM_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The smallest range handed out, bytes. Ranges are powers of two, so that they can be used again for other sizes.
+const RANGE_BYTES_MIN: usize = 16 * 1024;
+
+/// Sizes of ranges: 16 KiB to 2 GiB.
+const CLASSES: usize = 18;
+
+fn class_of(bytes: usize) -> Option<usize> {
+    let class = bytes.max(RANGE_BYTES_MIN).next_power_of_two().ilog2() - RANGE_BYTES_MIN.ilog2();
+    Some(class as usize).filter(|class| *class < CLASSES)
+}
+
+fn class_bytes(class: usize) -> usize {
+    RANGE_BYTES_MIN << class
+}
+
+/// A mapping of a memfd.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is memory that stays where it is until it is dropped; who may touch which part of it is the business
+// of `Arena` and `Window`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(fd: &OwnedFd, len: usize, protection: i32) -> io::Result<Mapping> {
+        let anywhere = std::ptr::null_mut();
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address the kernel chooses; it aliases nothing of this process.
+        let base = unsafe { libc::mmap(anywhere, len, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Mapping { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; whoever reads or writes it holds the `Arc` that is now gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// Memory that this process writes and others of the host read.
+pub struct Arena {
+    mapping: Mapping,
+    fd: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Nothing has been handed out from here on, bytes.
+    end: usize,
+    /// Free ranges by class: those that kept their pages at the back.
+    free: [VecDeque<Free>; CLASSES],
+    warm_bytes: usize,
+    /// Ranges that are lent, by offset: to whom, and their class.
+    lent: HashMap<usize, (usize, usize)>,
+}
+
+#[derive(Clone, Copy)]
+struct Free {
+    offset: usize,
+    warm: bool,
+}
+
+/// Where a block in an arena lies.
+pub(crate) struct Home {
+    /// `None` once the range is lent: it is the reader's then.
+    arena: Option<Arc<Arena>>,
+    offset: usize,
+    class: usize,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(arena) = self.arena.take() {
+            arena.release(self.offset, self.class);
+        }
+    }
+}
+
+/// A range of an arena on its way to a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loan {
+    /// Where the range begins, bytes from the arena's beginning.
+    pub offset: u64,
+    /// The bytes of the block.
+    pub len: u64,
+}
+
+impl Arena {
+    /// Makes an arena of at most `bytes` bytes of addresses, none of which costs memory before it is written.
+    ///
+    /// Errors: the system refuses, as under a limit on addresses (`ulimit -v`) or on sizes of files (`ulimit -f`).
+    pub fn create(bytes: usize) -> io::Result<Arc<Arena>> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes one struct of ours.
+        if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0 && limit.rlim_cur < bytes as u64 {
+            // Growing past the limit would end the process with a signal.
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string literal.
+        let fd = unsafe { libc::memfd_create(c"harrier-blocks".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let len = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: integers only, on a descriptor we own.
+        let sized = unsafe {
+            libc::ftruncate(fd.as_raw_fd(), len) == 0
+                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
+        };
+        if !sized {
+            return Err(io::Error::last_os_error());
+        }
+        let mapping = Mapping::new(&fd, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(Arc::new(Arena { mapping, fd, state: Mutex::default() }))
+    }
+
+    /// The descriptor by which other processes open it, see [`Window::open`].
+    pub fn descriptor(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An empty block with room for `bytes`; `None` when the arena is full or the block would be too large for it.
+    pub fn allocate(self: &Arc<Arena>, bytes: usize) -> Option<Block> {
+        let class = class_of(bytes)?;
+        let size = class_bytes(class);
+        let mut state = self.state();
+        let offset = match state.free[class].pop_back() {
+            Some(free) => {
+                state.warm_bytes -= if free.warm { size } else { 0 };
+                free.offset
+            }
+            None => {
+                let offset = state.end;
+                state.end = offset.checked_add(size).filter(|end| *end <= self.mapping.len)?;
+                offset
+            }
+        };
+        drop(state);
+        let home = Home { arena: Some(Arc::clone(self)), offset, class };
+        // SAFETY: the range lies in the mapping, which `home` keeps; it is neither free, lent nor another block's.
+        Some(unsafe { Block::at(self.mapping.base.add(offset), size.min(i32::MAX as usize), home) })
+    }
+
+    /// Gives up a block of this arena to the reader `to`, who is to be told the loan. A block from elsewhere comes back.
+    pub fn lend(&self, block: Block, to: usize) -> Result<Loan, Block> {
+        let ours = |home: &Home| home.arena.as_ref().is_some_and(|arena| std::ptr::eq(&**arena, self));
+        if !block.home().is_some_and(ours) {
+            return Err(block);
+        }
+        let (mut home, len) = block.leave_home().expect("it has one");
+        home.arena = None;
+        let loan = Loan { offset: home.offset as u64, len: len as u64 };
+        self.state().lent.insert(home.offset, (to, home.class));
+        Ok(loan)
+    }
+
+    /// Takes back what `from` was lent at `offset`. Returns whether that was so.
+    pub fn give_back(&self, offset: u64, from: usize) -> bool {
+        let Ok(offset) = usize::try_from(offset) else { return false };
+        let mut state = self.state();
+        match state.lent.get(&offset) {
+            Some((reader, class)) if *reader == from => {
+                let class = *class;
+                state.lent.remove(&offset);
+                drop(state);
+                self.release(offset, class);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ranges that readers have.
+    pub fn lent(&self) -> usize {
+        self.state().lent.len()
+    }
+
+    fn release(&self, offset: usize, class: usize) {
+        let size = class_bytes(class);
+        let mut state = self.state();
+        if state.warm_bytes + size <= WARM_BYTES_MAX {
+            state.warm_bytes += size;
+            state.free[class].push_back(Free { offset, warm: true });
+            return;
+        }
+        drop(state);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: integers only; the range is nobody's at this moment: neither free to take, nor a block's, nor lent.
+        unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as libc::off_t, size as libc::off_t) };
+        self.state().free[class].push_front(Free { offset, warm: false });
+    }
+}
+
+/// Another process's arena, to read what it lends.
+pub struct Window {
+    mapping: Mapping,
+}
+
+impl Window {
+    /// Opens the arena that process `pid` of this host has as `descriptor`.
+    ///
+    /// Errors: no such process or descriptor, another user's, a process of another PID namespace, not enough addresses.
+    pub fn open(pid: u32, descriptor: RawFd) -> io::Result<Arc<Window>> {
+        let file = std::fs::File::open(format!("/proc/{pid}/fd/{descriptor}"))?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let fd = OwnedFd::from(file);
+        // SAFETY: an integer result, on a descriptor we own.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(io::Error::other("not an arena"));
+        }
+        Ok(Arc::new(Window { mapping: Mapping::new(&fd, len, libc::PROT_READ)? }))
+    }
+
+    /// What `loan` names; `None` if that reaches past the arena.
+    pub fn piece(self: &Arc<Window>, loan: Loan) -> Option<Piece> {
+        let offset = usize::try_from(loan.offset).ok()?;
+        let len = usize::try_from(loan.len).ok()?;
+        offset.checked_add(len).filter(|end| *end <= self.mapping.len)?;
+        Some(Piece { window: Arc::clone(self), offset, len })
+    }
+}
+
+/// Bytes that another process has lent to this one. The lender is to be told when it is dropped.
+pub struct Piece {
+    window: Arc<Window>,
+    offset: usize,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range lies in the mapping, which cannot shrink and which this piece keeps. The lender, a rank of the
+        // same build, does not write it before it is given back, which happens after the piece is dropped.
+        unsafe { std::slice::from_raw_parts(self.window.mapping.base.as_ptr().add(self.offset), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1024 * 1024;
+
+    fn arena() -> Arc<Arena> {
+        Arena::create(1024 * MIB).unwrap()
+    }
+
+    fn written(arena: &Arc<Arena>, byte: u8, len: usize) -> Block {
+        let mut block = arena.allocate(len).unwrap();
+        block.extend_from_slice(&vec![byte; len]);
+        block
+    }
+
+    #[test]
+    fn a_loan_is_read_in_place_and_given_back() {
+        let arena = arena();
+        let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
+        let loan = arena.lend(written(&arena, 7, 100_000), 3).unwrap();
+        let piece = window.piece(loan).unwrap();
+        assert_eq!(piece.as_ref(), vec![7; 100_000]);
+        assert_eq!(arena.lent(), 1);
+        assert!(!arena.give_back(loan.offset, 2), "lent to another");
+        assert!(!arena.give_back(loan.offset + 1, 3), "no such loan");
+        assert!(arena.give_back(loan.offset, 3));
+        assert!(!arena.give_back(loan.offset, 3), "given back already");
+        assert_eq!(arena.lent(), 0);
+        let again = arena.allocate(100_000).unwrap();
+        assert_eq!(
+            again.as_slice().as_ptr(),
+            arena.mapping.base.as_ptr().cast_const(),
+            "the warm range is used again"
+        );
+    }
+
+    #[test]
+    fn ranges_are_never_shared() {
+        let arena = arena();
+        let blocks: Vec<Block> = (0..20).map(|n| written(&arena, n, 16 * 1024 << (n % 4))).collect();
+        for (n, block) in blocks.iter().enumerate() {
+            assert!(block.as_slice().iter().all(|byte| usize::from(*byte) == n));
+        }
+        drop(blocks);
+        let state = arena.state();
+        assert_eq!(state.free.iter().map(VecDeque::len).sum::<usize>(), 20);
+    }
+
+    #[test]
+    fn growing_past_the_range_moves_the_block_out() {
+        let arena = arena();
+        let mut block = written(&arena, 1, 16 * 1024);
+        block.extend_from_slice(&[2; 10]);
+        assert_eq!(block.len(), 16 * 1024 + 10);
+        assert_eq!(&block.as_slice()[16 * 1024 - 1..16 * 1024 + 1], [1, 2]);
+        let block = arena.lend(block, 0).unwrap_err();
+        assert_eq!(block.len(), 16 * 1024 + 10);
+    }
+
+    #[test]
+    fn what_is_too_much_to_keep_goes_back_to_the_system() {
+        let arena = arena();
+        let blocks: Vec<Block> = (0..40).map(|n| written(&arena, n, 4 * MIB)).collect();
+        drop(blocks);
+        assert_eq!(arena.state().warm_bytes, WARM_BYTES_MAX);
+        assert_eq!(arena.allocate(4 * MIB).unwrap().capacity(), 4 * MIB);
+    }
+
+    #[test]
+    fn a_full_arena_says_so() {
+        let arena = Arena::create(MIB).unwrap();
+        let one = arena.allocate(MIB).unwrap();
+        assert!(arena.allocate(1).is_none());
+        drop(one);
+        assert!(arena.allocate(MIB).is_some());
+        assert!(arena.allocate(2 * MIB).is_none());
+        assert!(arena.allocate(usize::MAX / 4).is_none());
+    }
+
+    #[test]
+    fn loans_past_the_arena_are_refused() {
+        let arena = Arena::create(MIB).unwrap();
+        let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
+        for (offset, len) in [(0, MIB as u64 + 1), (MIB as u64, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            assert!(window.piece(Loan { offset, len }).is_none());
+        }
+        assert!(window.piece(Loan { offset: MIB as u64, len: 0 }).is_some());
+    }
+
+    #[test]
+    fn only_an_arena_can_be_opened() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Window::open(std::process::id(), file.as_raw_fd()).is_err());
+        assert!(Window::open(std::process::id(), 9999).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Random queries return on one rank and on three what plain DataFusion returns for them.
+//!
+//! Every query has a seed. `HARRIER_SEED=17` runs the queries from seed 17 on, `HARRIER_QUERIES` says how many; without a
+//! seed some are the same in every run and some are new. What fails is printed with its seed and a smaller query.
+
+use std::env;
+use std::ops::Range;
+
+use harrier_testkit::gang::{self, Launcher};
+use harrier_testkit::plain::{self, Plain};
+use harrier_testkit::random_query::{self, RandomQuery};
+use harrier_testkit::rows::Rows;
+use harrier_testkit::session::{Configuration, Restarted};
+
+/// How many queries each kind of seed gives: together they take half a minute on two cores.
+const QUERIES: u64 = 150;
+
+#[test]
+fn random_queries_return_the_same_however_they_are_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    random_query::write_tables(folder.path()).expect("tables");
+    let plain = Plain::open(folder.path()).expect("tables");
+    let tables = plain::create_tables(folder.path()).expect("tables");
+    let mut configurations = vec![Configuration::embedded()];
+    match gang::skipped() {
+        true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
+        false => configurations.push(Launcher::open_mpi(3).spreading("3-ranks").expect("a launcher")),
+    }
+    let mut ways: Vec<_> =
+        configurations.into_iter().map(|way| Restarted::new(way, tables.clone())).collect();
+
+    let (mut failures, mut compared) = (Vec::new(), 0);
+    for seeds in seeds() {
+        println!("seeds {} to {}", seeds.start, seeds.end - 1);
+        for way in &mut ways {
+            let report = random_query::check(seeds.clone(), &plain, |sql| way.rows(sql));
+            compared += report.compared;
+            for failure in report.failures {
+                let actual = show(way.rows(&failure.sql));
+                let name = way.name();
+                failures.push(format!(
+                    "on {name}, {failure}\nplain DataFusion: {}\n{name}: {actual}\nthe whole query: {}\nagain: HARRIER_SEED={} HARRIER_QUERIES=1",
+                    show(plain.run(&failure.sql)),
+                    RandomQuery::new(failure.seed).sql(),
+                    failure.seed,
+                ));
+            }
+        }
+    }
+    println!("{compared} results compared");
+    assert!(failures.is_empty(), "{} queries failed\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+fn seeds() -> Vec<Range<u64>> {
+    let number = |name: &str| {
+        let value = env::var(name).ok()?;
+        Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+    };
+    let queries = number("HARRIER_QUERIES").unwrap_or(QUERIES);
+    match number("HARRIER_SEED") {
+        Some(seed) => std::iter::once(seed..seed + queries).collect(),
+        None => {
+            // Short enough to be typed.
+            let fresh = u64::from(rand::random::<u32>());
+            vec![0..queries, fresh..fresh + queries]
+        }
+    }
+}
+
+/// The first rows of an answer, or its error.
+fn show(answer: Result<Rows, String>) -> String {
+    const ROWS_MAX: usize = 20;
+    let rows = match answer {
+        Ok(rows) => rows.rows,
+        Err(message) => return message,
+    };
+    let line = |row: &Vec<Option<String>>| {
+        let cells: Vec<&str> = row.iter().map(|cell| cell.as_deref().unwrap_or("∅")).collect();
+        format!("\n  {}", cells.join(" | "))
+    };
+    let shown: String = rows.iter().take(ROWS_MAX).map(line).collect();
+    format!("{} rows{shown}", rows.len())
+}
