@@ -4,15 +4,17 @@
 # usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed
 #
 # up leaves DIR/slurm.conf; `SLURM_CONF=DIR/slurm.conf srun --mpi=pmix -n 4 …` then works. down ends what up started.
-# Needs the Debian packages slurmctld, slurmd, slurm-client, munge, and root, as slurmd does.
+# Needs the Debian packages slurmctld, slurmd, slurm-client, munge and libpmix-dev, and root, as slurmd does.
 . "$(dirname -- "$0")/common.sh"
 
-packages="slurmctld slurmd slurm-client munge libpmix2"
+# Slurm loads PMIx by the name that only its development package has.
+packages="slurmctld slurmd slurm-client munge libpmix-dev"
 
 installed() {
     for program in slurmctld slurmd srun munged; do
         command -v "$program" >/dev/null 2>&1 || return 1
     done
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libpmix\.so '
 }
 
 install() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
@@ -17,7 +18,7 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::TryStreamExt;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::{StatementOptions, Transport};
+use harrier_exec::{Kept, StatementOptions, Transport};
 
 use crate::SqlError;
 use crate::analyze;
@@ -94,6 +95,8 @@ pub struct Session {
     /// What RESET restores.
     initial: HashMap<String, Option<String>>,
     engine: Engine,
+    /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
+    keeps_rows: AtomicBool,
 }
 
 impl Session {
@@ -118,7 +121,7 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
         let initial = entries(engine.config().options());
-        Self { context, initial, engine }
+        Self { context, initial, engine, keeps_rows: AtomicBool::new(false) }
     }
 
     /// DataFusion's session below this one.
@@ -208,6 +211,9 @@ impl Session {
             LogicalPlan::Statement(PlanStatement::Deallocate(_)) => Some("DEALLOCATE"),
             _ => None,
         };
+        if matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(_))) {
+            self.keeps_rows.store(true, Ordering::Relaxed);
+        }
         let verb = write_verb(&plan);
         let frame = self.context.execute_logical_plan(plan).await?;
         if let Some(tag) = command {
@@ -316,7 +322,8 @@ impl Session {
         if gang.loss().is_some() || !self.settings().check_ledger {
             return Ok(());
         }
-        gang.check_ledger().await.map_err(|error| SqlError::in_statement(&error, ""))
+        let kept = if self.keeps_rows.load(Ordering::Relaxed) { Kept::Rows } else { Kept::Nothing };
+        gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""))
     }
 
     /// The session's own settings.

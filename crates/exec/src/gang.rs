@@ -11,7 +11,7 @@ use crate::janitor::Janitor;
 use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
-use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, RankReport, ReportAsk, Request};
+use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, Kept, RankReport, ReportAsk, Request};
 use crate::{convert, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::DataFusionError;
@@ -275,11 +275,11 @@ impl Gang {
         self.inner.janitor.call();
     }
 
-    /// Checks that the statements which have ended gave everything back on every rank: streams, frames, memory. To be
-    /// called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error.
+    /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams, frames,
+    /// memory, lent blocks. To be called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error.
     ///
     /// Errors: something is left (XX000); a rank is lost (57P02).
-    pub async fn check_ledger(&self) -> Result<()> {
+    pub async fn check_ledger(&self, kept: Kept) -> Result<()> {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(());
         };
@@ -291,21 +291,22 @@ impl Gang {
                     0 => service::report(interconnect, self.runtime_env(), 0),
                     _ => self.ask(rank, Ask::Report(ReportAsk {})).await?,
                 };
-                if report.is_clear() {
+                if report.is_clear(kept) {
                     break;
                 }
                 if Instant::now() > deadline {
-                    let RankReport { streams_open, frames_pending, reserved_bytes, .. } = report;
+                    let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
                     tracing::warn!(
                         rank,
                         streams_open,
                         frames_pending,
                         reserved_bytes,
+                        blocks_lent,
                         "a statement left something behind"
                     );
                     return Err(internal_datafusion_err!(
-                        "rank {rank} has {streams_open} streams, {frames_pending} frames and {reserved_bytes} bytes \
-                         left of a statement that has ended"
+                        "rank {rank} has {streams_open} streams, {frames_pending} frames, {reserved_bytes} bytes and \
+                         {blocks_lent} lent blocks left of a statement that has ended"
                     ));
                 }
                 self.tidy();

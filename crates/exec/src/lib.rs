@@ -32,6 +32,7 @@ mod splits;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport};
 pub use harrier_interconnect::{Departure, Peer, StartError};
+pub use wire::Kept;
 
 /// This build of Harrier, as ranks compare it when they meet.
 pub const VERSION: &str = env!("HARRIER_BUILD");

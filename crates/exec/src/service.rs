@@ -81,6 +81,7 @@ pub fn report(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams
         streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(own_streams),
         reserved_bytes: runtime_env.memory_pool.reserved() as u64,
         frames_pending: ledger.frames_queued + ledger.requests,
+        blocks_lent: ledger.blocks_lent,
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Parquet files are cut between their row groups, whose sizes the footers tell, into stretches of about the same number
 //! of bytes, and neighbouring stretches go to different ranks: a filter that favours one region of a table does not
-//! make one rank work alone. Stretches and not single row groups, because opening a piece of a file costs about as much
-//! as decoding some ten thousand rows. Other formats are cut at equal distances where they can be cut at all, else
+//! make one rank work alone. Stretches and not single row groups, because every piece of a file is opened for itself
+//! (`docs/benchmarks.md`). Other formats are cut at equal distances where they can be cut at all, else
 //! whole files are dealt.
 //!
 //! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here.
@@ -16,10 +16,7 @@ use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Sizes of groups are compared in parts of the largest one.
-const SIZE_CLASSES: u64 = 8;
-
-/// The file groups of every task: the same number for all, some of them empty when there is little to read.
+/// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there is little to read.
 ///
 /// A scan whose groups carry a declared partitioning (rows with equal keys are in one group) keeps its groups whole, one
 /// with a declared order is cut only where that keeps the order.
@@ -31,28 +28,12 @@ pub fn deal(
 ) -> Result<Vec<Vec<FileGroup>>> {
     let groups = cut(scan, groups_per_task * tasks, footers)?;
     let per_task = groups.len().div_ceil(tasks).max(groups_per_task);
-    let mut dealt = share(groups, tasks, per_task);
+    let mut dealt = vec![Vec::with_capacity(per_task); tasks];
+    for (at, group) in groups.into_iter().enumerate() {
+        dealt[at % tasks].push(group);
+    }
     dealt.iter_mut().for_each(|own| own.resize_with(per_task, || FileGroup::new(vec![])));
     Ok(dealt)
-}
-
-/// Gives every task at most `per_task` groups: the largest first, each to the task with the fewest bytes so far. Groups of
-/// one size, the usual case, go round.
-fn share(groups: Vec<FileGroup>, tasks: usize, per_task: usize) -> Vec<Vec<FileGroup>> {
-    let bytes = |group: &FileGroup| group.files().iter().map(PartitionedFile::effective_size).sum::<u64>();
-    let mut sized: Vec<(u64, FileGroup)> = groups.into_iter().map(|group| (bytes(&group), group)).collect();
-    // Stretches differ by less than a row group: only what differs by more than that is worth changing the order for.
-    let unit = sized.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0).div_ceil(SIZE_CLASSES).max(1);
-    sized.sort_by_key(|(bytes, _)| Reverse(bytes.div_ceil(unit)));
-    let mut tasks: Vec<(u64, Vec<FileGroup>)> = vec![(0, vec![]); tasks];
-    for (bytes, group) in sized {
-        let open = tasks.iter_mut().filter(|(_, own)| own.len() < per_task);
-        let least =
-            open.min_by_key(|(load, own)| (load.div_ceil(unit), own.len())).expect("room for every group");
-        least.0 += bytes;
-        least.1.push(group);
-    }
-    tasks.into_iter().map(|(_, own)| own).collect()
 }
 
 fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) -> Result<Vec<FileGroup>> {
@@ -74,7 +55,7 @@ fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) ->
     }
 }
 
-/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known.
+/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known, and tell.
 fn row_groups(
     scan: &FileScanConfig,
     footers: &Arc<FileMetadataCache>,
@@ -91,9 +72,11 @@ fn row_groups(
         let starts: Vec<i64> = footer
             .row_groups()
             .iter()
-            .map(|group| group.column(0))
-            .map(|column| column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset()))
-            .collect();
+            .map(|group| {
+                let column = group.columns().first()?;
+                Some(column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset()))
+            })
+            .collect::<Option<_>>()?;
         // Nothing obliges a writer to list them in the order they lie in; ranges could not tell them apart then.
         if !starts.is_sorted_by(|one, next| one < next) {
             return None;
@@ -114,7 +97,7 @@ fn row_groups(
     Some(all)
 }
 
-/// Cuts the row groups, in their order, into `count` stretches of about the same number of bytes.
+/// Cuts the row groups, in their order, into at most `count` stretches of about the same number of bytes.
 fn stretches(row_groups: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileGroup> {
     let total: u64 = row_groups.iter().map(|(bytes, _)| bytes.max(&1)).sum();
     let mut stretches: Vec<Vec<PartitionedFile>> = vec![vec![]; count];
@@ -130,7 +113,7 @@ fn stretches(row_groups: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileG
             _ => stretch.push(part),
         }
     }
-    stretches.into_iter().map(FileGroup::new).collect()
+    stretches.into_iter().filter(|parts| !parts.is_empty()).map(FileGroup::new).collect()
 }
 
 /// Whether `next` begins in the same file where `last` ends.
@@ -213,18 +196,9 @@ mod tests {
         let groups = stretches(row_groups.clone(), 2);
         assert_eq!(ranges(&groups[0]), [("a".to_string(), 4, 150)]);
         assert_eq!(ranges(&groups[1]), [("b".to_string(), 4, 150)]);
+        // Dealt out in turn, few row groups still go to different tasks: no stretch is empty.
         let groups = stretches(row_groups, 7);
-        assert_eq!(groups.len(), 7);
-        assert_eq!(groups.iter().map(|group| group.files().len()).sum::<usize>(), 4);
-    }
-
-    #[test]
-    fn every_task_gets_a_share_of_few_row_groups() {
-        let row_groups = vec![(10, part("a", 4, 100)), (10, part("a", 100, 200))];
-        let groups = stretches(row_groups, 4);
-        let dealt = share(groups, 2, 2);
-        let files = |own: &Vec<FileGroup>| own.iter().map(|group| group.files().len()).sum::<usize>();
-        assert_eq!(dealt.iter().map(files).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(groups.iter().map(|group| group.files().len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
     }
 
     #[test]

@@ -51,6 +51,14 @@ pub struct GrpcAddress {
     pub url: String,
 }
 
+/// What may outlive the statement that took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    /// The rows of tables in memory, in blocks that other ranks have lent.
+    Rows,
+}
+
 /// Running totals of one rank, for `EXPLAIN ANALYZE` and for the ledger.
 #[derive(Clone, PartialEq, Message)]
 pub struct RankReport {
@@ -70,12 +78,18 @@ pub struct RankReport {
     /// Frames that wait for the MPI thread, and requests that MPI has not completed.
     #[prost(uint64, tag = "7")]
     pub frames_pending: u64,
+    /// Blocks in the rank's shared memory that other ranks still read.
+    #[prost(uint64, tag = "8")]
+    pub blocks_lent: u64,
 }
 
 impl RankReport {
-    /// Whether everything that statements take has been given back.
-    pub fn is_clear(&self) -> bool {
-        self.streams_open == 0 && self.reserved_bytes == 0 && self.frames_pending == 0
+    /// Whether everything that statements take has been given back, `kept` aside.
+    pub fn is_clear(&self, kept: Kept) -> bool {
+        self.streams_open == 0
+            && self.reserved_bytes == 0
+            && self.frames_pending == 0
+            && (self.blocks_lent == 0 || kept == Kept::Rows)
     }
 }
 

@@ -74,8 +74,8 @@ struct Options {
     /// What to measure; several are compared, as embedded:threads=2 and grpc:ranks=2,threads=1,compression=none
     ///
     /// KIND is embedded, mpi, grpc, or another value of the setting harrier.interconnect. KEY is ranks, threads (of each
-    /// rank), memory, compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary (another build of harrier), or
-    /// the name of any setting.
+    /// rank), memory, compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary (another build of harrier),
+    /// env.NAME (a variable for its ranks), or the name of any setting.
     #[arg(long = "config", value_name = "KIND[:KEY=VALUE,…]")]
     configurations: Vec<String>,
     /// Measure another program that speaks the protocol, as 'duckdb=bench/peers/run duckdb --threads 2'

@@ -36,10 +36,11 @@ pub(crate) fn join() -> Result<Option<Gang>, ExitCode> {
     }
 }
 
-/// Every rank fails alike when a gang cannot be formed; one of them says so.
+/// Every rank fails alike when a gang cannot be formed; one of them says so. The others wait for it: a launcher that sees one
+/// rank fail ends the rest.
 fn report(error: &StartError) {
     if harrier_mpi::launched_rank().unwrap_or(0) != 0 {
-        return;
+        return std::thread::sleep(FOLLOWER_PATIENCE);
     }
     eprintln!("ERROR {}: {error}", error.sqlstate());
     if let Some(detail) = error.detail() {

@@ -6,14 +6,10 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use harrier_testkit::gang::{self, Launcher};
+use harrier_launch::Launcher;
 use harrier_testkit::session::Configuration;
 use harrier_testkit::slt::{self, Run};
-
-/// One gang at a time: its ranks would take the processors from those of another.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
 fn embedded() {
@@ -77,13 +73,14 @@ fn two_ranks_with_batches_of_few_rows() {
 }
 
 fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
-    if gang::skipped() {
+    if harrier_launch::skipped() {
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
     // The tables are tiny, and are to be distributed all the same.
-    let mut configuration = launcher.spreading(name).unwrap_or_else(|reason| panic!("{reason}"));
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut configuration =
+        Configuration::on_ranks(name, &launcher).unwrap_or_else(|reason| panic!("{reason}"));
+    let _turn = harrier_launch::alone();
     // A statement that leaves something behind on a rank has failed.
     configuration = configuration.with_setting("harrier.check_ledger", "true");
     for (key, value) in settings {

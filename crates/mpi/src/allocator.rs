@@ -2,7 +2,7 @@
 //!
 //! Batches, hash tables and blocks are allocated and freed many times a second in sizes of up to a few MiB. What is
 //! returned to the system meanwhile must be faulted in, zeroed and, for MPI, pinned again: on TPC-H at scale 1 that was
-//! 8 % of the processor time of one process and 11 % of two ranks (`docs/benchmarks.md`).
+//! 8 % of the processor time of one process and 10 % of two ranks (`docs/benchmarks.md`).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_long};

@@ -1,8 +1,7 @@
 //! Test support, never shipped: the benchmarks' queries and answers, oracles, result comparison, and the means to run
-//! the binary. It knows the binary by its command line alone and depends on no crate of Harrier.
+//! the binary. It knows the binary by its command line alone and depends on no crate that is shipped.
 
 pub mod binary;
-pub mod gang;
 pub mod plain;
 pub mod random_query;
 pub mod rows;

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use harrier_launch::Launcher;
 use serde_json::Value;
 
 use crate::binary;
@@ -64,6 +65,15 @@ impl Configuration {
             environment: Vec::new(),
             folder: None,
         }
+    }
+
+    /// On the ranks of `launcher`, with every scan spread over all of them, however little there is to read.
+    ///
+    /// Errors: the launcher is not installed; the text says how to get it, or to do without.
+    pub fn on_ranks(name: &str, launcher: &Launcher) -> Result<Self, String> {
+        let words =
+            launcher.words().map_err(|reason| format!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"))?;
+        Ok(Self::embedded().named(name).launched_by(words).with_setting("harrier.distribute_bytes_min", "0"))
     }
 
     pub fn named(mut self, name: impl Into<String>) -> Self {
@@ -174,6 +184,21 @@ pub struct Restarted {
 }
 
 impl Restarted {
+    /// One process, and three ranks unless MPI is skipped: what an oracle is compared with. Each begins with `tables`.
+    ///
+    /// Panics: Open MPI is not installed.
+    pub fn one_and_three_ranks(tables: &[String]) -> Vec<Self> {
+        let mut configurations = vec![Configuration::embedded()];
+        match harrier_launch::skipped() {
+            true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
+            false => configurations.push(
+                Configuration::on_ranks("3-ranks", &Launcher::open_mpi(3))
+                    .unwrap_or_else(|reason| panic!("{reason}")),
+            ),
+        }
+        configurations.into_iter().map(|way| Self::new(way, tables.to_vec())).collect()
+    }
+
     /// Starts nothing yet.
     pub fn new(configuration: Configuration, beginning: Vec<String>) -> Self {
         Self { configuration, beginning, session: None }

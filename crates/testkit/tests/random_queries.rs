@@ -6,11 +6,10 @@
 use std::env;
 use std::ops::Range;
 
-use harrier_testkit::gang::{self, Launcher};
 use harrier_testkit::plain::{self, Plain};
 use harrier_testkit::random_query::{self, RandomQuery};
 use harrier_testkit::rows::Rows;
-use harrier_testkit::session::{Configuration, Restarted};
+use harrier_testkit::session::Restarted;
 
 /// How many queries each kind of seed gives: together they take half a minute on two cores.
 const QUERIES: u64 = 150;
@@ -21,13 +20,7 @@ fn random_queries_return_the_same_however_they_are_run() {
     random_query::write_tables(folder.path()).expect("tables");
     let plain = Plain::open(folder.path()).expect("tables");
     let tables = plain::create_tables(folder.path()).expect("tables");
-    let mut configurations = vec![Configuration::embedded()];
-    match gang::skipped() {
-        true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
-        false => configurations.push(Launcher::open_mpi(3).spreading("3-ranks").expect("a launcher")),
-    }
-    let mut ways: Vec<_> =
-        configurations.into_iter().map(|way| Restarted::new(way, tables.clone())).collect();
+    let mut ways = Restarted::one_and_three_ranks(&tables);
 
     let (mut failures, mut compared) = (Vec::new(), 0);
     for seeds in seeds() {

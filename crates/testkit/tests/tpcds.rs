@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use harrier_testkit::gang::{self, Launcher};
 use harrier_testkit::plain::{self, Plain};
-use harrier_testkit::session::{Configuration, Restarted};
+use harrier_testkit::session::Restarted;
 use harrier_testkit::tpcds;
 
 #[test]
@@ -13,13 +12,7 @@ fn every_query_returns_the_same_however_it_is_run() {
     tpcds::generate(&folder, tpcds::SCALE).expect("data");
     let plain = Plain::open(&folder).expect("tables");
     let tables = plain::create_tables(&folder).expect("tables");
-    let mut configurations = vec![Configuration::embedded()];
-    match gang::skipped() {
-        true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
-        false => configurations.push(Launcher::open_mpi(3).spreading("3-ranks").expect("a launcher")),
-    }
-    let mut ways: Vec<_> =
-        configurations.into_iter().map(|way| Restarted::new(way, tables.clone())).collect();
+    let mut ways = Restarted::one_and_three_ranks(&tables);
 
     // HARRIER_TPCDS=q39 runs only the queries with that in their names.
     let wanted = std::env::var("HARRIER_TPCDS").unwrap_or_default();

@@ -51,6 +51,7 @@ struct Harrier {
     threads: usize,
     memory: Option<String>,
     settings: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     launcher: Option<String>,
     binary: Option<PathBuf>,
 }
@@ -77,6 +78,7 @@ impl Configuration {
             threads: 1,
             memory: None,
             settings: Vec::new(),
+            environment: Vec::new(),
             launcher: None,
             binary: None,
         };
@@ -96,6 +98,9 @@ impl Configuration {
                 }
                 "mpirun" => harrier.launcher = Some(value.to_owned()),
                 "binary" => harrier.binary = Some(value.into()),
+                _ if key.starts_with("env.") => {
+                    harrier.environment.push((key["env.".len()..].to_owned(), value.to_owned()))
+                }
                 _ if key.contains('.') => harrier.settings.push((key.to_owned(), value.to_owned())),
                 _ => return Err(wrong(format!("there is no \"{key}\""))),
             }
@@ -162,6 +167,8 @@ impl Harrier {
         } else {
             Command::new(binary)
         };
+        // Ranks of this host get their launcher's environment.
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.args(["bench-worker", "--threads", &self.threads.to_string()]);
         if let Some(memory) = &self.memory {
             command.args(["--memory", memory]);
@@ -283,6 +290,16 @@ mod tests {
     }
 
     #[test]
+    fn variables_reach_the_ranks() {
+        let text = "mpi:mpirun=x,env.HARRIER_SHARED_MEMORY=0,env.OMPI_MCA_btl=^vader";
+        let command = Configuration::parse(text).unwrap().command().unwrap();
+        let value =
+            |name: &str| command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
+        assert_eq!(value("HARRIER_SHARED_MEMORY"), Some("0".as_ref()));
+        assert_eq!(value("OMPI_MCA_btl"), Some("^vader".as_ref()));
+    }
+
+    #[test]
     fn what_is_wrong_is_refused() {
         for text in [
             "",
@@ -292,6 +309,7 @@ mod tests {
             "mpi:ranks=0",
             "mpi:ranks",
             "mpi:colour=red",
+            "mpi:env.A",
             "mpi:ranks=-1",
         ] {
             assert!(Configuration::parse(text).is_err(), "{text}");

@@ -7,11 +7,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harrier_testkit::gang::Launcher;
+use harrier_launch::Launcher;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -27,9 +27,6 @@ const BEGUN_CPU: Duration = Duration::from_millis(1000);
 
 /// Marks the processes of one gang, wherever their parents went.
 const MARK: &str = "HARRIER_TEST_GANG";
-
-/// One gang at a time: its ranks would take the processors from those of another.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// How a gang is launched.
 pub struct Start<'a> {
@@ -80,7 +77,7 @@ pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 impl Gang {
     fn start(start: &Start<'_>) -> Gang {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = harrier_launch::alone();
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::tempdir().unwrap();
         for name in ["spill", "tmp"] {

@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::session::Configuration;
+/// Variables of launchers, and those that name a library.
+const LED_BY: [&str; 8] = ["OMPI_", "OPAL_", "PMI", "PMIX_", "PRTE_", "SLURM_", "HARRIER_MPI_", "FLUX_"];
 
 /// Whether whoever runs the tests has said that there is no MPI: `HARRIER_SKIP_MPI=1`.
 pub fn skipped() -> bool {
@@ -87,30 +88,26 @@ impl Launcher {
         self.words.clone()
     }
 
-    /// How the binary is run by this launcher so that every scan goes to all ranks, however little there is to read.
-    ///
-    /// Errors: the launcher is not installed; the text says how to get it, or to do without.
-    pub fn spreading(&self, name: &str) -> Result<Configuration, String> {
-        let words = self.words().map_err(|reason| format!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"))?;
-        Ok(Configuration::embedded()
-            .named(name)
-            .launched_by(words)
-            .with_setting("harrier.distribute_bytes_min", "0"))
-    }
-
-    /// A command that runs `binary` as every rank; arguments that are added go to the binary.
+    /// A command that runs `binary` as every rank; arguments that are added go to the binary. A launcher that this process
+    /// itself runs under does not lead them.
     ///
     /// Errors: the launcher is not installed.
     pub fn command(&self, binary: impl AsRef<OsStr>) -> Result<Command, String> {
         let words = self.words()?;
-        Ok(match words.split_first() {
+        let mut command = match words.split_first() {
             None => Command::new(binary),
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
                 command.args(arguments).arg(binary);
                 command
             }
-        })
+        };
+        for (key, _) in env::vars_os() {
+            if LED_BY.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
+                command.env_remove(key);
+            }
+        }
+        Ok(command)
     }
 }
 
@@ -154,7 +151,8 @@ impl Kind {
     }
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+/// The program of this name that the shell would find.
+pub fn on_path(name: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }

@@ -1,0 +1,24 @@
+//! Starts programs as the ranks of an MPI launcher, for tests; it must never know what they do.
+//!
+//! - [`Launcher`]: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
+//! - [`finish`]: runs it to its end, or ends it when it hangs.
+
+mod launcher;
+mod run;
+
+pub use launcher::{Launcher, on_path, skipped};
+pub use run::{Run, example, finish, fresh_seed};
+
+use std::sync::{Mutex, MutexGuard};
+
+/// Ranks share the processors with those of every other gang: tests that start one take turns within a process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Says that a test is skipped because `what` is not installed; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
+pub fn absent(what: &str) {
+    assert!(std::env::var_os("HARRIER_REQUIRE_ALL_MPI").is_none_or(|value| value != "1"), "absent: {what}");
+    eprintln!("skipped: {what} (scripts/mpi-runtimes.sh installs it)");
+}
