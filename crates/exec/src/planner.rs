@@ -28,7 +28,9 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use datafusion::physical_plan::{
+    Distribution, ExecutionPlan, ExecutionPlanProperties, InputOrderMode, Partitioning,
+};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion_distributed::SessionStateBuilderExt;
 use std::sync::Arc;
@@ -115,33 +117,38 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
     })
 }
 
-/// Makes the sort below a window function, if it is one, begin with those keys of `PARTITION BY` that it leaves out for
-/// being constant. A rank that plans the window function again above a motion refuses an input not ordered by all keys.
+/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being constant. A rank
+/// that plans the window function again above a motion refuses an input not ordered by all keys.
 fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
         (Some(window), _) => window.window_expr(),
-        (_, Some(window)) => window.window_expr(),
-        (None, None) => return Ok(plan),
+        (_, Some(window)) if window.input_order_mode == InputOrderMode::Sorted => window.window_expr(),
+        _ => return Ok(plan),
     };
     let keys = windows.first().map(|window| window.partition_by().to_vec()).unwrap_or_default();
     let [input] = plan.children()[..] else {
         return Ok(plan);
     };
-    let Some(sort) = input.downcast_ref::<SortExec>() else {
-        return Ok(plan);
+    let sort = input.downcast_ref::<SortExec>();
+    let sorted: Vec<PhysicalSortExpr> = match sort {
+        Some(sort) => sort.expr().iter().cloned().collect(),
+        None => input.output_ordering().into_iter().flatten().cloned().collect(),
     };
-    let sorted = |key: &Arc<dyn PhysicalExpr>| sort.expr().iter().any(|sorted| sorted.expr.eq(key));
-    let left_out: Vec<_> = keys.into_iter().filter(|key| !sorted(key)).collect();
+    let is_sorted = |key: &Arc<dyn PhysicalExpr>| sorted.iter().any(|sorted| sorted.expr.eq(key));
+    let left_out: Vec<_> = keys.into_iter().filter(|key| !is_sorted(key)).collect();
     if left_out.is_empty() {
         return Ok(plan);
     }
     let left_out = left_out.into_iter().map(PhysicalSortExpr::new_default);
-    let Some(ordering) = LexOrdering::new(left_out.chain(sort.expr().iter().cloned())) else {
+    let Some(ordering) = LexOrdering::new(left_out.chain(sorted.iter().cloned())) else {
         return Ok(plan);
     };
-    let sort = SortExec::new(ordering, Arc::clone(sort.input()))
-        .with_fetch(sort.fetch())
-        .with_preserve_partitioning(sort.preserve_partitioning());
+    let sort = match sort {
+        Some(sort) => SortExec::new(ordering, Arc::clone(sort.input()))
+            .with_fetch(sort.fetch())
+            .with_preserve_partitioning(sort.preserve_partitioning()),
+        None => SortExec::new(ordering, Arc::clone(input)).with_preserve_partitioning(true),
+    };
     replace_children_if_necessary(plan, vec![Arc::new(sort)])
 }
 

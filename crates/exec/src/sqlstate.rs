@@ -352,6 +352,7 @@ fn of_parquet(error: &ParquetError) -> SqlState {
     match error {
         ParquetError::NYI(_) => SqlState::FEATURE_NOT_SUPPORTED,
         ParquetError::External(error) => of_std(error.as_ref()).unwrap_or(SqlState::DATA_CORRUPTED),
+        ParquetError::General(text) => by_phrase(PARQUET_PHRASES, text).unwrap_or(SqlState::DATA_CORRUPTED),
         _ => SqlState::DATA_CORRUPTED,
     }
 }
@@ -536,6 +537,12 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("Error parsing timestamp", SqlState::INVALID_DATETIME_FORMAT),
 ];
 
+/// DataFusion's Parquet reader makes a text of what the object store said.
+const PARQUET_PHRASES: &[(&str, SqlState)] = &[
+    ("No such file or directory", SqlState::UNDEFINED_FILE),
+    ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
+];
+
 /// What Arrow's kernels say in the variants that carry only text.
 const ARROW_PHRASES: &[(&str, SqlState)] = &[
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
@@ -626,6 +633,9 @@ mod tests {
         check(arrow(ArrowError::ParquetError("x".into())), "XX001");
         check(E::ParquetError(Box::new(ParquetError::EOF("x".into()))), "XX001");
         check(E::ParquetError(Box::new(ParquetError::NYI("x".into()))), "0A000");
+        let vanished = "Failed to fetch metadata for file a.parquet: Object Store error: Object at location /a.parquet \
+                        not found: No such file or directory (os error 2)";
+        check(E::ParquetError(Box::new(ParquetError::General(vanished.into()))), "58P01");
         check(store(object_store::Error::NotFound { path: "x".into(), source: "x".into() }), "58P01");
         check(
             store(object_store::Error::Generic {
