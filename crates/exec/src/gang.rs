@@ -327,7 +327,7 @@ impl Gang {
     /// Waits until a rank is lost: its number and the reason. Never returns in a healthy gang.
     pub async fn lost(&self) -> (usize, String) {
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.lost().await,
+            Links::Processes(interconnect) => interconnect.lost(0).await.swap_remove(0),
             Links::InProcess { .. } => std::future::pending().await,
         }
     }
@@ -335,7 +335,7 @@ impl Gang {
     /// The first rank that was lost and why, if one was.
     pub fn loss(&self) -> Option<(usize, String)> {
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.loss(),
+            Links::Processes(interconnect) => interconnect.losses().into_iter().next(),
             Links::InProcess { .. } => None,
         }
     }

@@ -1,4 +1,4 @@
-//! What wakes the sleeping MPI thread: an eventfd that tasks of this process write, and a datagram socket that peers on
+//! What wakes a sleeping driver: an eventfd that tasks of this process write, and a datagram socket that peers on
 //! the same host ring.
 //!
 //! MPI has no call that sleeps until a message arrives: its blocking receives spin. So after handing MPI a message for a
@@ -33,7 +33,7 @@ impl Wake {
         Ok(Wake { asleep: AtomicBool::new(false), event })
     }
 
-    /// Wakes the MPI thread if it sleeps. To be called after queueing. Never blocks.
+    /// Wakes the driver if it sleeps. To be called after queueing. Never blocks.
     pub fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst) {
             // A full counter means that a wake-up is already pending.
@@ -42,7 +42,7 @@ impl Wake {
     }
 }
 
-/// The part that the MPI thread owns.
+/// The part that the driver owns.
 pub struct Doorbell {
     socket: UnixDatagram,
     /// Addresses of the peers that can be rung, by rank.

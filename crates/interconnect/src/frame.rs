@@ -47,12 +47,15 @@ pub enum Kind {
     Leave = 11,
     /// Reader to lender: these loans are read. Payload: their offsets, `u64` each.
     Return = 12,
+    /// To the coordinator: the sender holds rank `a` lost. From the coordinator: rank `a` is no member any more, and if that
+    /// is the receiver, it ends. Payload: why, as text.
+    Lost = 13,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave, Return]
+        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave, Return, Lost]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_kind_survives_the_wire() {
-        for kind in 1..=12u8 {
+        for kind in 1..=13u8 {
             let header = Header { kind: Kind::from_u8(kind).unwrap(), ..sample() };
             assert_eq!(Header::decode(&header.encode(), 3), Ok(header));
         }

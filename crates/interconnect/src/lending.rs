@@ -2,7 +2,7 @@
 //!
 //! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its stream has
 //! ended: a hash join keeps what it was built from. What comes back is collected here, on whatever thread drops it, and
-//! the MPI thread tells the lenders.
+//! the driver tells the lenders.
 
 use crate::Shared;
 use crate::limits::RETURN_BYTES_MAX;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 /// What this rank lends and borrows.
 #[derive(Default)]
-pub(crate) struct Lending {
+pub struct Lending {
     /// `None`: nothing is lent.
     arena: Option<Arc<Arena>>,
     /// Which ranks read the arena.
@@ -27,27 +27,31 @@ pub(crate) struct Lending {
 
 impl Lending {
     /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena.
-    pub fn new(arena: Option<Arc<Arena>>, readers: Vec<bool>, windows: Vec<Option<Arc<Window>>>) -> Lending {
+    pub(crate) fn new(
+        arena: Option<Arc<Arena>>,
+        readers: Vec<bool>,
+        windows: Vec<Option<Arc<Window>>>,
+    ) -> Lending {
         Lending { arena, readers, windows, ..Lending::default() }
     }
 
     /// The arena, if rank `to` reads it.
-    pub fn arena_for(&self, to: usize) -> Option<&Arc<Arena>> {
-        self.arena.as_ref().filter(|_| self.readers[to])
+    pub(crate) fn arena_for(&self, to: usize) -> Option<&Arc<Arena>> {
+        self.arena.as_ref().filter(|_| self.readers.get(to) == Some(&true))
     }
 
     /// Loans that have not come back.
-    pub fn lent(&self) -> usize {
+    pub(crate) fn lent(&self) -> usize {
         self.arena.as_ref().map_or(0, |arena| arena.lent())
     }
 
     /// Whether some loan waits to be given back.
-    pub fn returns_wait(&self) -> bool {
+    pub(crate) fn returns_wait(&self) -> bool {
         !self.returns.is_empty()
     }
 
     /// Loans read to the end since the last call, by lender.
-    pub fn take_returns(&self) -> Vec<(usize, Vec<u64>)> {
+    pub(crate) fn take_returns(&self) -> Vec<(usize, Vec<u64>)> {
         self.return_bytes.store(0, Ordering::Relaxed);
         let mut by_lender: Vec<(usize, Vec<u64>)> = Vec::new();
         while let Some((lender, offset)) = self.returns.pop() {
@@ -60,12 +64,25 @@ impl Lending {
     }
 
     /// Takes back what `reader` was lent. Returns whether it was.
-    pub fn give_back(&self, offset: u64, reader: usize) -> bool {
+    pub(crate) fn give_back(&self, offset: u64, reader: usize) -> bool {
         self.arena.as_ref().is_some_and(|arena| arena.give_back(offset, reader))
     }
 
+    /// Takes back what the lost rank `reader` was lent.
+    pub(crate) fn reclaim(&self, reader: usize) {
+        if let Some(arena) = &self.arena {
+            arena.reclaim(reader);
+        }
+    }
+
     /// The bytes that `lender` lent, from `skip` on; they go back when the last reference to them is dropped.
-    pub fn borrow(&self, shared: &Arc<Shared>, lender: usize, loan: Loan, skip: usize) -> Option<Bytes> {
+    pub(crate) fn borrow(
+        &self,
+        shared: &Arc<Shared>,
+        lender: usize,
+        loan: Loan,
+        skip: usize,
+    ) -> Option<Bytes> {
         let piece = self.windows.get(lender)?.as_ref()?.piece(loan)?;
         if piece.as_ref().len() < skip {
             return None;
@@ -91,7 +108,7 @@ impl AsRef<[u8]> for Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let lending = shared.lending();
+        let lending = &shared.lending;
         lending.returns.push((self.lender, self.loan.offset));
         let bytes = self.loan.len as usize;
         let waiting = lending.return_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;

@@ -2,28 +2,29 @@
 //!
 //! ```text
 //!   operator's batches                                                          batches, in place
-//!        │ encode: gathered once into an aligned block                                 ▲ decode
-//!        ▼                                                                             │
-//!   BatchSender ──credit──► outbox ─► MPI thread ═══ one MPI message per frame ═══► MPI thread ─► StreamReceiver
-//!        ▲                                                                             │
-//!        └───────────────────────────── Credit, Stop ◄───────────────────────────────--┘
+//!        │ encode: gathered once into an aligned block                   ▲ decode
+//!        ▼                                                               │
+//!   BatchSender ──credit──► outbox ─► driver ═══ one message per frame ═══► driver ─► StreamReceiver
+//!        ▲                                                               │
+//!        └────────────────────── Credit, Stop ◄──────────────────────────┘
 //! ```
 //!
 //! - [`Interconnect`]: this rank's membership in the gang; opens streams and calls to other ranks.
 //! - [`Service`]: what the layer above does when another rank opens streams here.
+//! - [`transport`]: what carries frames; MPI, or anything else that keeps its contract.
 //! - [`streams`]: the state machine of a stream, with its transition table.
 //! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks. [`limits`]: every bound.
 //!
 //! # Threads
-//! One thread, `mpi`, makes every MPI call; it never blocks in MPI and sleeps when there is nothing to do. Everything
-//! public here may be called from any thread.
+//! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when there is
+//! nothing to do. Everything public here may be called from any thread.
 //!
 //! # Errors
 //! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
 //!
 //! # Crash
 //! A rank that dies is noticed through its pidfd (same host) or by its silence; every stream with it ends as lost. The
-//! gang is not formed anew: the process that launched it decides.
+//! others stay a gang as long as rank 0 lives: see [`Interconnect::members`] and `driver.rs`.
 
 pub mod decode;
 pub mod doorbell;
@@ -31,13 +32,16 @@ pub mod encode;
 pub mod frame;
 pub mod limits;
 pub mod streams;
+pub mod transport;
 
 mod batches;
+mod driver;
 mod error;
+mod introduction;
 mod lending;
-mod thread;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
+pub use driver::Driver;
 pub use error::{Failure, StartError, StreamError};
 pub use streams::{
     Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver,
@@ -79,7 +83,7 @@ pub struct Peer {
 
 /// What the layer above does with streams that other ranks open here.
 pub trait Service: Send + Sync {
-    /// Called on the MPI thread: hands the work to a task and returns. Every sender in `incoming` ends by itself.
+    /// Called on the driver's thread: hands the work to a task and returns. Every sender in `incoming` ends by itself.
     fn open(&self, incoming: Incoming);
 }
 
@@ -131,28 +135,29 @@ pub struct Counters {
     pub rings: u64,
     /// Blocks that went through shared memory.
     pub blocks_lent: u64,
-    /// Processor time of the MPI thread, nanoseconds.
+    /// Processor time of the driver, nanoseconds.
     pub thread_cpu_ns: u64,
 }
 
-/// State that tasks, streams and the MPI thread share.
+/// State that tasks, streams and the driver share.
 pub(crate) struct Shared {
     rank: usize,
-    ranks: usize,
     epoch: u32,
-    peers: OnceLock<Vec<Peer>>,
-    library: OnceLock<String>,
+    /// All ranks, by rank.
+    peers: Vec<Peer>,
+    /// Of the transport, for people.
+    description: String,
     wake: Wake,
     outbox: SegQueue<(usize, Channel, Arc<Block>)>,
-    lending: OnceLock<Lending>,
+    lending: Lending,
     table: Arc<Table>,
     next_stream: AtomicU64,
     service: OnceLock<Arc<dyn Service>>,
     /// Streams that were opened before [`Interconnect::serve`] said what to do with them.
     early: Mutex<Vec<Incoming>>,
     departures: Vec<watch::Sender<Option<Departure>>>,
-    /// Rank and departure of the first loss.
-    first_loss: watch::Sender<Option<(usize, String)>>,
+    /// Ranks that were lost, in that order, and why.
+    losses: watch::Sender<Vec<(usize, String)>>,
     leaving: AtomicBool,
     requests: AtomicU64,
     counters: CounterCells,
@@ -175,14 +180,10 @@ impl Shared {
         Header::new(kind, self.epoch, stream)
     }
 
-    fn lending(&self) -> &Lending {
-        self.lending.get().expect("set before start returns")
-    }
-
     /// An empty block with room for `payload_bytes` behind the header, for a frame to rank `to`.
     fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
         if payload_bytes >= limits::SHARED_BYTES_MIN
-            && let Some(arena) = self.lending().arena_for(to)
+            && let Some(arena) = self.lending.arena_for(to)
             && let Some(mut block) = arena.allocate(limits::HEADER_BYTES + payload_bytes)
         {
             block.push_zeros(limits::HEADER_BYTES);
@@ -211,7 +212,7 @@ impl Shared {
     /// The outbox has no bound of its own: data frames are bounded by the credits of the open streams, and every stream
     /// adds at most a few control frames to them.
     fn send_block(&self, to: usize, channel: Channel, mut header: Header, mut block: Block) {
-        if let Some(arena) = self.lending().arena_for(to) {
+        if let Some(arena) = self.lending.arena_for(to) {
             block = match arena.lend(block, to) {
                 Ok(loan) => {
                     self.counters.bytes_sent.fetch_add(loan.len, Ordering::Relaxed);
@@ -239,12 +240,20 @@ pub struct Interconnect {
 }
 
 impl Interconnect {
-    /// Loads MPI, joins the gang and starts the MPI thread. Collective: every rank must call it. Blocks until all have.
+    /// Loads MPI, joins the gang and starts the driver. Collective: every rank must call it. Blocks until all have.
     ///
     /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds.
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
-        let (shared, thread) = thread::start(options)?;
+        let (shared, thread) = driver::start(move || transport::mpi::join(&options))?;
         Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    /// A rank over any transport, whose driver the caller steps.
+    ///
+    /// Errors: no eventfd can be had.
+    pub fn over(joined: transport::Joined) -> Result<(Interconnect, Driver), StartError> {
+        let driver = Driver::new(joined)?;
+        Ok((Interconnect { shared: driver.shared(), thread: Arc::default() }, driver))
     }
 
     pub fn rank(&self) -> usize {
@@ -252,17 +261,17 @@ impl Interconnect {
     }
 
     pub fn ranks(&self) -> usize {
-        self.shared.ranks
+        self.shared.peers.len()
     }
 
     /// All ranks of the gang, this one included, by rank.
     pub fn peers(&self) -> &[Peer] {
-        self.shared.peers.get().expect("set before start returns")
+        &self.shared.peers
     }
 
     /// The MPI library in use, for people: path, interface and version.
     pub fn library(&self) -> &str {
-        self.shared.library.get().expect("set before start returns")
+        &self.shared.description
     }
 
     /// Says what to do with streams that other ranks open here. Streams opened earlier are handed over at once.
@@ -307,7 +316,7 @@ impl Interconnect {
         budget: Option<Arc<dyn Budget>>,
     ) -> (Vec<StreamReceiver>, u64) {
         assert!(to != self.shared.rank, "a rank opens no stream to itself");
-        assert!(streams > 0, "a motion has at least one stream");
+        assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
         let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, credits, budget);
         if let Some(Departure::Lost { reason }) = &*self.shared.departures[to].borrow() {
@@ -328,15 +337,21 @@ impl Interconnect {
         departure.wait_for(Option::is_some).await.expect("the sender lives").clone().expect("is some")
     }
 
-    /// Waits until any rank is lost, and says which and why.
-    pub async fn lost(&self) -> (usize, String) {
-        let mut loss = self.shared.first_loss.subscribe();
-        loss.wait_for(Option::is_some).await.expect("the sender lives").clone().expect("is some")
+    /// Waits until more than `known` ranks are lost, and says which and why, in that order.
+    pub async fn lost(&self, known: usize) -> Vec<(usize, String)> {
+        let mut losses = self.shared.losses.subscribe();
+        losses.wait_for(|losses| losses.len() > known).await.expect("the sender lives").clone()
     }
 
-    /// The first loss, if there was one.
-    pub fn loss(&self) -> Option<(usize, String)> {
-        self.shared.first_loss.borrow().clone()
+    /// The ranks that were lost so far, in that order, and why. The others are the members of the gang.
+    pub fn losses(&self) -> Vec<(usize, String)> {
+        self.shared.losses.borrow().clone()
+    }
+
+    /// The ranks that are not lost, this one included, in their order.
+    pub fn members(&self) -> Vec<usize> {
+        let losses = self.shared.losses.borrow();
+        (0..self.ranks()).filter(|rank| losses.iter().all(|(lost, _)| lost != rank)).collect()
     }
 
     pub fn ledger(&self) -> Ledger {
@@ -346,7 +361,7 @@ impl Interconnect {
             streams_out: streams_out as u64,
             frames_queued: self.shared.outbox.len() as u64,
             requests: self.shared.requests.load(Ordering::Relaxed),
-            blocks_lent: self.shared.lending().lent() as u64,
+            blocks_lent: self.shared.lending.lent() as u64,
         }
     }
 
@@ -369,7 +384,7 @@ impl Interconnect {
     ///
     /// Blocks; every rank must call it, and after the loss of a rank nobody waits for that one. Nothing may be open.
     pub fn leave(&self, status: i32) {
-        for peer in (0..self.shared.ranks).filter(|peer| *peer != self.shared.rank) {
+        for peer in (0..self.shared.peers.len()).filter(|peer| *peer != self.shared.rank) {
             let mut header = self.shared.header(Kind::Leave, 0);
             header.a = status as u64;
             // Behind the last rows and ends, which it must not overtake.

@@ -26,7 +26,7 @@ pub const SHARED_BYTES_MIN: usize = 8 * 1024;
 /// through MPI.
 pub const SHARED_ADDRESSES: usize = 64 * 1024 * 1024 * 1024;
 
-/// Bytes of shared memory that are read and not given back yet, above which the MPI thread is woken to give them back;
+/// Bytes of shared memory that are read and not given back yet, above which the driver is woken to give them back;
 /// below that they go along at its next turn. Half of what stays warm in the owner's cache.
 pub const RETURN_BYTES_MAX: usize = 512 * 1024;
 
@@ -36,32 +36,36 @@ pub const CREDITS_PER_STREAM_MAX: u32 = 8;
 /// Blocks a stream may have under way at least. One is enough for progress: streams share no credit, so none can starve.
 pub const CREDITS_PER_STREAM_MIN: u32 = 1;
 
+/// Streams that one `Open` may ask for: the output partitions that a rank reads from another one in one motion. More
+/// than any machine has threads; a damaged frame cannot use up the memory.
+pub const STREAMS_PER_OPEN_MAX: usize = 1 << 16;
+
 /// Bytes that the unread blocks of one opened motion (all its streams from one sending rank) may hold on the receiving
 /// side, as long as that leaves every stream [`CREDITS_PER_STREAM_MIN`].
 pub const MOTION_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 
-/// Nanoseconds the MPI thread sleeps at first when requests are under way that only its own calls can move on.
+/// Nanoseconds the driver sleeps at first when requests are under way that only its own calls can move on.
 pub const IN_FLIGHT_SLEEP_NS_MIN: u64 = 20_000;
 
-/// Nanoseconds the MPI thread sleeps at most while requests are under way. Peers on the same host ring when they have
+/// Nanoseconds the driver sleeps at most while requests are under way. Peers on the same host ring when they have
 /// moved, so this only bounds the harm of a lost ring and paces MPI libraries that copy in fragments.
 pub const IN_FLIGHT_SLEEP_NS_MAX: u64 = 1_000_000;
 
-/// Nanoseconds the MPI thread sleeps at most while streams are open to a rank on another host, which cannot ring.
+/// Nanoseconds the driver sleeps at most while streams are open to a rank on another host, which cannot ring.
 pub const REMOTE_BUSY_SLEEP_NS_MAX: u64 = 200_000;
 
-/// Nanoseconds the MPI thread sleeps at most while nothing is open and some rank is on another host: 200 wake-ups a
+/// Nanoseconds the driver sleeps at most while nothing is open and some rank is on another host: 200 wake-ups a
 /// second cost about 0.3 % of a core and add at most this much to the first frame of a statement.
 pub const REMOTE_IDLE_SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// Nanoseconds of processor time the MPI thread asks for at a time: one turn of it. The operators' threads keep every core
+/// Nanoseconds of processor time the driver asks for at a time: one turn of it. The operators' threads keep every core
 /// busy, and frames that wait for the end of their slices (1 to 4 ms) keep the operators of other ranks waiting.
-pub const MPI_THREAD_SLICE_NS: u64 = 200_000;
+pub const DRIVER_SLICE_NS: u64 = 200_000;
 
 /// Nanoseconds between two heartbeats to a rank that this rank waits for.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;
 
-/// Nanoseconds of silence after which a rank that this rank waits for is held lost. The MPI thread of a living rank
+/// Nanoseconds of silence after which a rank that this rank waits for is held lost. The driver of a living rank
 /// answers a heartbeat in microseconds even when its cores are busy; five missed ones mean it is stopped or cut off.
 pub const SILENCE_NS_MAX: u64 = 5 * HEARTBEAT_NS;
 

@@ -29,7 +29,7 @@
 use crate::Shared;
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
-use crate::limits::HEADER_BYTES;
+use crate::limits::*;
 use bytes::Bytes;
 use futures::Stream;
 use harrier_mpi::{Block, Channel};
@@ -80,6 +80,8 @@ struct InboundState {
     taken: u32,
     /// Blocks that arrived and were not given back: never more than `credits`.
     unreturned: u32,
+    /// Blocks that arrived.
+    received: u64,
 }
 
 /// What the producer tells at a good end.
@@ -90,6 +92,8 @@ pub struct StreamEnd {
 }
 
 struct Outbound {
+    /// Credits at the beginning, and the most there can be.
+    window: u32,
     state: Mutex<OutboundState>,
 }
 
@@ -149,6 +153,13 @@ impl Table {
         let received = if header.flags & Header::FLAG_SCHEMA != 0 {
             Received::Schema(payload)
         } else {
+            if state.end.is_some() || header.sequence != state.received {
+                return Err(Violation(format!(
+                    "block {} of stream {} after {} of them",
+                    header.sequence, header.stream, state.received
+                )));
+            }
+            state.received += 1;
             state.unreturned += 1;
             if state.unreturned > stream.credits {
                 return Err(Violation(format!("a block without credit on stream {}", header.stream)));
@@ -168,12 +179,24 @@ impl Table {
         Ok(())
     }
 
-    pub fn on_end(&self, id: u64, end: Result<StreamEnd, StreamError>) -> Result<(), Violation> {
+    pub fn on_end(
+        &self,
+        header: &Header,
+        source: usize,
+        end: Result<StreamEnd, StreamError>,
+    ) -> Result<(), Violation> {
+        let id = header.stream;
         let mut inbound = self.inbound.lock();
-        let Some(stream) = inbound.get(&id).cloned() else {
-            return Err(Violation(format!("the end of stream {id}, which is not open")));
+        let Some(stream) = inbound.get(&id).filter(|stream| stream.peer == source).cloned() else {
+            return Err(Violation(format!("the end of stream {id}, which is not open to it")));
         };
         let mut state = stream.state.lock();
+        if end.is_ok() && header.sequence != state.received {
+            return Err(Violation(format!(
+                "the end of stream {id} after {} blocks, of which {} arrived",
+                header.sequence, state.received
+            )));
+        }
         if state.end.is_some() {
             return Err(Violation(format!("a second end of stream {id}")));
         }
@@ -188,10 +211,18 @@ impl Table {
     }
 
     /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is no violation.
-    pub fn on_credit(&self, source: usize, id: u64, credits: u64) {
-        self.with_outbound(source, id, |state| {
-            state.credits = state.credits.saturating_add(credits as u32);
-        });
+    pub fn on_credit(&self, source: usize, id: u64, credits: u64) -> Result<(), Violation> {
+        let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() else {
+            return Ok(());
+        };
+        let mut state = stream.state.lock();
+        let free = u64::from(stream.window - state.credits);
+        if credits == 0 || credits > free {
+            return Err(Violation(format!("{credits} credits for stream {id}, of which {free} were used")));
+        }
+        state.credits += credits as u32;
+        state.wake();
+        Ok(())
     }
 
     pub fn on_stop(&self, source: usize, id: u64) {
@@ -269,13 +300,25 @@ impl Table {
         shared: &Arc<Shared>,
         source: usize,
         header: &Header,
-    ) -> (Vec<StreamSender>, MessageReceiver) {
+    ) -> Result<(Vec<StreamSender>, MessageReceiver), Violation> {
+        let Header { stream: first, a: streams, sequence: credits, .. } = *header;
+        let ids = match first.checked_add(streams) {
+            Some(end) if (1..=STREAMS_PER_OPEN_MAX as u64).contains(&streams) => first..end,
+            _ => return Err(Violation(format!("an open of {streams} streams from {first} on"))),
+        };
+        let window = match u32::try_from(credits) {
+            Ok(window) if (CREDITS_PER_STREAM_MIN..=CREDITS_PER_STREAM_MAX).contains(&window) => window,
+            _ => return Err(Violation(format!("an open with {credits} credits"))),
+        };
         let mut outbound = self.outbound.lock();
+        if let Some(id) = ids.clone().find(|id| outbound.contains_key(&(source, *id))) {
+            return Err(Violation(format!("an open of stream {id}, which is open")));
+        }
         let mut messages = None;
-        let senders = (header.stream..header.stream + header.a)
+        let senders = ids
             .map(|id| {
-                let state = OutboundState { credits: header.sequence as u32, ..OutboundState::default() };
-                let stream = Arc::new(Outbound { state: Mutex::new(state) });
+                let state = OutboundState { credits: window, ..OutboundState::default() };
+                let stream = Arc::new(Outbound { window, state: Mutex::new(state) });
                 outbound.insert((source, id), Arc::clone(&stream));
                 messages.get_or_insert_with(|| MessageReceiver { stream: Arc::clone(&stream) });
                 StreamSender {
@@ -289,7 +332,7 @@ impl Table {
                 }
             })
             .collect();
-        (senders, messages.expect("a stream is opened"))
+        Ok((senders, messages.expect("a stream is opened")))
     }
 }
 

@@ -222,6 +222,18 @@ impl Arena {
         }
     }
 
+    /// Takes back all that `from` was lent, whose process has ended and reads no more.
+    pub fn reclaim(&self, from: usize) {
+        let mut state = self.state();
+        let ranges: Vec<(usize, usize)> = state
+            .lent
+            .extract_if(|_, (reader, _)| *reader == from)
+            .map(|(at, (_, class))| (at, class))
+            .collect();
+        drop(state);
+        ranges.into_iter().for_each(|(offset, class)| self.release(offset, class));
+    }
+
     /// Ranges that readers have.
     pub fn lent(&self) -> usize {
         self.state().lent.len()
@@ -323,6 +335,18 @@ mod tests {
             arena.mapping.base.as_ptr().cast_const(),
             "the warm range is used again"
         );
+    }
+
+    #[test]
+    fn what_the_dead_were_lent_is_taken_back() {
+        let arena = arena();
+        for reader in [1, 2, 1] {
+            arena.lend(written(&arena, 0, 100_000), reader).unwrap();
+        }
+        arena.reclaim(1);
+        assert_eq!(arena.lent(), 1);
+        arena.reclaim(2);
+        assert_eq!(arena.lent(), 0);
     }
 
     #[test]

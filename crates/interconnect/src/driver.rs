@@ -1,0 +1,458 @@
+//! The driver of a rank: the one thread that moves its frames, from joining the gang to leaving it.
+//!
+//! ```text
+//!   ┌─► outbox: hand every queued frame to the transport
+//!   │   progress: let it move; frames that arrived go to their streams or to the service
+//!   │   watch: heartbeats to the ranks this one waits for
+//!   └── nothing happened, twice: rest until woken, or the transport has something
+//! ```
+//!
+//! # Invariants
+//! - No call here waits, but the rest.
+//! - A rank that is lost stays lost: it is sent nothing, and nothing that it still sends is looked at. Every stream with it
+//!   ends, and every waiting task learns of it.
+//! - Who is lost is agreed on through the coordinator: whoever loses a rank tells rank 0, which tells every other rank
+//!   before it sends any of them another plan (both go over the control channel). Without rank 0 there is no gang.
+//! - A rank that breaks the contract of a frame or a stream is lost to whom it sent that. A transport that cannot go on
+//!   makes every rank lost.
+
+use crate::doorbell::Wake;
+use crate::error::{Failure, StartError, StreamError};
+use crate::frame::{Header, Kind, decode_loan, decode_words};
+use crate::limits::*;
+use crate::streams::{StreamEnd, Table, Violation};
+use crate::transport::{InFlight, Joined, Rest, Transport};
+use crate::{CounterCells, Departure, Incoming, Peer, Shared};
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use harrier_mpi::{Block, Channel, schedule};
+use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The membership epoch. A gang that loses a rank ends; there is no second epoch yet.
+const EPOCH: u32 = 1;
+
+/// How long a rank that leaves waits for the others to leave too before it goes without them.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a rank that all others have left too waits for what it sent them to be taken: they may read no more.
+const COMPLETION_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a rank that was killed for its silence may take to be gone: its memory is taken down first.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Turns without anything to do before the thread rests. A call that finds nothing may be the one that brings a message in
+/// from the other side: only the next turn sees it, and its ring has already been heard.
+const IDLE_TURNS_BEFORE_REST: u32 = 2;
+
+/// Starts the thread, on which `join` is called, and waits until it has joined.
+pub(crate) fn start(
+    join: impl FnOnce() -> Result<Joined, StartError> + Send + 'static,
+) -> Result<(Arc<Shared>, JoinHandle<()>), StartError> {
+    let (ready_tx, ready_rx) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("interconnect".to_string()).spawn(move || {
+        if let Err(error) = schedule::wake_soon(Duration::from_nanos(DRIVER_SLICE_NS)) {
+            tracing::debug!(%error, "the interconnect's thread waits its turn like any other");
+        }
+        match join().and_then(Driver::new) {
+            Ok(mut driver) => {
+                let _ = ready_tx.send(Ok(Arc::clone(&driver.shared)));
+                driver.run();
+                driver.end();
+            }
+            Err(error) => {
+                let _ = ready_tx.send(Err(error));
+            }
+        };
+    })?;
+    let shared = ready_rx.recv().expect("the thread answers before it ends")?;
+    Ok((shared, thread))
+}
+
+/// Moves the frames of one rank. [`crate::Interconnect::start`] gives it a thread; who has made its rank with
+/// [`crate::Interconnect::over`] calls [`Driver::step`] instead.
+pub struct Driver {
+    transport: Box<dyn Transport>,
+    shared: Arc<Shared>,
+    peers: Vec<PeerState>,
+    next_watch: Instant,
+    /// Kept for its memory.
+    arrived: Vec<(usize, Block)>,
+}
+
+struct PeerState {
+    /// It sends nothing more: it left, or it is lost.
+    gone: bool,
+    /// It reads nothing more. A rank that left still waits for the others to leave.
+    lost: bool,
+    /// It has sent something since the last look.
+    heard: bool,
+    /// Heartbeats sent since this peer was last heard.
+    unanswered: u32,
+    next_ping: Instant,
+    /// It was killed for its silence, then and with these words, and its end has not been told yet.
+    killed: Option<(Instant, String)>,
+}
+
+impl Driver {
+    pub(crate) fn new(joined: Joined) -> Result<Driver, StartError> {
+        let Joined { rank, peers, description, lending, transport } = joined;
+        let ranks = peers.len();
+        let now = transport.now();
+        let shared = Shared {
+            rank,
+            epoch: EPOCH,
+            peers,
+            description,
+            wake: Wake::new()?,
+            outbox: SegQueue::new(),
+            lending,
+            table: Arc::new(Table::default()),
+            next_stream: AtomicU64::new(1),
+            service: OnceLock::new(),
+            early: Mutex::default(),
+            departures: (0..ranks).map(|_| watch::channel(None).0).collect(),
+            losses: watch::channel(Vec::new()).0,
+            leaving: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            counters: CounterCells::default(),
+        };
+        let peer = |peer| PeerState {
+            gone: peer == rank,
+            lost: false,
+            heard: true,
+            unanswered: 0,
+            next_ping: now,
+            killed: None,
+        };
+        Ok(Driver {
+            transport,
+            shared: Arc::new(shared),
+            peers: (0..ranks).map(peer).collect(),
+            next_watch: now,
+            arrived: Vec::new(),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Does what can be done now; if nothing can, rests. Returns whether anything moved.
+    pub fn step(&mut self) -> bool {
+        let moved = self.turn().unwrap_or_else(|reason| {
+            self.lose_all(&reason);
+            false
+        });
+        if !moved {
+            self.rest(false);
+        }
+        moved
+    }
+
+    /// Runs until this rank has left the gang, or nobody is left in it.
+    fn run(&mut self) {
+        let mut leaving_since = None;
+        let mut idle_turns = 0;
+        loop {
+            let moved = match self.turn() {
+                Ok(moved) => moved,
+                Err(reason) => {
+                    self.lose_all(&reason);
+                    false
+                }
+            };
+            if self.shared.leaving.load(Ordering::SeqCst) {
+                let since = *leaving_since.get_or_insert_with(Instant::now);
+                if self.has_left(since.elapsed()) {
+                    return;
+                }
+            }
+            idle_turns = if moved { 0 } else { idle_turns + 1 };
+            if idle_turns == IDLE_TURNS_BEFORE_REST {
+                self.rest(leaving_since.is_some());
+                idle_turns = 0;
+            }
+        }
+    }
+
+    /// Whether this rank, which said goodbye so long ago, may go.
+    fn has_left(&self, waited: Duration) -> bool {
+        let in_flight = self.transport.in_flight();
+        if self.peers.iter().all(|peer| peer.gone) && self.shared.outbox.is_empty() {
+            if in_flight.sends > 0 && waited > COMPLETION_PATIENCE {
+                tracing::debug!(?in_flight, "left with sends that nobody reads");
+            }
+            return in_flight.sends == 0 || waited > COMPLETION_PATIENCE;
+        }
+        if waited > LEAVE_PATIENCE {
+            let waiting: Vec<usize> = (0..self.peers.len()).filter(|peer| !self.peers[*peer].gone).collect();
+            tracing::warn!(?waiting, ?in_flight, "left the gang without the others");
+        }
+        waited > LEAVE_PATIENCE
+    }
+
+    /// One round. Returns whether anything moved.
+    fn turn(&mut self) -> Result<bool, String> {
+        let sent = self.send_returns()? + self.send_queued()?;
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let progress = self.transport.progress(&mut arrived)?;
+        let InFlight { sends, receives } = self.transport.in_flight();
+        self.shared.requests.store((sends + receives) as u64, Ordering::Relaxed);
+        count(&self.shared.counters.rings, progress.rings);
+        for (source, block) in arrived.drain(..) {
+            // What a rank says that is no member any more would confuse those that are.
+            if self.peers[source].lost {
+                continue;
+            }
+            if let Err(what) = self.dispatch(source, block) {
+                self.lose(source, &format!("it sent {what}"), true);
+            }
+        }
+        self.arrived = arrived;
+        if self.transport.now() >= self.next_watch {
+            self.watch();
+        }
+        Ok(sent > 0 || progress.moved)
+    }
+
+    /// Gives back the loans that were read. Nobody waits for one: a busy lender finds it at its own next turn.
+    fn send_returns(&mut self) -> Result<usize, String> {
+        let mut sent = 0;
+        for (lender, offsets) in self.shared.lending.take_returns() {
+            if self.peers[lender].gone {
+                continue;
+            }
+            let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+            let frame = Arc::new(self.shared.frame(self.shared.header(Kind::Return, 0), &bytes));
+            // A rank with nothing to do may sleep for long.
+            let urgent = self.shared.table.open() == (0, 0);
+            self.transport.send(lender, Channel::Control, frame, urgent)?;
+            count(&self.shared.counters.frames_sent, 1);
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    fn send_queued(&mut self) -> Result<usize, String> {
+        let mut sent = 0;
+        while let Some((to, channel, block)) = self.shared.outbox.pop() {
+            sent += 1;
+            if self.peers[to].lost {
+                continue;
+            }
+            count(&self.shared.counters.frames_sent, 1);
+            count(&self.shared.counters.bytes_sent, block.len() as u64);
+            self.transport.send(to, channel, block, true)?;
+        }
+        Ok(sent)
+    }
+
+    fn dispatch(&mut self, source: usize, block: Block) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        let header =
+            Header::decode(block.as_slice(), shared.epoch).map_err(|malformed| malformed.to_string())?;
+        count(&shared.counters.frames_received, 1);
+        count(&shared.counters.bytes_received, block.len() as u64);
+        self.peers[source].heard = true;
+        let payload = Bytes::from_owner(block).slice(HEADER_BYTES..);
+        let table = &shared.table;
+        let violation = |Violation(what)| what;
+        match header.kind {
+            Kind::Open => {
+                let (senders, messages) = table.open_outbound(&shared, source, &header).map_err(violation)?;
+                let call = header.flags & Header::FLAG_CALL != 0;
+                let incoming = Incoming { from: source, call, request: payload, senders, messages };
+                let mut early = shared.early.lock();
+                match shared.service.get() {
+                    Some(service) => service.open(incoming),
+                    None => early.push(incoming),
+                }
+            }
+            Kind::Block if header.flags & Header::FLAG_SHARED != 0 => {
+                let loan = decode_loan(&payload).ok_or("a loan that is none")?;
+                let lent = shared.lending.borrow(&shared, source, loan, HEADER_BYTES);
+                let payload = lent.ok_or("a loan outside its shared memory")?;
+                count(&shared.counters.bytes_received, payload.len() as u64);
+                table.on_block(&header, source, payload).map_err(violation)?;
+            }
+            Kind::Block => table.on_block(&header, source, payload).map_err(violation)?,
+            Kind::Return => {
+                for offset in decode_words(&payload).ok_or("returns that are none")? {
+                    if !shared.lending.give_back(offset, source) {
+                        return Err("back what it was not lent".to_string());
+                    }
+                }
+            }
+            Kind::End => {
+                table.on_end(&header, source, Ok(StreamEnd { encode_ns: header.a })).map_err(violation)?;
+            }
+            Kind::Fail => {
+                let failure = Failure::decode(&payload);
+                table
+                    .on_end(&header, source, Err(StreamError::Failed { rank: source, failure }))
+                    .map_err(violation)?;
+            }
+            Kind::Credit => table.on_credit(source, header.stream, header.a).map_err(violation)?,
+            Kind::Stop => table.on_stop(source, header.stream),
+            Kind::Message => table.on_message(source, header.stream, payload),
+            Kind::MessagesEnd => table.on_messages_end(source, header.stream),
+            Kind::Ping => shared.send(source, Channel::Control, shared.header(Kind::Alive, 0), &[]),
+            Kind::Alive => {}
+            Kind::Lost => {
+                let lost = usize::try_from(header.a).unwrap_or(usize::MAX);
+                let reason = String::from_utf8_lossy(&payload).into_owned();
+                if lost >= self.peers.len() || (source != 0 && shared.rank != 0) {
+                    return Err(format!("the loss of rank {}, which it cannot know of", header.a));
+                }
+                if lost == shared.rank {
+                    self.lose_all(&format!("the gang goes on without this rank: {reason}"));
+                } else {
+                    self.lose(lost, &reason, source != 0);
+                }
+            }
+            Kind::Leave => {
+                self.peers[source].gone = true;
+                table.on_lost(source, "it left the gang");
+                shared.departures[source].send_replace(Some(Departure::Left { status: header.a as i32 }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the silent ones among the ranks that this rank waits for.
+    fn watch(&mut self) {
+        let now = self.transport.now();
+        let heartbeat = Duration::from_nanos(HEARTBEAT_NS);
+        self.next_watch = now + heartbeat / 4;
+        let mut waited_for = self.shared.table.peers(self.peers.len());
+        // Ranks without work wait for the coordinator, and it has to know who is there.
+        match self.shared.rank {
+            0 => waited_for.fill(true),
+            _ => waited_for[0] = true,
+        }
+        let (mut silent, mut undead) = (Vec::new(), Vec::new());
+        for (peer, state) in self.peers.iter_mut().enumerate() {
+            if std::mem::take(&mut state.heard) {
+                state.unanswered = 0;
+                state.next_ping = now + heartbeat;
+            }
+            if state.gone || !waited_for[peer] || now < state.next_ping {
+                continue;
+            }
+            state.next_ping = now + heartbeat;
+            if let Some((since, reason)) = &state.killed {
+                if now - *since > KILL_PATIENCE {
+                    undead.push((peer, reason.clone()));
+                }
+            } else if u64::from(state.unanswered) >= SILENCE_NS_MAX / HEARTBEAT_NS {
+                silent.push(peer);
+            } else {
+                state.unanswered += 1;
+                self.shared.send(peer, Channel::Control, self.shared.header(Kind::Ping, 0), &[]);
+            }
+        }
+        for peer in silent {
+            let seconds = SILENCE_NS_MAX / 1_000_000_000;
+            let reason = format!("{} has not answered for {seconds} s", self.describe(peer));
+            // Whoever hears of a loss may clean up after that rank: it should be gone by then.
+            match self.transport.kill(peer) {
+                true => self.peers[peer].killed = Some((now, reason)),
+                false => self.lose(peer, &reason, true),
+            }
+        }
+        for (peer, reason) in undead {
+            self.lose(peer, &reason, true);
+        }
+    }
+
+    fn describe(&self, peer: usize) -> String {
+        let Peer { host, pid, .. } = &self.shared.peers[peer];
+        format!("process {pid} on {host}")
+    }
+
+    /// `silent`: it may still live.
+    fn lose(&mut self, peer: usize, reason: &str, silent: bool) {
+        if std::mem::replace(&mut self.peers[peer].gone, true) {
+            return;
+        }
+        tracing::debug!(peer, reason, "rank lost");
+        self.tell_of_loss(peer, reason, silent);
+        self.peers[peer].lost = true;
+        self.transport.lose(peer);
+        let shared = &self.shared;
+        shared.lending.reclaim(peer);
+        shared.departures[peer].send_replace(Some(Departure::Lost { reason: reason.to_string() }));
+        shared.losses.send_modify(|losses| losses.push((peer, reason.to_string())));
+        shared.table.on_lost(peer, reason);
+    }
+
+    fn tell_of_loss(&mut self, lost: usize, reason: &str, silent: bool) {
+        let mut header = self.shared.header(Kind::Lost, 0);
+        header.a = lost as u64;
+        if self.shared.rank == 0 && silent {
+            // If it lives, it learns that it is out. If not, nobody minds.
+            let frame = Arc::new(self.shared.frame(header, reason.as_bytes()));
+            let _ = self.transport.send(lost, Channel::Control, frame, true);
+        }
+        let told = if self.shared.rank == 0 { 1..self.peers.len() } else { 0..1 };
+        for peer in told.filter(|peer| !self.peers[*peer].gone) {
+            self.shared.send(peer, Channel::Control, header, reason.as_bytes());
+        }
+    }
+
+    fn lose_all(&mut self, reason: &str) {
+        for peer in 0..self.peers.len() {
+            self.lose(peer, reason, false);
+        }
+    }
+
+    /// Rests until something may have happened.
+    fn rest(&mut self, leaving: bool) {
+        count(&self.shared.counters.sleeps, 1);
+        if let Ok(cpu) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
+            let cpu_ns = cpu.tv_sec() as u64 * 1_000_000_000 + cpu.tv_nsec() as u64;
+            self.shared.counters.thread_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+        }
+        let shared = Arc::clone(&self.shared);
+        let rest = Rest {
+            wake: &shared.wake,
+            busy: shared.table.open() != (0, 0),
+            leaving,
+            nothing_to_send: &|| shared.outbox.is_empty() && !shared.lending.returns_wait(),
+        };
+        let ended = match self.transport.rest(&rest) {
+            Ok(ended) => ended,
+            Err(error) => return self.lose_all(&error),
+        };
+        for peer in ended {
+            // A rank that left in good order also ends its process; its last frames may still be on their way.
+            for _ in 0..3 {
+                if !self.peers[peer].gone {
+                    let _ = self.turn();
+                }
+            }
+            let reason = match self.peers[peer].killed.take() {
+                Some((_, reason)) => reason,
+                None => format!("{} ended", self.describe(peer)),
+            };
+            self.lose(peer, &reason, false);
+        }
+    }
+
+    fn end(self) {
+        let lost = !self.shared.losses.borrow().is_empty();
+        let all_left = self.peers.iter().all(|peer| peer.gone);
+        let orderly = !lost && all_left && self.transport.in_flight() == InFlight::default();
+        self.transport.close(orderly);
+    }
+}
+
+fn count(cell: &AtomicU64, by: u64) {
+    cell.fetch_add(by, Ordering::Relaxed);
+}

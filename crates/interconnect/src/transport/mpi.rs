@@ -1,0 +1,148 @@
+//! Frames as MPI messages. The only code above the crate `mpi` that knows of MPI.
+//!
+//! MPI moves a message only while somebody calls it, and has no call that sleeps until one arrives. So ranks of one host
+//! ring each other's doorbell after they handed MPI something, and this rank sleeps between the rings; what MPI has begun, and
+//! peers on other hosts, are looked after at bounded intervals.
+
+use super::{InFlight, Joined, Progress, Rest, Transport};
+use crate::Options;
+use crate::doorbell::Doorbell;
+use crate::error::StartError;
+use crate::introduction::{Circle, Introduction, create_arena, opened};
+use crate::limits::*;
+use harrier_mpi::{Block, Channel, Mpi, process};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Loads MPI and meets the other ranks that the launcher started. Collective; to be called on the thread that will make all
+/// further calls.
+pub(crate) fn join(options: &Options) -> Result<Joined, StartError> {
+    let mut mpi = Mpi::init(&harrier_mpi::Options { library: options.library.clone() })?;
+    let (rank, ranks) = (mpi.rank(), mpi.size());
+    let arena = create_arena(options, ranks);
+    let mine = Introduction::mine(&options.version, arena.as_deref());
+    let all = mpi.all_gather(&mine.encode())?.iter().map(|bytes| Introduction::decode(bytes)).collect();
+    let circle = match Circle::new(rank, all) {
+        Ok(circle) => circle,
+        Err(error) => {
+            // Every rank leaves here; nothing was sent, so MPI can be shut down.
+            let _ = mpi.finalize();
+            return Err(error);
+        }
+    };
+    let here = circle.here();
+    let doorbell = Doorbell::new(&circle.all[0].token, rank, &here)?;
+    let windows = circle.windows();
+    // Every rank listens to its doorbell, and has mapped what it can, before any sends.
+    let everybodys = mpi.all_gather(&opened(&windows))?;
+    let library = mpi.library();
+    Ok(Joined {
+        rank,
+        peers: circle.peers(),
+        description: format!("{} ({}, {})", library.version, library.abi, library.path.display()),
+        lending: circle.lending(arena, windows, &everybodys),
+        transport: Box::new(MpiTransport {
+            mpi,
+            doorbell,
+            watched: circle.watches(),
+            touched: vec![false; ranks],
+            all_here: here.iter().all(|here| *here),
+            in_flight_sleep_ns: IN_FLIGHT_SLEEP_NS_MIN,
+        }),
+    })
+}
+
+struct MpiTransport {
+    mpi: Mpi,
+    doorbell: Doorbell,
+    /// One for every peer whose process this rank can watch, and that has not ended.
+    watched: Vec<(usize, OwnedFd)>,
+    /// Peers to ring at the end of this turn.
+    touched: Vec<bool>,
+    all_here: bool,
+    in_flight_sleep_ns: u64,
+}
+
+impl MpiTransport {
+    /// The longest time in nanoseconds after which MPI must be called again.
+    fn sleep_ns_max(&mut self, rest: &Rest<'_>) -> u64 {
+        if self.in_flight() != InFlight::default() {
+            let timeout = self.in_flight_sleep_ns;
+            self.in_flight_sleep_ns = (timeout * 2).min(IN_FLIGHT_SLEEP_NS_MAX);
+            timeout
+        } else if rest.leaving {
+            IN_FLIGHT_SLEEP_NS_MAX
+        } else if self.all_here {
+            // Bounded although peers ring: MPI may hold a small message back and send it in a later progress call.
+            if rest.busy { 10 * IN_FLIGHT_SLEEP_NS_MAX } else { HEARTBEAT_NS / 2 }
+        } else if rest.busy {
+            REMOTE_BUSY_SLEEP_NS_MAX
+        } else {
+            REMOTE_IDLE_SLEEP_NS_MAX
+        }
+    }
+}
+
+impl Transport for MpiTransport {
+    fn send(&mut self, to: usize, channel: Channel, frame: Arc<Block>, urgent: bool) -> Result<(), String> {
+        self.touched[to] |= urgent;
+        self.mpi.isend(to, channel, frame).map_err(|error| error.to_string())
+    }
+
+    fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
+        let before = arrived.len();
+        let progress = self
+            .mpi
+            .progress(&mut |source, _, block| arrived.push((source, block)))
+            .map_err(|error| error.to_string())?;
+        // A long message moves only while both sides look: its sender waits for this rank's part.
+        for (source, block) in &arrived[before..] {
+            self.touched[*source] |= block.len() > BLOCK_BYTES_TARGET / 4;
+        }
+        let mut rings = 0;
+        for (peer, touched) in self.touched.iter_mut().enumerate() {
+            if std::mem::take(touched) {
+                rings += u64::from(self.doorbell.ring(peer));
+            }
+        }
+        if !progress.is_idle() {
+            self.in_flight_sleep_ns = IN_FLIGHT_SLEEP_NS_MIN;
+        }
+        Ok(Progress { moved: !progress.is_idle(), rings })
+    }
+
+    fn in_flight(&self) -> InFlight {
+        let in_flight = self.mpi.in_flight();
+        InFlight { sends: in_flight.sends, receives: in_flight.receives }
+    }
+
+    fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String> {
+        let timeout_ns = self.sleep_ns_max(rest);
+        let fds: Vec<&OwnedFd> = self.watched.iter().map(|(_, fd)| fd).collect();
+        let ready = self
+            .doorbell
+            .sleep(rest.wake, &fds, timeout_ns, rest.nothing_to_send)
+            .map_err(|error| format!("the rank's doorbell failed: {error}"))?;
+        Ok(ready.into_iter().rev().map(|at| self.watched.remove(at).0).collect())
+    }
+
+    fn kill(&mut self, peer: usize) -> bool {
+        let Some((_, watch)) = self.watched.iter().find(|(watched, _)| *watched == peer) else {
+            return false;
+        };
+        process::kill(watch).inspect_err(|error| tracing::debug!(peer, %error, "could not be ended")).is_ok()
+    }
+
+    fn lose(&mut self, _: usize) {}
+
+    /// After a loss MPI's own shutdown could wait for the dead.
+    fn close(self: Box<Self>, orderly: bool) {
+        if orderly {
+            if let Err(error) = self.mpi.finalize() {
+                tracing::warn!(%error, "MPI did not shut down cleanly");
+            }
+        } else {
+            std::mem::forget(self.mpi);
+        }
+    }
+}

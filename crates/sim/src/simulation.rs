@@ -1,0 +1,138 @@
+//! A gang over a simulated network: one thread steps the drivers and runs the tasks, and time is virtual.
+
+use crate::network::{Network, Weather};
+use futures::FutureExt;
+use harrier_interconnect::transport::{Joined, Lending};
+use harrier_interconnect::{Driver, Interconnect, Ledger, Peer};
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Rounds in which nothing moves before time passes: tasks may need several turns until they send something.
+const IDLE_ROUNDS: u32 = 20;
+
+/// How far time goes at once when nothing is due: to the next look at the heartbeats.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Virtual time after which work hangs that has not ended: longer than all patiences of the interconnect together. Heartbeats
+/// go on for ever, so that something always moves.
+const VIRTUAL_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Real time that work has at least: tasks may wait for threads that read files.
+const REAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The work did not end though nothing moves any more.
+#[derive(Debug)]
+pub struct Hang {
+    /// Of every rank that lives.
+    pub ledgers: Vec<(usize, Ledger)>,
+}
+
+impl fmt::Display for Hang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing moves any more, with {:?}", self.ledgers)
+    }
+}
+
+impl std::error::Error for Hang {}
+
+/// The ranks of a gang in one process.
+pub struct Simulation {
+    pub network: Network,
+    pub ranks: Vec<Interconnect>,
+    drivers: Vec<Driver>,
+    runtime: Runtime,
+}
+
+impl Simulation {
+    pub fn new(seed: u64, ranks: usize, weather: Weather) -> Simulation {
+        let network = Network::new(seed, ranks, weather);
+        let peer = |rank| Peer { host: "simulated".to_string(), pid: rank as u32, here: true };
+        let (ranks, drivers) = (0..ranks)
+            .map(|rank| {
+                Interconnect::over(Joined {
+                    rank,
+                    peers: (0..ranks).map(peer).collect(),
+                    description: format!("simulated, seed {seed}"),
+                    lending: Lending::default(),
+                    transport: Box::new(network.endpoint(rank)),
+                })
+                .expect("an eventfd can be had")
+            })
+            .unzip();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Simulation { network, ranks, drivers, runtime }
+    }
+
+    /// Where the ranks' tasks are to be spawned.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Runs the gang until `work` is done.
+    ///
+    /// Errors: it never will be.
+    pub fn run<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Hang> {
+        let Simulation { network, ranks, drivers, runtime } = self;
+        runtime.block_on(async {
+            let mut work = pin!(work);
+            let (mut idle_rounds, mut virtual_wait, real_wait) = (0, Duration::ZERO, Instant::now());
+            loop {
+                if let Some(done) = work.as_mut().now_or_never() {
+                    return Ok(done);
+                }
+                tokio::task::yield_now().await;
+                if step(network, drivers) {
+                    idle_rounds = 0;
+                    continue;
+                }
+                idle_rounds += 1;
+                if idle_rounds < IDLE_ROUNDS {
+                    continue;
+                }
+                idle_rounds = 0;
+                virtual_wait += network.pass_time(PAUSE);
+                if virtual_wait > VIRTUAL_PATIENCE {
+                    if real_wait.elapsed() > REAL_PATIENCE {
+                        let living = (0..ranks.len()).filter(|rank| network.is_alive(*rank));
+                        return Err(Hang {
+                            ledgers: living.map(|rank| (rank, ranks[rank].ledger())).collect(),
+                        });
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        })
+    }
+
+    /// Ranks of which something is not given back, when nothing moves any more.
+    pub fn unsettled(&mut self) -> Vec<(usize, Ledger)> {
+        let ranks = self.ranks.clone();
+        let network = self.network.clone();
+        let left = move || -> Vec<(usize, Ledger)> {
+            let living = (0..ranks.len()).filter(|rank| network.is_alive(*rank));
+            living.map(|rank| (rank, ranks[rank].ledger())).filter(|(_, ledger)| !ledger.is_clear()).collect()
+        };
+        let settled = self.run(async {
+            while !left().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        });
+        settled.err().map_or(vec![], |hang| hang.ledgers)
+    }
+}
+
+/// Lets every rank do what it can, in an order that the seed says. Returns whether anything moved.
+fn step(network: &Network, drivers: &mut [Driver]) -> bool {
+    let first = network.draw(drivers.len());
+    let mut moved = false;
+    for at in 0..drivers.len() {
+        let rank = (first + at) % drivers.len();
+        if !network.stands_still(rank) {
+            moved |= drivers[rank].step();
+        }
+    }
+    moved
+}
