@@ -23,6 +23,7 @@
 //! ```
 
 mod analyze;
+mod compact_views;
 mod engine;
 mod error;
 mod explain;
@@ -36,6 +37,7 @@ pub mod settings;
 mod spill;
 pub mod split;
 mod targets;
+mod yielding_joins;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::SqlError;

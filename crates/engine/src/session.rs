@@ -22,6 +22,7 @@ use harrier_exec::{Kept, StatementOptions, Transport};
 
 use crate::SqlError;
 use crate::analyze;
+use crate::compact_views::CompactViews;
 use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables};
 use crate::guard::{guarded, guarded_stream};
@@ -30,6 +31,7 @@ use crate::progress::Progress;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
+use crate::yielding_joins::YieldingJoins;
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -104,9 +106,11 @@ impl Session {
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone())
             .with_runtime_env(Arc::clone(engine.runtime_env()));
-        if let Some(gang) = engine.gang() {
-            builder = gang.configure(builder);
-        }
+        builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        builder = match engine.gang() {
+            Some(gang) => gang.configure(builder),
+            None => builder.with_physical_optimizer_rule(Arc::new(CompactViews)),
+        };
         let mut state = builder.build();
         let external = Arc::new(ExternalTables::default());
         for factory in state.table_factories_mut().values_mut() {
@@ -245,7 +249,11 @@ impl Session {
         let progress = Progress::of(&plan);
         let scanned = files::scanned(&plan);
         let staged = Staged::below(target.clone());
-        let stream = guarded_stream(execute_stream(plan, state.task_ctx())?);
+        let stream = guarded_stream(execute_stream(Arc::clone(&plan), state.task_ctx())?);
+        let stream = match self.engine.gang() {
+            Some(gang) => gang.until_loss(&plan, stream),
+            None => stream,
+        };
         let schema = stream.schema();
         let explained = stream.map_err(move |error| match &target {
             Some(target) => targets::explain(files::about_scan(error, &scanned), target),
@@ -319,7 +327,7 @@ impl Session {
             return Ok(());
         };
         gang.tidy();
-        if gang.loss().is_some() || !self.settings().check_ledger {
+        if gang.has_new_loss() || !self.settings().check_ledger {
             return Ok(());
         }
         let kept = if self.keeps_rows.load(Ordering::Relaxed) { Kept::Rows } else { Kept::Nothing };

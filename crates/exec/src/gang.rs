@@ -3,6 +3,11 @@
 //! # Order of calls
 //! [`Gang::join`], [`Gang::attach`] with the engine's runtime; then rank 0 calls [`Gang::statement`] for every statement,
 //! the others [`Gang::follow`]; last, all call [`Gang::leave`].
+//!
+//! # Crash
+//! A statement that a lost rank took part in fails (57P02), on every rank. The next one runs on the ranks that are left,
+//! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
+//! nothing has to be restored. Without rank 0 there is no gang.
 
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::grpc::GrpcServer;
@@ -11,26 +16,29 @@ use crate::janitor::Janitor;
 use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
+use crate::sqlstate::{self, SqlState};
 use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, Kept, RankReport, ReportAsk, Request};
-use crate::{convert, service, settings};
+use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
-use datafusion::error::DataFusionError;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::grpc::DefaultChannelResolver;
 use datafusion_distributed::{
-    ChannelResolver, DistributedConfig, DistributedExt, Worker, WorkerQueryContext,
+    ChannelResolver, DistributedConfig, DistributedExec, DistributedExt, Worker, WorkerQueryContext,
 };
-use futures::StreamExt;
-use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError, StreamError};
+use futures::{FutureExt, StreamExt};
+use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError};
 use prost::Message;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use url::Url;
 
 /// Environment variable: 0 sends everything through MPI, also between ranks of one host. The same on every rank.
@@ -77,7 +85,12 @@ struct Inner {
     runtime_env: OnceLock<Arc<RuntimeEnv>>,
     janitor: Janitor,
     grpc: Arc<GrpcServer>,
-    grpc_ranks: OnceCell<Vec<Url>>,
+    /// Of the ranks that have been asked for it, for the coordinator.
+    grpc_ranks: Mutex<BTreeMap<usize, Url>>,
+    /// Ranks that take part in a statement at most; the others are spares.
+    working: usize,
+    /// Losses that earlier statements have failed with.
+    known_losses: AtomicUsize,
 }
 
 enum Links {
@@ -94,8 +107,9 @@ impl std::fmt::Debug for Gang {
 }
 
 impl Gang {
-    /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined.
-    pub fn join(library: Option<PathBuf>) -> Result<Gang, StartError> {
+    /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined. `spares` ranks, fewer
+    /// than there are, take part in statements only when others are lost; the same number on every rank.
+    pub fn join(library: Option<PathBuf>, spares: usize) -> Result<Gang, StartError> {
         let shared_memory = std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0");
         let version = std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string());
         let interconnect = Interconnect::start(Options { library, version, shared_memory })?;
@@ -104,15 +118,18 @@ impl Gang {
         let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());
         let channels =
             RankChannels { interconnect: interconnect.clone(), grpc: DefaultChannelResolver::default() };
+        let working = interconnect.ranks().saturating_sub(spares).max(1);
         Ok(Gang {
             inner: Arc::new(Inner {
                 links: Links::Processes(interconnect),
+                working,
+                known_losses: AtomicUsize::new(0),
                 channels: Arc::new(channels),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(host)),
-                grpc_ranks: OnceCell::new(),
+                grpc_ranks: Mutex::default(),
             }),
         })
     }
@@ -123,12 +140,14 @@ impl Gang {
         Gang {
             inner: Arc::new(Inner {
                 links: Links::InProcess { workers: Arc::clone(&workers), ranks },
+                working: ranks,
+                known_losses: AtomicUsize::new(0),
                 channels: Arc::new(LoopbackChannels(workers)),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(None)),
-                grpc_ranks: OnceCell::new(),
+                grpc_ranks: Mutex::default(),
             }),
         }
     }
@@ -145,6 +164,46 @@ impl Gang {
             Links::Processes(interconnect) => interconnect.ranks(),
             Links::InProcess { ranks, .. } => *ranks,
         }
+    }
+
+    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are lost are not among
+    /// them.
+    pub fn members(&self) -> Vec<usize> {
+        self.members_after(&self.losses())
+    }
+
+    fn members_after(&self, losses: &[(usize, String)]) -> Vec<usize> {
+        let living = (0..self.ranks()).filter(|rank| losses.iter().all(|(lost, _)| lost != rank));
+        living.take(self.inner.working).collect()
+    }
+
+    /// The rows of the statement that [`Gang::statement`] was called for last, until a rank that works for it is lost: then an
+    /// error (57P02). A plan that stays on this rank does not mind.
+    pub fn until_loss(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        rows: SendableRecordBatchStream,
+    ) -> SendableRecordBatchStream {
+        let Links::Processes(interconnect) = &self.inner.links else {
+            return rows;
+        };
+        if !plan.is::<DistributedExec>() {
+            return rows;
+        }
+        let interconnect = interconnect.clone();
+        let mut known = self.inner.known_losses.load(Ordering::Relaxed);
+        let members = self.members_after(&interconnect.losses()[..known]);
+        let loss = async move {
+            loop {
+                let losses = interconnect.lost(known).await;
+                let loss = losses[known..].iter().find(|(rank, _)| members.contains(rank));
+                if let Some(loss) = loss {
+                    return loss.clone();
+                }
+                known = losses.len();
+            }
+        };
+        loss::until(loss.boxed(), rows)
     }
 
     /// All ranks, by number; empty for a gang inside one process.
@@ -217,31 +276,44 @@ impl Gang {
 
     /// What one statement needs to run on the gang.
     ///
-    /// Errors: a rank is lost (57P02); a gRPC server cannot be started.
+    /// Errors: this rank can reach no other any more (57P02); a gRPC server cannot be started.
     pub async fn statement(&self, options: StatementOptions) -> Result<Statement> {
-        if let Some((rank, reason)) = self.loss() {
-            return Err(convert::from_stream(StreamError::Lost { rank, reason }));
+        if let Links::Processes(interconnect) = &self.inner.links {
+            // A rank that has ended before the statement began does not fail it.
+            interconnect.look().await;
+            if let Some(reason) = interconnect.broken() {
+                let message = format!("the gang is lost: {reason}");
+                return Err(sqlstate::remote(SqlState::CRASH_SHUTDOWN, message));
+            }
         }
+        let losses = self.losses();
+        self.inner.known_losses.store(losses.len(), Ordering::Relaxed);
+        let members = self.members();
         let urls = match options.transport {
-            Transport::Mpi => (0..self.ranks()).map(rank_url).collect(),
-            Transport::Grpc => self.grpc_ranks().await?,
+            Transport::Mpi => members.into_iter().map(rank_url).collect(),
+            Transport::Grpc => self.grpc_ranks(&members).await?,
         };
         Ok(Statement { gang: self.clone(), distribute_bytes_min: options.distribute_bytes_min, urls })
     }
 
-    /// The gRPC addresses of all ranks, which start their servers when first asked.
-    async fn grpc_ranks(&self) -> Result<Vec<Url>> {
-        let urls = self.inner.grpc_ranks.get_or_try_init(|| async {
-            let mut urls = vec![self.inner.grpc.start(self.worker()).await?];
-            for rank in 1..self.ranks() {
-                let answer: GrpcAddress = self.ask(rank, Ask::Grpc(GrpcAsk {})).await?;
-                let url = Url::parse(&answer.url)
-                    .map_err(|error| exec_datafusion_err!("gRPC address of rank {rank}: {error}"))?;
-                urls.push(url);
+    /// The gRPC addresses of `members`, which start their servers when first asked.
+    async fn grpc_ranks(&self, members: &[usize]) -> Result<Vec<Url>> {
+        let mut known = self.inner.grpc_ranks.lock().await;
+        for &rank in members {
+            if known.contains_key(&rank) {
+                continue;
             }
-            Ok::<_, DataFusionError>(urls)
-        });
-        urls.await.cloned()
+            let url = match rank {
+                0 => self.inner.grpc.start(self.worker()).await?,
+                _ => {
+                    let answer: GrpcAddress = self.ask(rank, Ask::Grpc(GrpcAsk {})).await?;
+                    Url::parse(&answer.url)
+                        .map_err(|error| exec_datafusion_err!("gRPC address of rank {rank}: {error}"))?
+                }
+            };
+            known.insert(rank, url);
+        }
+        Ok(members.iter().map(|rank| known[rank].clone()).collect())
     }
 
     /// Calls `rank` and takes its one answer.
@@ -257,13 +329,13 @@ impl Gang {
         }
     }
 
-    /// What every rank counted since it joined, by rank.
+    /// What every member counted since it joined, in their order.
     pub async fn reports(&self) -> Result<Vec<RankReport>> {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(vec![RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }]);
         };
         let mut reports = vec![service::report(interconnect, self.runtime_env(), 0)];
-        for rank in 1..self.ranks() {
+        for rank in self.members().into_iter().skip(1) {
             reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
         }
         Ok(reports)
@@ -285,7 +357,7 @@ impl Gang {
         };
         let deadline = Instant::now() + LEDGER_PATIENCE;
         // This rank last: each question to another one opens a stream here for a moment.
-        for rank in (1..self.ranks()).chain([0]) {
+        for rank in interconnect.members().into_iter().skip(1).chain([0]) {
             loop {
                 let report: RankReport = match rank {
                     0 => service::report(interconnect, self.runtime_env(), 0),
@@ -324,20 +396,26 @@ impl Gang {
         }
     }
 
-    /// Waits until a rank is lost: its number and the reason. Never returns in a healthy gang.
+    /// Waits until a rank is lost whose loss no earlier statement has failed with: its number and the reason.
     pub async fn lost(&self) -> (usize, String) {
+        let known = self.inner.known_losses.load(Ordering::Relaxed);
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.lost(0).await.swap_remove(0),
+            Links::Processes(interconnect) => interconnect.lost(known).await.swap_remove(known),
             Links::InProcess { .. } => std::future::pending().await,
         }
     }
 
-    /// The first rank that was lost and why, if one was.
-    pub fn loss(&self) -> Option<(usize, String)> {
+    /// The ranks that were lost so far, in that order, and why.
+    pub fn losses(&self) -> Vec<(usize, String)> {
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.losses().into_iter().next(),
-            Links::InProcess { .. } => None,
+            Links::Processes(interconnect) => interconnect.losses(),
+            Links::InProcess { .. } => vec![],
         }
+    }
+
+    /// Whether a rank was lost since the last statement began.
+    pub fn has_new_loss(&self) -> bool {
+        self.losses().len() > self.inner.known_losses.load(Ordering::Relaxed)
     }
 
     /// Leaves the gang. Blocks until all ranks do, a few seconds at most.

@@ -22,6 +22,7 @@ mod gang;
 mod grpc;
 mod inprocess;
 mod janitor;
+mod loss;
 mod metrics;
 mod planner;
 mod planning;

@@ -26,14 +26,21 @@ pub(crate) fn launched_rank() -> Option<usize> {
 }
 
 /// The gang this process was launched into; `None` when it runs alone.
-pub(crate) fn join() -> Result<Option<Gang>, ExitCode> {
-    match harrier_mpi::launched_ranks() {
-        None | Some(1) => Ok(None),
-        Some(_) => Gang::join(None).map(Some).map_err(|error| {
-            report(&error);
-            ExitCode::from(exit::BROKEN)
-        }),
+pub(crate) fn join(spares: usize) -> Result<Option<Gang>, ExitCode> {
+    let ranks = harrier_mpi::launched_ranks().unwrap_or(1);
+    if spares >= ranks && spares > 0 {
+        if harrier_mpi::launched_rank().unwrap_or(0) == 0 {
+            eprintln!("ERROR 22023: {spares} spares of {ranks} ranks leave none to work");
+        }
+        return Err(ExitCode::from(exit::USAGE));
     }
+    if ranks == 1 {
+        return Ok(None);
+    }
+    Gang::join(None, spares).map(Some).map_err(|error| {
+        report(&error);
+        ExitCode::from(exit::BROKEN)
+    })
 }
 
 /// Every rank fails alike when a gang cannot be formed; one of them says so. The others wait for it: a launcher that sees one
@@ -51,9 +58,10 @@ fn report(error: &StartError) {
     }
 }
 
-/// How many ranks of the gang share this rank's host.
+/// How many ranks that work at a time share this rank's host.
 pub(crate) fn ranks_here(gang: &Gang) -> usize {
-    gang.peers().iter().filter(|peer| peer.here).count().max(1)
+    let peers = gang.peers();
+    gang.members().into_iter().filter(|member| peers[*member].here).count().max(1)
 }
 
 /// A rank other than 0: works until the coordinator leaves or is lost. Returns the exit status.
@@ -72,11 +80,9 @@ pub(crate) async fn follow(gang: &Gang) -> u8 {
     }
 }
 
-/// The end of rank 0: tells the others, unless one is lost, which ends the gang as broken.
+/// The end of rank 0: tells the others. If it ends because a rank was lost, the gang ends as broken.
 pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
-    if gang.loss().is_some() {
-        return exit::BROKEN;
-    }
+    let status = if gang.has_new_loss() { exit::BROKEN } else { status };
     let leaving = gang.clone();
     let _ = tokio::task::spawn_blocking(move || leaving.leave(status.into())).await;
     status

@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Folder for temporary files [default: $TMPDIR]
     #[arg(long, value_name = "DIR")]
     spill_dir: Option<PathBuf>,
+    /// Ranks that do nothing until others are lost; then they take their places
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    spares: u16,
 }
 
 /// One `-c` or `-f`.
@@ -75,6 +78,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
     let format = args.format;
     on_ranks(
+        args.spares.into(),
         move |gang| engine_options(&args, gang),
         async move |engine| run_sql(format, inputs, engine).await,
     )
@@ -88,7 +92,7 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
         options.gang = gang.or_else(|| ranks.map(Gang::in_process));
         options
     };
-    on_ranks(options, async |engine| match bench::serve(&engine.session()).await {
+    on_ranks(0, options, async |engine| match bench::serve(&engine.session()).await {
         Ok(()) => exit::DONE,
         Err(error) => {
             eprintln!("ERROR 58030: {error}");
@@ -99,10 +103,11 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
 
 /// Makes this process a rank, or what runs alone, and does `work` if it is the one that reads and prints.
 fn on_ranks(
+    spares: usize,
     options: impl FnOnce(Option<Gang>) -> EngineOptions,
     work: impl AsyncFnOnce(Engine) -> u8,
 ) -> ExitCode {
-    let gang = match gang::join() {
+    let gang = match gang::join(spares) {
         Ok(gang) => gang,
         Err(status) => return status,
     };

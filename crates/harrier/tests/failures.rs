@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use gang::{Gang, Start, data, running, session};
+use gang::{Gang, Start, data, running, session, surviving_session};
 use nix::sys::signal::Signal;
 use support::{BINARY, Folder, Run};
 
@@ -78,6 +78,38 @@ fn a_rank_is_stopped() {
     gang.leaves_nothing();
 }
 
+/// Where the launcher leaves the others alone, they go on: first with the spare, then with fewer.
+#[test]
+fn survivors_go_on() {
+    needs_mpi!();
+    let mut gang = surviving_session(4, &["--spares", "1"]);
+    is_well(&mut gang);
+    let deaths = [(1, Signal::SIGKILL, [1, 2]), (2, Signal::SIGSTOP, [2, 3]), (3, Signal::SIGABRT, [3, 0])];
+    for (victim, signal, busy) in deaths {
+        gang.ask(&endless());
+        gang.busy(&busy);
+        gang.signal_rank(victim, signal);
+        let (code, message) = gang.answered().unwrap_err();
+        assert_eq!(code, "57P02", "{message}");
+        assert!(message.starts_with(&format!("rank {victim} is lost: process ")), "{message}");
+        is_well(&mut gang);
+    }
+    gang.end();
+    gang.leaves_nothing();
+}
+
+/// A rank that dies while nothing runs costs no statement anything.
+#[test]
+fn an_idle_rank_is_replaced() {
+    needs_mpi!();
+    let mut gang = surviving_session(3, &["--spares", "1"]);
+    is_well(&mut gang);
+    gang.kill_rank(1);
+    is_well(&mut gang);
+    gang.end();
+    gang.leaves_nothing();
+}
+
 #[test]
 fn the_coordinator_is_killed() {
     needs_mpi!();
@@ -135,6 +167,7 @@ fn the_launcher_is_interrupted() {
 fn ranks_are_different_builds() {
     needs_mpi!();
     let mut gang = Start {
+        options: &[],
         ranks: 3,
         arguments: &["-c", "select 1"],
         environment: &[],
@@ -153,6 +186,7 @@ fn the_mpi_library_cannot_be_loaded() {
         [("/nowhere/libmpi.so", "no MPI library found"), ("libc.so.6", "is no MPI library")]
     {
         let mut gang = Start {
+            options: &[],
             ranks: 2,
             arguments: &["-c", "select 1"],
             environment: &[("HARRIER_MPI_LIBRARY", library)],
@@ -233,6 +267,7 @@ fn a_rank_runs_out_of_memory() {
 fn the_disk_is_full() {
     needs_mpi!();
     let mut gang = Start {
+        options: &[],
         ranks: 2,
         arguments: &["--format", "lines", "--set", "harrier.check_ledger=true", "--memory", "16MiB"],
         environment: &[("OMPI_MCA_btl", "self,tcp")],
@@ -255,7 +290,7 @@ fn the_disk_is_full() {
 fn the_spill_folder_cannot_be_written() {
     needs_mpi!();
     let arguments = ["-c", "select 1", "--spill-dir", "/proc/nowhere"];
-    let mut gang = Start { ranks: 2, arguments: &arguments, environment: &[], wrapper: "" }.gang();
+    let mut gang = Start { ranks: 2, arguments: &arguments, environment: &[], ..Start::default() }.gang();
     assert_eq!(gang.end().code(), Some(2), "{}", gang.stderr());
     gang.fails("58P01", "cannot write temporary files to folder \"/proc/nowhere\"");
     gang.leaves_nothing();
@@ -266,6 +301,7 @@ fn the_spill_folder_cannot_be_written() {
 fn the_spill_folder_of_one_rank_cannot_be_written() {
     needs_mpi!();
     let mut gang = Start {
+        options: &[],
         ranks: 3,
         arguments: &["-c", "select 1", "--spill-dir", "spill"],
         environment: &[],
@@ -350,7 +386,8 @@ fn limit_over_a_big_motion() {
 fn log_lines_tell_their_rank() {
     needs_mpi!();
     let log = [("HARRIER_LOG", "info")];
-    let mut gang = Start { ranks: 2, arguments: &["-c", "select 1"], environment: &log, wrapper: "" }.gang();
+    let mut gang =
+        Start { ranks: 2, arguments: &["-c", "select 1"], environment: &log, ..Start::default() }.gang();
     assert_eq!(gang.end().code(), Some(0));
     for rank in 0..2 {
         let prefix = format!("rank {rank}: ");

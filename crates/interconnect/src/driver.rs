@@ -43,6 +43,10 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a rank that all others have left too waits for what it sent them to be taken: they may read no more.
 const COMPLETION_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Looks in a row, a quarter of a heartbeat apart, at which a rank's process is stopped before it is held lost: those of a job
+/// that goes on after it was stopped as a whole do not go on in the same moment.
+const STOPPED_LOOKS_MAX: u32 = 3;
+
 /// How long a rank that was killed for its silence may take to be gone: its memory is taken down first.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -92,6 +96,8 @@ struct PeerState {
     lost: bool,
     /// It has sent something since the last look.
     heard: bool,
+    /// Looks in a row at which its process was stopped.
+    stopped: u32,
     /// Heartbeats sent since this peer was last heard.
     unanswered: u32,
     next_ping: Instant,
@@ -118,6 +124,8 @@ impl Driver {
             early: Mutex::default(),
             departures: (0..ranks).map(|_| watch::channel(None).0).collect(),
             losses: watch::channel(Vec::new()).0,
+            looks: SegQueue::new(),
+            broken: OnceLock::new(),
             leaving: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             counters: CounterCells::default(),
@@ -126,6 +134,7 @@ impl Driver {
             gone: peer == rank,
             lost: false,
             heard: true,
+            stopped: 0,
             unanswered: 0,
             next_ping: now,
             killed: None,
@@ -149,7 +158,7 @@ impl Driver {
             self.lose_all(&reason);
             false
         });
-        if !moved {
+        if !moved || !self.shared.looks.is_empty() {
             self.rest(false);
         }
         moved
@@ -174,7 +183,7 @@ impl Driver {
                 }
             }
             idle_turns = if moved { 0 } else { idle_turns + 1 };
-            if idle_turns == IDLE_TURNS_BEFORE_REST {
+            if idle_turns == IDLE_TURNS_BEFORE_REST || !self.shared.looks.is_empty() {
                 self.rest(leaving_since.is_some());
                 idle_turns = 0;
             }
@@ -215,6 +224,9 @@ impl Driver {
             }
         }
         self.arrived = arrived;
+        for (peer, reason) in progress.broken {
+            self.lose(peer, &format!("{}: {reason}", self.describe(peer)), true);
+        }
         if self.transport.now() >= self.next_watch {
             self.watch();
         }
@@ -336,30 +348,36 @@ impl Driver {
             0 => waited_for.fill(true),
             _ => waited_for[0] = true,
         }
-        let (mut silent, mut undead) = (Vec::new(), Vec::new());
+        let mut silent = Vec::new();
+        let mut undead = Vec::new();
         for (peer, state) in self.peers.iter_mut().enumerate() {
             if std::mem::take(&mut state.heard) {
                 state.unanswered = 0;
                 state.next_ping = now + heartbeat;
             }
-            if state.gone || !waited_for[peer] || now < state.next_ping {
+            if state.gone || !waited_for[peer] {
                 continue;
             }
-            state.next_ping = now + heartbeat;
             if let Some((since, reason)) = &state.killed {
                 if now - *since > KILL_PATIENCE {
                     undead.push((peer, reason.clone()));
                 }
-            } else if u64::from(state.unanswered) >= SILENCE_NS_MAX / HEARTBEAT_NS {
-                silent.push(peer);
-            } else {
+                continue;
+            }
+            state.stopped = if self.transport.is_stopped(peer) { state.stopped + 1 } else { 0 };
+            if state.stopped == STOPPED_LOOKS_MAX {
+                silent.push((peer, "is stopped".to_string()));
+            } else if now >= state.next_ping && u64::from(state.unanswered) == SILENCE_NS_MAX / HEARTBEAT_NS {
+                let seconds = SILENCE_NS_MAX / 1_000_000_000;
+                silent.push((peer, format!("has not answered for {seconds} s")));
+            } else if now >= state.next_ping {
                 state.unanswered += 1;
+                state.next_ping = now + heartbeat;
                 self.shared.send(peer, Channel::Control, self.shared.header(Kind::Ping, 0), &[]);
             }
         }
-        for peer in silent {
-            let seconds = SILENCE_NS_MAX / 1_000_000_000;
-            let reason = format!("{} has not answered for {seconds} s", self.describe(peer));
+        for (peer, what) in silent {
+            let reason = format!("{} {what}", self.describe(peer));
             // Whoever hears of a loss may clean up after that rank: it should be gone by then.
             match self.transport.kill(peer) {
                 true => self.peers[peer].killed = Some((now, reason)),
@@ -407,6 +425,7 @@ impl Driver {
     }
 
     fn lose_all(&mut self, reason: &str) {
+        let _ = self.shared.broken.set(reason.to_string());
         for peer in 0..self.peers.len() {
             self.lose(peer, reason, false);
         }
@@ -424,8 +443,12 @@ impl Driver {
             wake: &shared.wake,
             busy: shared.table.open() != (0, 0),
             leaving,
-            nothing_to_send: &|| shared.outbox.is_empty() && !shared.lending.returns_wait(),
+            nothing_to_do: &|| {
+                shared.outbox.is_empty() && !shared.lending.returns_wait() && shared.looks.is_empty()
+            },
         };
+        // Those who come now wait for the next one.
+        let looks = shared.looks.len();
         let ended = match self.transport.rest(&rest) {
             Ok(ended) => ended,
             Err(error) => return self.lose_all(&error),
@@ -442,6 +465,10 @@ impl Driver {
                 None => format!("{} ended", self.describe(peer)),
             };
             self.lose(peer, &reason, false);
+        }
+        for look in (0..looks).map_while(|_| shared.looks.pop()) {
+            // Who does not wait any more need not know.
+            let _ = look.send(());
         }
     }
 

@@ -60,7 +60,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use streams::Table;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// What a rank brings when it joins the gang.
 pub struct Options {
@@ -158,6 +158,10 @@ pub(crate) struct Shared {
     departures: Vec<watch::Sender<Option<Departure>>>,
     /// Ranks that were lost, in that order, and why.
     losses: watch::Sender<Vec<(usize, String)>>,
+    /// Who waits until the driver has looked for ranks that ended.
+    looks: SegQueue<oneshot::Sender<()>>,
+    /// Why this rank has lost all others at once, if it has.
+    broken: OnceLock<String>,
     leaving: AtomicBool,
     requests: AtomicU64,
     counters: CounterCells,
@@ -346,6 +350,20 @@ impl Interconnect {
     /// The ranks that were lost so far, in that order, and why. The others are the members of the gang.
     pub fn losses(&self) -> Vec<(usize, String)> {
         self.shared.losses.borrow().clone()
+    }
+
+    /// Why this rank can reach no other one any more, if it cannot: its transport failed, or the gang went on without it.
+    pub fn broken(&self) -> Option<&str> {
+        self.shared.broken.get().map(String::as_str)
+    }
+
+    /// Waits until every end of a process that came before this call, and can be seen from here, is known as a loss.
+    pub async fn look(&self) {
+        let (looked, done) = oneshot::channel();
+        self.shared.looks.push(looked);
+        self.shared.wake.wake();
+        // The driver has ended: there is nothing to see any more.
+        let _ = done.await;
     }
 
     /// The ranks that are not lost, this one included, in their order.

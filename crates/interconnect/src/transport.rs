@@ -40,12 +40,14 @@ pub struct Joined {
 }
 
 /// What one call of [`Transport::progress`] did.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub struct Progress {
     /// Whether anything moved. If not, the next call may still: the one that finds nothing may be the one that brings it in.
     pub moved: bool,
     /// Peers that were told to look.
     pub rings: u64,
+    /// Peers that frames can no longer be moved to or from, and why.
+    pub broken: Vec<(usize, String)>,
 }
 
 /// What a transport has begun and not completed.
@@ -63,7 +65,7 @@ pub struct Rest<'a> {
     /// This rank has said goodbye, and waits for the others.
     pub leaving: bool,
     /// Asked once more after `wake` was told that the thread sleeps.
-    pub nothing_to_send: &'a dyn Fn() -> bool,
+    pub nothing_to_do: &'a dyn Fn() -> bool,
 }
 
 /// See the module's contract.
@@ -79,11 +81,17 @@ pub trait Transport {
     /// Waits. Returns the peers that are surely gone, each once; frames they sent before may still come by `progress`.
     fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String>;
 
+    /// Whether the peer's process is seen to be stopped, as by SIGSTOP or a debugger.
+    fn is_stopped(&self, peer: usize) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Ends the process of a peer that does not answer, if it can: its end is then told by [`Transport::rest`]. Returns whether
     /// it can. A rank that is stopped would outlive its gang: launchers ask processes to end, and a stopped one does not hear.
     fn kill(&mut self, peer: usize) -> bool;
 
-    /// `peer` is lost: nothing is sent to it any more.
+    /// `peer` is lost: nothing is sent to it any more, and what was begun with it is given up.
     fn lose(&mut self, peer: usize);
 
     /// The time by which silence is measured.

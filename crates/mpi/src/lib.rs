@@ -31,8 +31,13 @@
 //! next ones, as mimalloc does: with the C library's, which returns them to the system, page faults cost more than the transfer.
 //!
 //! # Errors
-//! MPI is told to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked. After an [`MpiError`] from
-//! [`Mpi::isend`] or [`Mpi::progress`] messages may have been lost: the rank can only stop.
+//! MPI is told to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked. What fails for one peer is told by
+//! [`Mpi::take_failures`], and the others go on. After an [`MpiError`] from [`Mpi::isend`] or [`Mpi::progress`] messages of any
+//! peer may have been lost: the rank can only stop.
+//!
+//! # Crash
+//! The standard says nothing of a world with a dead process in it. What is relied on here is that messages between two
+//! living ranks do not depend on a third: with Open MPI and MPICH they do not, and no collective call is made after the start.
 //!
 //! # Source
 //! MPI: A Message-Passing Interface Standard, version 5.0: chapters 3.7 (nonblocking), 3.8 (matched probe), 9.3 (errors),
@@ -230,6 +235,18 @@ impl Mpi {
     /// in the order in which MPI matched them per source and channel.
     pub fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError> {
         self.world.progress(deliver)
+    }
+
+    /// Has nothing more to do with `peer`, which is dead or not to be heard any more: what is under way to and from it is given
+    /// up, its blocks are leaked, and nothing is sent to it or received from it from now on. The other ranks go on.
+    pub fn forget(&mut self, peer: usize) {
+        self.world.forget(peer);
+    }
+
+    /// What MPI refused to do for one peer since the last call. Messages to or from that peer may have been lost: it is to be
+    /// forgotten.
+    pub fn take_failures(&mut self) -> Vec<(usize, MpiError)> {
+        self.world.take_failures()
     }
 
     /// What is not complete yet; free of cost.

@@ -1,9 +1,9 @@
 //! Other ranks' processes as file descriptors (pidfd): noticed when they end, and never another process with the same id.
 //!
-//! MPI does not tell of the death of a rank; these two system calls do, on one host. They stand in this crate because
-//! they need `unsafe`.
+//! MPI does not tell of the death of a rank; the system does, on one host. Its calls stand in this crate because they need
+//! `unsafe`.
 //!
-//! Source: pidfd_open(2), pidfd_send_signal(2); Linux 5.3.
+//! Source: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5); Linux 5.3.
 
 #![allow(unsafe_code)]
 
@@ -34,6 +34,14 @@ pub fn kill(watched: &OwnedFd) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Whether process `pid` is stopped, by a signal or a debugger. One that does not exist is not.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything, parentheses too.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +59,18 @@ mod tests {
     #[test]
     fn a_process_that_does_not_exist_is_an_error() {
         assert!(watch(u32::MAX >> 1).is_err());
+        assert!(!is_stopped(u32::MAX >> 1));
+    }
+
+    #[test]
+    fn a_stopped_process_is_seen() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!is_stopped(child.id()));
+        assert!(Command::new("kill").args(["-STOP", &child.id().to_string()]).status().unwrap().success());
+        while !is_stopped(child.id()) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -218,7 +218,7 @@ impl Transport for Endpoint {
         let received = state.receive(self.rank);
         let moved = !received.is_empty();
         arrived.extend(received);
-        Ok(Progress { moved, rings: 0 })
+        Ok(Progress { moved, ..Progress::default() })
     }
 
     fn in_flight(&self) -> InFlight {

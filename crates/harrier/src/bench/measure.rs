@@ -137,7 +137,8 @@ fn once(
     }
     // Without a published answer the first one is the measure for all that follow.
     let expected = expected.get_or_insert_with(|| answer.clone());
-    answers::compare(expected, &answer)
+    let compare = if query.answer.is_some() { answers::compare } else { answers::compare_engines };
+    compare(expected, &answer)
         .map_err(|difference| Refusal::Statement(format!("wrong answer: {difference}")))?;
     Ok(run)
 }

@@ -25,12 +25,18 @@ const WATCHDOG: Duration = Duration::from_secs(120);
 /// Processor time of a rank that is surely past its start and in a statement.
 const BEGUN_CPU: Duration = Duration::from_millis(1000);
 
+/// Processor time of a rank that works, and does not only answer.
+const BUSY_CPU: Duration = Duration::from_millis(200);
+
 /// Marks the processes of one gang, wherever their parents went.
 const MARK: &str = "HARRIER_TEST_GANG";
 
 /// How a gang is launched.
+#[derive(Default)]
 pub struct Start<'a> {
     pub ranks: usize,
+    /// Of the launcher.
+    pub options: &'a [&'a str],
     /// Of `harrier sql`.
     pub arguments: &'a [&'a str],
     pub environment: &'a [(&'a str, &'a str)],
@@ -46,17 +52,26 @@ impl Start<'_> {
 
 /// A gang that runs `-c` with `sql`.
 pub fn running(ranks: usize, sql: &str) -> Gang {
-    Start { ranks, arguments: &["-c", sql], environment: &[], wrapper: "" }.gang()
+    Start { ranks, arguments: &["-c", sql], ..Start::default() }.gang()
 }
 
 /// A gang that answers statements, and checks after each that nothing is left of it on any rank.
 pub fn session(ranks: usize, arguments: &[&str]) -> Gang {
+    session_launched(ranks, &[], arguments)
+}
+
+/// A [`session`] whose launcher lets the ranks that are left live when one dies.
+pub fn surviving_session(ranks: usize, arguments: &[&str]) -> Gang {
+    session_launched(ranks, &["--enable-recovery"], arguments)
+}
+
+fn session_launched(ranks: usize, options: &[&str], arguments: &[&str]) -> Gang {
     let arguments: Vec<&str> = ["--format", "lines", "--set", "harrier.check_ledger=true"]
         .iter()
         .chain(arguments)
         .copied()
         .collect();
-    Start { ranks, arguments: &arguments, environment: &[], wrapper: "" }.gang()
+    Start { ranks, options, arguments: &arguments, ..Start::default() }.gang()
 }
 
 pub struct Gang {
@@ -85,7 +100,7 @@ impl Gang {
         }
         let words = Launcher::open_mpi(start.ranks).words().unwrap_or_else(|reason| panic!("{reason}"));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
+        command.args(start.options).args(&words[1..]);
         if !start.wrapper.is_empty() {
             command.args(["sh", "-c", start.wrapper, "sh"]);
         }
@@ -190,22 +205,55 @@ impl Gang {
         kill(Pid::from_raw(ranks[&rank] as i32), signal).unwrap();
     }
 
+    /// Kills a rank and waits until its process has ended, as far as others can see.
+    pub fn kill_rank(&mut self, rank: usize) {
+        let pid = self.rank_processes()[&rank];
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+        self.wait_for("the rank ends", |_| {
+            // Its first thread may be a zombie while others still live.
+            (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+        });
+    }
+
     pub fn signal_launcher(&self, signal: Signal) {
         kill(Pid::from_raw(self.launcher.id() as i32), signal).unwrap();
     }
 
     /// Runs one statement of a [`session`].
     pub fn answer(&mut self, sql: &str) -> Answer {
+        self.ask(sql);
+        self.answered()
+    }
+
+    /// Begins a statement of a [`session`].
+    pub fn ask(&mut self, sql: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{}", Value::from(sql)).unwrap();
+    }
+
+    /// Waits until each of these ranks has computed for a while.
+    pub fn busy(&mut self, ranks: &[usize]) {
+        let pids = self.rank_processes();
+        let before: Vec<(u32, Duration)> =
+            ranks.iter().map(|rank| pids[rank]).map(|pid| (pid, cpu_time(pid))).collect();
+        self.wait_for("the ranks compute", |_| {
+            before.iter().all(|(pid, before)| cpu_time(*pid) > *before + BUSY_CPU).then_some(())
+        });
+        for (pid, _) in before {
+            self.shared.extend(mapped_shared_memory(pid));
+        }
+    }
+
+    /// Waits for the answer to the oldest statement that has none yet.
+    pub fn answered(&mut self) -> Answer {
         let wanted = self.answers;
         self.answers += 1;
-        let line = self.wait_for(sql, |gang| {
+        let line = self.wait_for("an answer", |gang| {
             let text = gang.stdout();
             let line = text.split_inclusive('\n').nth(wanted).filter(|line| line.ends_with('\n'));
             if line.is_none()
                 && let Some(status) = gang.launcher.try_wait().unwrap()
             {
-                panic!("{sql}: ended with {status}: {}", gang.stderr());
+                panic!("no answer, ended with {status}: {}", gang.stderr());
             }
             line.map(str::to_owned)
         });

@@ -44,6 +44,7 @@ pub(crate) fn join(options: &Options) -> Result<Joined, StartError> {
         transport: Box::new(MpiTransport {
             mpi,
             doorbell,
+            pids: circle.all.iter().map(|other| other.pid).collect(),
             watched: circle.watches(),
             touched: vec![false; ranks],
             all_here: here.iter().all(|here| *here),
@@ -55,6 +56,8 @@ pub(crate) fn join(options: &Options) -> Result<Joined, StartError> {
 struct MpiTransport {
     mpi: Mpi,
     doorbell: Doorbell,
+    /// By rank.
+    pids: Vec<u32>,
     /// One for every peer whose process this rank can watch, and that has not ended.
     watched: Vec<(usize, OwnedFd)>,
     /// Peers to ring at the end of this turn.
@@ -108,7 +111,8 @@ impl Transport for MpiTransport {
         if !progress.is_idle() {
             self.in_flight_sleep_ns = IN_FLIGHT_SLEEP_NS_MIN;
         }
-        Ok(Progress { moved: !progress.is_idle(), rings })
+        let broken = self.mpi.take_failures().into_iter().map(|(peer, error)| (peer, error.to_string()));
+        Ok(Progress { moved: !progress.is_idle(), rings, broken: broken.collect() })
     }
 
     fn in_flight(&self) -> InFlight {
@@ -121,9 +125,13 @@ impl Transport for MpiTransport {
         let fds: Vec<&OwnedFd> = self.watched.iter().map(|(_, fd)| fd).collect();
         let ready = self
             .doorbell
-            .sleep(rest.wake, &fds, timeout_ns, rest.nothing_to_send)
+            .sleep(rest.wake, &fds, timeout_ns, rest.nothing_to_do)
             .map_err(|error| format!("the rank's doorbell failed: {error}"))?;
         Ok(ready.into_iter().rev().map(|at| self.watched.remove(at).0).collect())
+    }
+
+    fn is_stopped(&self, peer: usize) -> bool {
+        self.watched.iter().any(|(watched, _)| *watched == peer) && process::is_stopped(self.pids[peer])
     }
 
     fn kill(&mut self, peer: usize) -> bool {
@@ -133,7 +141,9 @@ impl Transport for MpiTransport {
         process::kill(watch).inspect_err(|error| tracing::debug!(peer, %error, "could not be ended")).is_ok()
     }
 
-    fn lose(&mut self, _: usize) {}
+    fn lose(&mut self, peer: usize) {
+        self.mpi.forget(peer);
+    }
 
     /// After a loss MPI's own shutdown could wait for the dead.
     fn close(self: Box<Self>, orderly: bool) {
