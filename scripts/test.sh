@@ -6,6 +6,10 @@
 build
 step "installing the MPI runtimes to test with"
 steadily "installing MPI runtimes" scripts/mpi-runtimes.sh || true
+# Outside of the workspace, so that the model checker's libraries select no other features of the ones they share.
+step "checking the handshake of a sleeping driver in every order of its steps"
+steadily "checking the handshake" cargo test --quiet --manifest-path checks/handshake/Cargo.toml \
+    --target-dir "${CARGO_TARGET_DIR:-target}/checks"
 step "building the tests"
 steadily "building the tests" cargo test --release --workspace --no-run
 step "testing"

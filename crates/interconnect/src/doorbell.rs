@@ -6,10 +6,9 @@
 //! no port is listened on). A ring says "look again", nothing else: lost, late and superfluous rings are harmless.
 //! Peers on other hosts cannot ring; the thread then sleeps for bounded times (see `limits`).
 //!
-//! Handshake, so that no wake-up is lost: the thread first publishes `asleep`, then looks at its queue once more, then
-//! sleeps. Who queues something does so first and then looks at `asleep`. Both use sequentially consistent accesses, so
-//! at least one of the two sees the other.
+//! No wake-up is lost: see `handshake.rs`.
 
+use crate::handshake::Handshake;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -18,24 +17,24 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The part that tasks use, on any thread.
 pub struct Wake {
-    asleep: AtomicBool,
+    handshake: Handshake<AtomicBool>,
     event: EventFd,
 }
 
 impl Wake {
     pub fn new() -> io::Result<Wake> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Wake { asleep: AtomicBool::new(false), event })
+        Ok(Wake { handshake: Handshake::default(), event })
     }
 
     /// Wakes the driver if it sleeps. To be called after queueing. Never blocks.
     pub fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.handshake.must_wake() {
             // A full counter means that a wake-up is already pending.
             let _ = self.event.write(1);
         }
@@ -84,15 +83,14 @@ impl Doorbell {
         timeout_ns: u64,
         queue_is_empty: impl Fn() -> bool,
     ) -> io::Result<Vec<usize>> {
-        wake.asleep.store(true, Ordering::SeqCst);
-        let timeout_ns = if queue_is_empty() { timeout_ns } else { 0 };
+        let timeout_ns = if wake.handshake.lie_down(queue_is_empty) { timeout_ns } else { 0 };
         let mut fds = Vec::with_capacity(2 + watched.len());
         fds.push(PollFd::new(wake.event.as_fd(), PollFlags::POLLIN));
         fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
         fds.extend(watched.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(Duration::from_nanos(timeout_ns));
         let polled = ppoll(&mut fds, Some(timeout), None);
-        wake.asleep.store(false, Ordering::SeqCst);
+        wake.handshake.get_up();
         match polled {
             Ok(0) | Err(Errno::EINTR) => return Ok(vec![]),
             Ok(_) => {}

@@ -37,6 +37,7 @@ pub mod transport;
 mod batches;
 mod driver;
 mod error;
+mod handshake;
 mod introduction;
 mod lending;
 
