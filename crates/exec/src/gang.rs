@@ -71,6 +71,15 @@ pub struct StatementOptions {
     pub distribute_bytes_min: usize,
 }
 
+/// What a rank of this build brings when it joins a gang, as its environment says.
+pub fn interconnect_options(library: Option<PathBuf>) -> Options {
+    Options {
+        library,
+        version: std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string()),
+        shared_memory: std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0"),
+    }
+}
+
 /// This rank's place in the gang. Cheap to clone.
 #[derive(Clone)]
 pub struct Gang {
@@ -110,9 +119,7 @@ impl Gang {
     /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined. `spares` ranks, fewer
     /// than there are, take part in statements only when others are lost; the same number on every rank.
     pub fn join(library: Option<PathBuf>, spares: usize) -> Result<Gang, StartError> {
-        let shared_memory = std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0");
-        let version = std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string());
-        let interconnect = Interconnect::start(Options { library, version, shared_memory })?;
+        let interconnect = Interconnect::start(interconnect_options(library))?;
         let peers = interconnect.peers();
         let many_hosts = peers.iter().any(|peer| !peer.here);
         let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());

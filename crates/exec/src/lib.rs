@@ -20,6 +20,7 @@ mod channel;
 mod convert;
 mod gang;
 mod grpc;
+pub mod grpc_batches;
 mod inprocess;
 mod janitor;
 mod loss;
@@ -31,7 +32,7 @@ mod settings;
 pub mod slices;
 mod splits;
 
-pub use gang::{Gang, Statement, StatementOptions, Transport};
+pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Departure, Peer, StartError};
 pub use wire::Kept;
 

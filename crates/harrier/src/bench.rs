@@ -21,8 +21,10 @@ mod answers;
 mod chart;
 mod configuration;
 mod cpu;
+mod interconnect;
 mod machine;
 mod measure;
+mod progress;
 mod protocol;
 mod report;
 mod worker;
@@ -41,6 +43,7 @@ use crate::exit;
 use configuration::{Configuration, Short};
 use workload::{Numbers, Workload};
 
+pub(crate) use interconnect::ranks::run_worker as run_exchange_worker;
 pub(crate) use worker::{WorkerArgs, serve};
 
 /// The command's arguments.
@@ -56,6 +59,8 @@ enum What {
     Tpch(Options),
     /// Queries that mostly move rows between ranks, over the data of TPC-H
     Shuffle(Options),
+    /// Blocks between ranks: throughput, processor time and latency
+    Interconnect(interconnect::Options),
     /// Draw what --json wrote
     Chart(ChartOptions),
 }
@@ -148,6 +153,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Tpch(options) => queries(&options, "tpch"),
         What::Shuffle(options) => queries(&options, "shuffle"),
+        What::Interconnect(options) => interconnect::run(&options),
         What::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {
@@ -176,15 +182,7 @@ fn queries(options: &Options, name: &str) -> Result<(), Failure> {
 
     let result =
         measure::run(&workload, &configurations, &tables, options.runs, &data, &mut std::io::stdout())?;
-    if let Some(path) = &options.json {
-        let mut text = serde_json::to_string_pretty(&result.json).unwrap_or_default();
-        text.push('\n');
-        write(path, &text)?;
-    }
-    if let Some(path) = &options.chart {
-        write(path, &chart::svg(std::slice::from_ref(&result.json)).map_err(Failure::usage)?)?;
-        println!("\nchart: {}", path.display());
-    }
+    keep(&result.json, options.json.as_deref(), options.chart.as_deref())?;
     match result.wrong {
         0 => Ok(()),
         wrong => Err(CodedError::new(
@@ -236,7 +234,32 @@ fn data(options: &Options) -> Result<PathBuf, Failure> {
 
 fn draw(options: &ChartOptions) -> Result<(), Failure> {
     let results = options.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    write(&options.out, &chart::svg(&results).map_err(Failure::usage)?)
+    write(&options.out, &svg(&results).map_err(Failure::usage)?)
+}
+
+/// Writes and draws what came out, where that is wanted.
+fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(), Failure> {
+    if let Some(path) = json {
+        let mut text = serde_json::to_string_pretty(result).unwrap_or_default();
+        text.push('\n');
+        write(path, &text)?;
+    }
+    if let Some(path) = chart {
+        write(path, &svg(std::slice::from_ref(result)).map_err(Failure::usage)?)?;
+        println!("\nchart: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Each benchmark has its own kind of chart.
+fn svg(results: &[Value]) -> Result<String, String> {
+    match results {
+        [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),
+        [_, _, ..] if results.iter().any(|result| result["benchmark"] == interconnect::NAME) => {
+            Err(format!("results of bench {} are drawn one by one", interconnect::NAME))
+        }
+        _ => chart::svg(results),
+    }
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::report::CONFIGURATIONS_MAX;
 
 /// Told apart with any kind of colour vision and on paper; after Okabe and Ito, "Color Universal Design" (2008).
-const COLOURS: [&str; CONFIGURATIONS_MAX] =
+pub(super) const COLOURS: [&str; CONFIGURATIONS_MAX] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a", "#b8a800"];
 
 /// Pixels.
-const MARGIN: f64 = 24.0;
+pub(super) const MARGIN: f64 = 24.0;
 const AXIS_WIDTH: f64 = 44.0;
 const PLOT_HEIGHT: f64 = 260.0;
 const TOTAL_HEIGHT: f64 = 20.0;
@@ -100,7 +100,7 @@ impl Series {
     }
 }
 
-fn all<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn all<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -114,12 +114,7 @@ fn draw(title: &str, subtitle: &str, series: &[Series], queries: &[String]) -> S
     let height = plot_bottom + 24.0 + MARGIN;
 
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"#222\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
-    );
+    open(&mut out, width, height);
     text(&mut out, MARGIN, MARGIN + 12.0, "font-size=\"17\" font-weight=\"600\"", title);
     text(&mut out, MARGIN, MARGIN + 32.0, "fill=\"#666\"", subtitle);
     totals(&mut out, series, totals_top, width);
@@ -176,6 +171,16 @@ fn draw(title: &str, subtitle: &str, series: &[Series], queries: &[String]) -> S
     out
 }
 
+/// The drawing's first element, and the paper it is on.
+pub(super) fn open(out: &mut String, width: f64, height: f64) {
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"#222\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
+    );
+}
+
 /// The legend: each configuration's sum as a bar, with its ratio to the first.
 fn totals(out: &mut String, series: &[Series], top: f64, width: f64) {
     let label_width = series.iter().map(|series| series.label().chars().count()).max().unwrap_or(0) as f64
@@ -213,11 +218,11 @@ fn step(longest: f64) -> f64 {
         .unwrap_or(power)
 }
 
-fn text(out: &mut String, x: f64, y: f64, attributes: &str, text: &str) {
+pub(super) fn text(out: &mut String, x: f64, y: f64, attributes: &str, text: &str) {
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{}</text>", escape(text));
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

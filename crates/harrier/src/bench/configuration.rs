@@ -7,7 +7,11 @@ use std::process::Command;
 use super::{Failure, machine};
 
 /// The value of `harrier.interconnect` that has all ranks in one process.
-const INPROCESS: &str = "inprocess";
+pub const INPROCESS: &str = "inprocess";
+
+/// Kinds of `bench interconnect` that are one process: a copy in memory alone, and one that is read afterwards.
+pub const MEMCPY: &str = "memcpy";
+pub const MEMCPY_SUM: &str = "memcpysum";
 
 /// The launchers that are looked for, the likeliest first; `HARRIER_MPIRUN` comes before them.
 const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
@@ -47,13 +51,25 @@ enum Start {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Harrier {
     kind: String,
-    ranks: usize,
-    threads: usize,
+    /// `None`: what the benchmark asks for, or else 2; embedded always 1.
+    ranks: Option<usize>,
+    /// `None`: a rank's share of the cores.
+    threads: Option<usize>,
+    purpose: Purpose,
     memory: Option<String>,
     settings: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     launcher: Option<String>,
     binary: Option<PathBuf>,
+}
+
+/// What the worker is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Runs statements.
+    Statements,
+    /// Moves batches between ranks.
+    Exchange,
 }
 
 /// The short form: an interconnect and a number of ranks.
@@ -70,12 +86,11 @@ impl Configuration {
         if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_lowercase()) {
             return Err(wrong("it begins with embedded, mpi, grpc or another interconnect".to_owned()));
         }
-        let mut ranks = None;
-        let mut threads = None;
         let mut harrier = Harrier {
             kind: kind.to_owned(),
-            ranks: 1,
-            threads: 1,
+            ranks: None,
+            threads: None,
+            purpose: Purpose::Statements,
             memory: None,
             settings: Vec::new(),
             environment: Vec::new(),
@@ -90,8 +105,8 @@ impl Configuration {
                 _ => Err(wrong(format!("{key} is a whole number of one or more"))),
             };
             match key {
-                "ranks" => ranks = count()?,
-                "threads" => threads = count()?,
+                "ranks" => harrier.ranks = count()?,
+                "threads" => harrier.threads = count()?,
                 "memory" => harrier.memory = Some(value.to_owned()),
                 "compression" => {
                     harrier.settings.push(("distributed.compression".to_owned(), value.to_owned()))
@@ -105,12 +120,9 @@ impl Configuration {
                 _ => return Err(wrong(format!("there is no \"{key}\""))),
             }
         }
-        let embedded = kind == "embedded";
-        if embedded && ranks.is_some_and(|ranks| ranks > 1) {
+        if kind == "embedded" && harrier.ranks.is_some_and(|ranks| ranks > 1) {
             return Err(wrong("embedded is one process".to_owned()));
         }
-        harrier.ranks = ranks.unwrap_or(if embedded { 1 } else { 2 });
-        harrier.threads = threads.unwrap_or((machine::cores() / harrier.ranks).max(1));
         Ok(Self { name: text.to_owned(), start: Start::Harrier(harrier) })
     }
 
@@ -131,6 +143,29 @@ impl Configuration {
             return Err(format!("no command for the peer \"{text}\""));
         }
         Ok(Self { name: name.to_owned(), start: Start::Peer(words) })
+    }
+
+    /// The same as a worker of `ranks` ranks that moves batches between them.
+    ///
+    /// Errors: the configuration is a peer, or says itself how many ranks it has.
+    pub fn exchange(&self, ranks: usize) -> Result<Self, String> {
+        let wrong = |what: &str| Err(format!("invalid configuration \"{}\": {what}", self.name));
+        let Start::Harrier(harrier) = &self.start else {
+            return wrong("a peer has no interconnect of Harrier");
+        };
+        if harrier.ranks.is_some() {
+            return wrong("the patterns say how many ranks there are; see --ranks");
+        }
+        let harrier = Harrier { ranks: Some(ranks), purpose: Purpose::Exchange, ..harrier.clone() };
+        Ok(Self { name: self.name.clone(), start: Start::Harrier(harrier) })
+    }
+
+    /// The word before the colon; empty for a peer.
+    pub fn kind(&self) -> &str {
+        match &self.start {
+            Start::Harrier(harrier) => &harrier.kind,
+            Start::Peer(_) => "",
+        }
     }
 
     /// The command that starts the worker, with its environment.
@@ -159,24 +194,30 @@ impl Harrier {
             Some(path) => path.clone(),
             None => this_binary()?,
         };
-        let launched = self.kind != "embedded" && self.kind != INPROCESS;
+        let embedded = self.kind == "embedded";
+        let ranks = self.ranks.unwrap_or(if embedded { 1 } else { 2 });
+        let threads = self.threads.unwrap_or((machine::cores() / ranks).max(1));
+        let launched = !embedded && ![INPROCESS, MEMCPY, MEMCPY_SUM].contains(&self.kind.as_str());
         let mut command = if launched {
             let mut command = Command::new(self.launcher()?);
-            command.args(["-n", &self.ranks.to_string()]).arg(binary).envs(LAUNCHER_ENVIRONMENT);
+            command.args(["-n", &ranks.to_string()]).arg(binary).envs(LAUNCHER_ENVIRONMENT);
             command
         } else {
             Command::new(binary)
         };
         // Ranks of this host get their launcher's environment.
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.args(["bench-worker", "--threads", &self.threads.to_string()]);
+        command.args(["bench-worker", "--threads", &threads.to_string()]);
+        if self.purpose == Purpose::Exchange {
+            command.arg("--exchange");
+        }
         if let Some(memory) = &self.memory {
             command.args(["--memory", memory]);
         }
-        if self.kind == INPROCESS {
-            command.args(["--inprocess-ranks", &self.ranks.to_string()]);
+        if !launched && !embedded {
+            command.args(["--inprocess-ranks", &ranks.to_string()]);
         }
-        if self.kind != "embedded" {
+        if !embedded {
             command.args(["--set", &format!("harrier.interconnect={}", self.kind)]);
         }
         for (key, value) in &self.settings {
@@ -287,6 +328,19 @@ mod tests {
             ]
         );
         assert_eq!(arguments("mpi:ranks=100000,mpirun=x")[5..7], ["1", "--set"]);
+    }
+
+    #[test]
+    fn a_configuration_moves_batches_too() {
+        let parse = |text| Configuration::parse(text).unwrap();
+        let command = parse("memcpy").exchange(4).unwrap().command().unwrap();
+        let arguments: Vec<_> = command.get_args().collect();
+        let expected = ["--exchange", "--inprocess-ranks", "4", "--set", "harrier.interconnect=memcpy"]
+            .map(AsRef::as_ref);
+        assert_eq!(arguments[3..], expected);
+        assert!(parse("mpi:ranks=2").exchange(2).is_err());
+        assert!(Configuration::peer("a=b").unwrap().exchange(2).is_err());
+        assert_eq!(parse("mpi:threads=2").kind(), "mpi");
     }
 
     #[test]

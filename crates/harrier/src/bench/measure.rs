@@ -1,13 +1,14 @@
 //! The order of a benchmark: workers started, each query warmed up, then run A B A B, its answers checked, its line printed.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::answers::{self, Rows};
 use super::configuration::Configuration;
+use super::progress::Progress;
 use super::worker_process::{Refusal, Run, WorkerProcess};
 use super::workload::{Query, Workload};
 use super::{Failure, machine, report};
@@ -177,74 +178,13 @@ fn configuration_json(
 }
 
 /// The middle value, or the mean of the two in the middle; `None` of nothing.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
         0 => None,
         n if n % 2 == 1 => Some(values[middle]),
         _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
-/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing has been
-/// printed for [`SILENT_S_MAX`].
-struct Progress<'a> {
-    out: &'a mut dyn Write,
-    prefix: String,
-    step: String,
-    since: Instant,
-    printed: Instant,
-    terminal: bool,
-}
-
-/// Nobody should wonder for longer whether it still runs.
-const SILENT_S_MAX: u64 = 9;
-
-impl<'a> Progress<'a> {
-    fn new(out: &'a mut dyn Write) -> Self {
-        let now = Instant::now();
-        Self {
-            out,
-            prefix: String::new(),
-            step: String::new(),
-            since: now,
-            printed: now,
-            terminal: io::stderr().is_terminal(),
-        }
-    }
-
-    fn step(&mut self, step: String) {
-        self.step = step;
-        self.since = Instant::now();
-        if self.terminal {
-            self.show();
-        }
-    }
-
-    fn tick(&mut self) {
-        if self.terminal || self.printed.elapsed() >= Duration::from_secs(SILENT_S_MAX) {
-            self.show();
-        }
-    }
-
-    fn show(&mut self) {
-        let comma = if self.prefix.is_empty() { "" } else { ": " };
-        let text = format!("{}{comma}{}, {} s", self.prefix, self.step, self.since.elapsed().as_secs());
-        match self.terminal {
-            true => eprint!("\r\x1b[K{text}"),
-            false => eprintln!("{text}"),
-        }
-        self.printed = Instant::now();
-    }
-
-    fn print(&mut self, text: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-        // A closed standard output does not end the measurement: the file of --json may be what counts.
-        let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
-        self.printed = Instant::now();
     }
 }
 

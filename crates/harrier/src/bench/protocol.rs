@@ -6,16 +6,20 @@
 //! {"tables": {"lineitem": "/data/lineitem"}}    {"ok": true}                               a Parquet file or a folder of them
 //! {"run": "select …"}                           {"wall_s": 0.31, "rows": 4}                one statement, its rows kept
 //! {"answer": true}                              {"answer": [["A", "F", "377.00", null]]}   the rows of the last run, as text
+//! {"transfer": {"pattern": "one-to-one", …}}     {"moved_bytes": 1048576, "wall_s": 0.1, "cpu_s": 0.1}   batches between ranks
+//! {"round_trips": 1000}                         {"p50_ns": 1000, "p99_ns": 2000}           half of each, between ranks 0 and 1
 //!                                               {"error": "42P01: table \"x\" …"}          instead of any of these
 //! end of input                                  exits with status 0
 //! ```
 //!
 //! The wall time is from the statement's text to its last row; making text of the rows is not in it, because that is asked
-//! for apart.
+//! for apart. A worker runs statements or moves batches, not both.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::interconnect::transfer::Transfer;
 
 /// What the driver asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,10 @@ pub enum Request {
     Run(String),
     /// Say the rows of the last run.
     Answer,
+    /// Move batches between the ranks.
+    Transfer(Transfer),
+    /// Send small messages to and fro between ranks 0 and 1, so many times after some to warm up.
+    RoundTrips(u64),
 }
 
 /// What a worker answers.
@@ -35,7 +43,26 @@ pub enum Reply {
     Ok,
     Ran { wall: Duration, rows: u64 },
     Answer(Vec<Vec<Option<String>>>),
+    Moved(Moved),
+    Latency(Latency),
     Error(String),
+}
+
+/// What a transfer took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moved {
+    /// Of the values in the batches; frames, footers and headers do not count.
+    pub bytes: u64,
+    pub wall: Duration,
+    /// Of all ranks' processes, user and system.
+    pub cpu: Duration,
+}
+
+/// Half of a round trip, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Latency {
+    pub p50_ns: f64,
+    pub p99_ns: f64,
 }
 
 impl Request {
@@ -47,6 +74,8 @@ impl Request {
             }
             Self::Run(sql) => json!({ "run": sql }),
             Self::Answer => json!({ "answer": true }),
+            Self::Transfer(transfer) => json!({ "transfer": transfer.to_json() }),
+            Self::RoundTrips(count) => json!({ "round_trips": count }),
         }
         .to_string()
     }
@@ -61,6 +90,10 @@ impl Request {
             Ok(Self::Tables(tables.iter().map(|(name, value)| (name.clone(), path(value))).collect()))
         } else if value["answer"] == true {
             Ok(Self::Answer)
+        } else if value["transfer"].is_object() {
+            Transfer::from_json(&value["transfer"]).map(Self::Transfer)
+        } else if let Some(count) = value["round_trips"].as_u64() {
+            Ok(Self::RoundTrips(count))
         } else {
             Err(format!("not a request: {line}"))
         }
@@ -74,6 +107,10 @@ impl Reply {
             Self::Ok => json!({ "ok": true }),
             Self::Ran { wall, rows } => json!({ "wall_s": wall.as_secs_f64(), "rows": rows }),
             Self::Answer(rows) => json!({ "answer": rows }),
+            Self::Moved(Moved { bytes, wall, cpu }) => {
+                json!({ "moved_bytes": bytes, "wall_s": wall.as_secs_f64(), "cpu_s": cpu.as_secs_f64() })
+            }
+            Self::Latency(Latency { p50_ns, p99_ns }) => json!({ "p50_ns": p50_ns, "p99_ns": p99_ns }),
             Self::Error(error) => json!({ "error": error }),
         }
         .to_string()
@@ -84,6 +121,11 @@ impl Reply {
         let mut value: Value = serde_json::from_str(line).ok()?;
         if let Some(error) = value["error"].as_str() {
             Some(Self::Error(error.to_owned()))
+        } else if let Some(bytes) = value["moved_bytes"].as_u64() {
+            let time = |key: &str| Duration::try_from_secs_f64(value[key].as_f64()?).ok();
+            Some(Self::Moved(Moved { bytes, wall: time("wall_s")?, cpu: time("cpu_s")? }))
+        } else if let (Some(p50_ns), Some(p99_ns)) = (value["p50_ns"].as_f64(), value["p99_ns"].as_f64()) {
+            Some(Self::Latency(Latency { p50_ns, p99_ns }))
         } else if let (Some(wall_s), Some(rows)) = (value["wall_s"].as_f64(), value["rows"].as_u64()) {
             Some(Self::Ran { wall: Duration::try_from_secs_f64(wall_s).ok()?, rows })
         } else if let Some(Value::Array(rows)) = value.get_mut("answer").map(Value::take) {
@@ -110,11 +152,25 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::interconnect::transfer::Pattern;
 
     #[test]
     fn requests_and_replies_survive_the_way() {
         let tables = vec![("lineitem".to_owned(), "/data/line item".to_owned())];
-        for request in [Request::Tables(tables), Request::Run("select \"a\"\n".to_owned()), Request::Answer] {
+        let transfer = Transfer {
+            pattern: Pattern::ManyToOne,
+            streams: 2,
+            payload_bytes: 1024,
+            batches: 7,
+            compare: true,
+        };
+        for request in [
+            Request::Tables(tables),
+            Request::Run("select \"a\"\n".to_owned()),
+            Request::Answer,
+            Request::Transfer(transfer),
+            Request::RoundTrips(10),
+        ] {
             assert_eq!(Request::parse(&request.to_line()), Ok(request));
         }
         let wall = Duration::from_millis(1500);
@@ -124,6 +180,8 @@ mod tests {
             Reply::Ok,
             Reply::Ran { wall, rows: 3 },
             Reply::Answer(rows),
+            Reply::Moved(Moved { bytes: 1 << 40, wall, cpu: wall }),
+            Reply::Latency(Latency { p50_ns: 1.5, p99_ns: 2000.0 }),
             Reply::Error("no".to_owned()),
         ] {
             assert_eq!(Reply::parse(&reply.to_line()), Some(reply));

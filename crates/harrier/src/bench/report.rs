@@ -11,7 +11,8 @@ use super::workload::Workload;
 /// Configurations are called A to H in the table and have colours of their own in the chart.
 pub const CONFIGURATIONS_MAX: usize = 8;
 
-fn letter(index: usize) -> char {
+/// A to H, in the order of the command line.
+pub fn letter(index: usize) -> char {
     char::from(b'A' + index as u8)
 }
 

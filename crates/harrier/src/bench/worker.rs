@@ -16,16 +16,19 @@ use super::protocol::{Reply, Request};
 pub(crate) struct WorkerArgs {
     /// Threads of each rank [default: the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    threads: Option<u16>,
+    pub(super) threads: Option<u16>,
     /// Memory of each rank before it spills to disk, such as 8GiB
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
     /// Set a parameter, as SET does
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
-    settings: Vec<(String, String)>,
+    pub(super) settings: Vec<(String, String)>,
     /// Ranks inside this one process; with harrier.interconnect=inprocess
     #[arg(long, value_name = "N")]
     pub(crate) inprocess_ranks: Option<usize>,
+    /// Move batches between ranks instead of running statements
+    #[arg(long)]
+    pub(crate) exchange: bool,
 }
 
 impl WorkerArgs {
@@ -69,12 +72,14 @@ pub(crate) async fn serve(session: &Session) -> io::Result<()> {
     Ok(())
 }
 
-fn next_line() -> io::Result<Option<String>> {
+/// The next line of standard input; `None` at its end. Blocks.
+pub(super) fn next_line() -> io::Result<Option<String>> {
     let mut line = String::new();
     Ok((io::stdin().lock().read_line(&mut line)? > 0).then_some(line))
 }
 
-fn reply(reply: &Reply) -> io::Result<()> {
+/// Tells the driver.
+pub(super) fn reply(reply: &Reply) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", reply.to_line())?;
     out.flush()
@@ -110,6 +115,9 @@ async fn answer(session: &Session, request: Request, kept: &mut Vec<RecordBatch>
             Ok(rows) => Reply::Answer(rows),
             Err(error) => Reply::Error(error.to_string()),
         },
+        Request::Transfer(_) | Request::RoundTrips(_) => {
+            Reply::Error("a worker for statements moves no batches".to_owned())
+        }
     }
 }
 

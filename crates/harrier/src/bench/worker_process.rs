@@ -1,6 +1,7 @@
 //! The driver's hold on one worker: its processes, and what is asked of it.
 //!
-//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`.
+//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`. A worker that moves
+//! batches: `transfer` and `round_trips` instead.
 //! Crash: dropping it closes the worker's standard input, at which it ends; one that does not within [`END_S_MAX`] is killed.
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::Failure;
 use super::configuration::Configuration;
 use super::cpu;
-use super::protocol::{Reply, Request};
+use super::interconnect::transfer::Transfer;
+use super::protocol::{Latency, Moved, Reply, Request};
 
 /// A worker that says nothing for so long is given up: an hour, the longest that a query at a large scale may take.
 const REPLY_S_MAX: u64 = 3600;
@@ -46,7 +48,7 @@ pub struct Run {
 /// Why there is no reply of the kind that was asked for.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The statement failed; the worker goes on.
+    /// The statement or the transfer failed; the worker goes on.
     Statement(String),
     /// The worker is of no more use.
     Dead(Failure),
@@ -116,6 +118,24 @@ impl WorkerProcess {
     pub fn answer(&mut self, waiting: &mut dyn FnMut()) -> Result<Vec<Vec<Option<String>>>, Refusal> {
         match self.ask(&Request::Answer, waiting) {
             Ok(Reply::Answer(rows)) => Ok(rows),
+            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
+            other => Err(Refusal::Dead(self.unexpected(other))),
+        }
+    }
+
+    /// Moves batches between the worker's ranks.
+    pub fn transfer(&mut self, transfer: &Transfer, waiting: &mut dyn FnMut()) -> Result<Moved, Refusal> {
+        match self.ask(&Request::Transfer(*transfer), waiting) {
+            Ok(Reply::Moved(moved)) => Ok(moved),
+            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
+            other => Err(Refusal::Dead(self.unexpected(other))),
+        }
+    }
+
+    /// Sends small messages to and fro between the worker's ranks 0 and 1.
+    pub fn round_trips(&mut self, count: u64, waiting: &mut dyn FnMut()) -> Result<Latency, Refusal> {
+        match self.ask(&Request::RoundTrips(count), waiting) {
+            Ok(Reply::Latency(latency)) => Ok(latency),
             Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
             other => Err(Refusal::Dead(self.unexpected(other))),
         }

@@ -1,0 +1,66 @@
+//! What is being measured now, for the person who waits; and the table, line by line.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing has been
+/// printed for [`SILENT_S_MAX`].
+pub struct Progress<'a> {
+    out: &'a mut dyn Write,
+    /// Before every step.
+    pub prefix: String,
+    step: String,
+    since: Instant,
+    printed: Instant,
+    terminal: bool,
+}
+
+/// Nobody should wonder for longer whether it still runs.
+const SILENT_S_MAX: u64 = 9;
+
+impl<'a> Progress<'a> {
+    pub fn new(out: &'a mut dyn Write) -> Self {
+        let now = Instant::now();
+        Self {
+            out,
+            prefix: String::new(),
+            step: String::new(),
+            since: now,
+            printed: now,
+            terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    pub fn step(&mut self, step: String) {
+        self.step = step;
+        self.since = Instant::now();
+        if self.terminal {
+            self.show();
+        }
+    }
+
+    pub fn tick(&mut self) {
+        if self.terminal || self.printed.elapsed() >= Duration::from_secs(SILENT_S_MAX) {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
+        let comma = if self.prefix.is_empty() { "" } else { ": " };
+        let text = format!("{}{comma}{}, {} s", self.prefix, self.step, self.since.elapsed().as_secs());
+        match self.terminal {
+            true => eprint!("\r\x1b[K{text}"),
+            false => eprintln!("{text}"),
+        }
+        self.printed = Instant::now();
+    }
+
+    pub fn print(&mut self, text: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+        // A closed standard output does not end the measurement: the file of --json may be what counts.
+        let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
+        self.printed = Instant::now();
+    }
+}
