@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-peers clean
+.PHONY: help demo test build fmt lint bench bench-blocks bench-peers clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -10,6 +10,7 @@ help:
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
+	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make clean        remove what was built, generated and installed here'
 
@@ -30,6 +31,9 @@ lint:
 
 bench:
 	@scripts/bench.sh interconnects $(SCALE)
+
+bench-blocks:
+	@scripts/bench.sh blocks
 
 bench-peers:
 	@scripts/bench.sh peers $(SCALE)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
-# usage: scripts/bench.sh interconnects|peers [SCALE]
+# usage: scripts/bench.sh interconnects|blocks|peers [SCALE]
 . "$(dirname -- "$0")/common.sh"
 
 what=${1-}
@@ -18,10 +18,23 @@ run() {
     "$harrier" bench "$benchmark" --scale "$scale" --json "$folder/$name-sf$scale.json" --chart "$folder/$name-sf$scale.svg" "$@"
 }
 
+# No queries and no data: blocks from rank to rank, in every way.
+blocks() {
+    step "blocks between ranks"
+    mkdir -p "$folder"
+    "$harrier" bench interconnect --json "$folder/blocks.json" --chart "$folder/blocks.svg"
+}
+
 case $what in
+    blocks)
+        build
+        need_mpi
+        blocks
+        ;;
     interconnects)
         build
         need_mpi
+        blocks
         for benchmark in tpch shuffle; do
             run "$benchmark-interconnects" "$benchmark" --config mpi:ranks=2,threads=1 --config embedded:threads=2 \
                 --config inprocess:ranks=2,threads=1 --config grpc:ranks=2,threads=1,compression=none \
@@ -36,7 +49,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|peers [SCALE]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|peers [SCALE]" >&2
         exit 2
         ;;
 esac

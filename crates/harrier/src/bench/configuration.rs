@@ -334,10 +334,11 @@ mod tests {
     fn a_configuration_moves_batches_too() {
         let parse = |text| Configuration::parse(text).unwrap();
         let command = parse("memcpy").exchange(4).unwrap().command().unwrap();
-        let arguments: Vec<_> = command.get_args().collect();
-        let expected = ["--exchange", "--inprocess-ranks", "4", "--set", "harrier.interconnect=memcpy"]
-            .map(AsRef::as_ref);
-        assert_eq!(arguments[3..], expected);
+        let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(
+            arguments[3..],
+            ["--exchange", "--inprocess-ranks", "4", "--set", "harrier.interconnect=memcpy"]
+        );
         assert!(parse("mpi:ranks=2").exchange(2).is_err());
         assert!(Configuration::peer("a=b").unwrap().exchange(2).is_err());
         assert_eq!(parse("mpi:threads=2").kind(), "mpi");

@@ -134,7 +134,7 @@ mod tests {
         check(Pattern::ManyToOne, 3, &[(1, 0), (2, 0)]);
         check(Pattern::ManyToMany, 3, &[(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]);
         assert_eq!(Pattern::ManyToMany.readers(3, 1), [0, 2]);
-        assert_eq!(Pattern::ManyToOne.senders(3, 1), []);
+        assert!(Pattern::ManyToOne.senders(3, 1).is_empty());
         assert!("all".parse::<Pattern>().is_err());
     }
 

@@ -1,0 +1,97 @@
+//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures written.
+//!
+//! `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use harrier_launch::Launcher;
+use serde_json::Value;
+use support::{BINARY, Folder, Run};
+
+/// As small as it gets: what is looked at is that everything arrives, not how fast.
+const SMALL: [&str; 10] =
+    ["--sizes", "1KiB,1MiB", "--streams", "3", "--seconds", "0.01", "--runs", "1", "--round-trips", "50"];
+
+/// Runs the benchmark and returns what `--json` wrote.
+#[track_caller]
+fn bench(launcher: &str, arguments: &[&str]) -> Value {
+    let folder = Folder::new();
+    let run: Run = Command::new(BINARY)
+        .args(["bench", "interconnect", "--json", "out/a.json", "--chart", "out/a.svg"])
+        .args(SMALL)
+        .args(arguments)
+        .env("HARRIER_MPIRUN", launcher)
+        .current_dir(folder.path())
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stdout.contains("\n1 KiB "), "{run:?}");
+    assert!(fs::read_to_string(folder.path().join("out/a.svg")).unwrap().contains("<polyline"));
+    let again = folder.run(&["bench", "chart", "out/a.json", "--out", "out/b.svg"]);
+    assert_eq!(again.status, Some(0), "{again:?}");
+    serde_json::from_str(&fs::read_to_string(folder.path().join("out/a.json")).unwrap()).unwrap()
+}
+
+/// Every cell of every table has a figure, and so has every latency.
+#[track_caller]
+fn is_complete(result: &Value, tables: usize, configurations: usize, latencies: usize) {
+    let all = |value: &Value, key: &str| value[key].as_array().unwrap().clone();
+    assert_eq!(all(result, "tables").len(), tables);
+    for case in all(result, "tables").iter().flat_map(|table| all(table, "cases")) {
+        let cells = all(&case, "configurations");
+        assert_eq!(cells.len(), configurations);
+        for cell in cells {
+            assert!(cell["gb_per_s_median"].as_f64().is_some_and(|figure| figure > 0.0), "{case}");
+            assert!(cell["cpu_s_per_gb_median"].as_f64().is_some(), "{case}");
+        }
+    }
+    let round_trips = all(result, "half_round_trips");
+    assert_eq!(round_trips.len(), latencies);
+    for latency in round_trips {
+        assert!(latency["p50_ns_median"].as_f64().is_some_and(|ns| ns > 0.0), "{latency}");
+    }
+}
+
+#[test]
+fn batches_move_inside_one_process() {
+    let ways = ["--config", "memcpy", "--config", "memcpysum", "--config", "inprocess"];
+    let result = bench("/nowhere/mpirun", &[&ways[..], &["--ranks", "3"]].concat());
+    is_complete(&result, 5, 3, 1);
+}
+
+#[test]
+fn batches_move_between_processes() {
+    if harrier_launch::skipped() {
+        eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+        return;
+    }
+    let words = Launcher::open_mpi(2).words().unwrap();
+    let ways = [
+        "mpi",
+        "mpi:env.HARRIER_SHARED_MEMORY=0",
+        "grpc:compression=none",
+        "grpc:compression=lz4",
+        "mpidirect",
+    ];
+    let ways: Vec<&str> = ways.into_iter().flat_map(|way| ["--config", way]).collect();
+    let patterns = ["--patterns", "one-to-one,many-to-many", "--ranks", "2"];
+    is_complete(&bench(&words[0], &[&ways[..], &patterns].concat()), 3, 4, 5);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let folder = Folder::new();
+    for (arguments, status, message) in [
+        (["--config", "embedded"], 2, "it begins with one of mpi, grpc"),
+        (["--config", "mpi:ranks=3"], 2, "see --ranks"),
+        (["--sizes", "12B"], 2, "a multiple of 8 bytes"),
+    ] {
+        let run = folder.run(&[&["bench", "interconnect"], &arguments[..]].concat());
+        assert_eq!(run.status, Some(status), "{run:?}");
+        assert!(run.stderr.contains(message), "{run:?}");
+    }
+}
