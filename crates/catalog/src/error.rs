@@ -1,0 +1,54 @@
+//! What can go wrong with a warehouse's catalog.
+
+use std::fmt;
+
+/// Why an operation on the catalog failed. Nothing of a failed commit is seen by anybody.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction has committed a change that this one conflicts with (SQLSTATE 40001).
+    Conflict(String),
+    /// A commit was sent and its outcome could not be read back (40003).
+    Unknown { transaction: String, source: Option<sqlx::Error> },
+    /// The catalog database cannot be reached or failed (08001, 08006, 58030).
+    Database(sqlx::Error),
+    /// It holds something that this program does not understand (0A000), or that makes no sense (XX001).
+    Unsupported(String),
+    Corrupt(String),
+    /// There is no warehouse (3D000), or no such snapshot (22023).
+    NotFound(String),
+    /// The database, or the file it is in, may only be read (25006).
+    ReadOnly(String),
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict(what) => write!(f, "could not serialize access: {what}"),
+            Self::Unknown { transaction, .. } => {
+                write!(f, "the outcome of the commit of transaction {transaction} is unknown")
+            }
+            Self::Database(source) => write!(f, "catalog database: {source}"),
+            Self::Unsupported(what) | Self::Corrupt(what) | Self::NotFound(what) | Self::ReadOnly(what) => {
+                f.write_str(what)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Database(source) | Self::Unknown { source: Some(source), .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(source: sqlx::Error) -> Self {
+        Self::Database(source)
+    }
+}

@@ -1,0 +1,164 @@
+//! What a warehouse holds at one snapshot: schemas, tables, views. Plain values; a transaction changes a copy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::types::ColumnType;
+
+/// A snapshot's number: counts up from 0, one for each commit.
+pub type SnapshotId = i64;
+/// The number of a schema, table or view. Negative until the transaction that made it commits.
+pub type ObjectId = i64;
+/// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
+pub type ColumnId = i64;
+
+/// Everything but the data files, as of one snapshot, or as a transaction has changed it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    pub snapshot: SnapshotId,
+    /// Counts the commits that changed a schema, table or view: equal versions mean equal schemas.
+    pub schema_version: i64,
+    /// Where relative paths of schemas begin; ends in `/`.
+    pub data_path: String,
+    pub schemas: BTreeMap<ObjectId, Arc<Schema>>,
+    pub tables: BTreeMap<ObjectId, Arc<Table>>,
+    pub views: BTreeMap<ObjectId, Arc<View>>,
+    /// Settings of the whole warehouse (`ducklake_metadata` without a scope).
+    pub options: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    pub id: ObjectId,
+    pub uuid: String,
+    pub name: String,
+    pub path: Location,
+    pub comment: Option<String>,
+    pub options: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    pub id: ObjectId,
+    pub uuid: String,
+    pub schema: ObjectId,
+    pub name: String,
+    pub path: Location,
+    /// In order. Ids are unique over the table's life and over nesting.
+    pub columns: Vec<Column>,
+    /// The first column id that no version of this table has used.
+    pub next_column: ColumnId,
+    /// How new files are divided, outermost first; empty: not at all.
+    pub partition: Vec<PartitionKey>,
+    /// In `ducklake_partition_info`; `None` for a partitioning that is not committed yet, or for none.
+    pub partition_id: Option<i64>,
+    /// The order of rows in new files.
+    pub sort: Vec<SortKey>,
+    pub comment: Option<String>,
+    pub options: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub id: ColumnId,
+    pub name: String,
+    pub kind: ColumnType,
+    /// Fields of a struct; the element of a list; key and value of a map.
+    pub children: Vec<Column>,
+    pub nullable: bool,
+    /// What rows of files have that were written before the column was added; as text.
+    pub initial_default: Option<String>,
+    /// What INSERT puts where it names no value; as text.
+    pub default: Option<DefaultValue>,
+    pub comment: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum DefaultValue {
+    Literal(String),
+    /// SQL in the dialect of the program that wrote it, such as `duckdb` or `harrier`.
+    Expression { sql: String, dialect: String },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartitionKey {
+    pub column: ColumnId,
+    pub transform: Transform,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    Identity,
+    Year,
+    Month,
+    Day,
+    Hour,
+    /// Murmur3 (32 bits, seed 0) of the value as Iceberg hashes it, modulo this many.
+    Bucket(u32),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct SortKey {
+    /// SQL; nearly always a column's name.
+    pub expression: String,
+    pub dialect: String,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    pub id: ObjectId,
+    pub uuid: String,
+    pub schema: ObjectId,
+    pub name: String,
+    pub dialect: String,
+    pub sql: String,
+    pub column_aliases: String,
+    pub comment: Option<String>,
+}
+
+/// A path that is relative to its parent's (file to table, table to schema, schema to the data path), or absolute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    pub path: String,
+    pub relative: bool,
+}
+
+impl Location {
+    /// This path as an absolute one, below `parent`, which ends in `/`.
+    pub fn below(&self, parent: &str) -> String {
+        if self.relative { format!("{parent}{}", self.path) } else { self.path.clone() }
+    }
+
+    pub fn relative(path: impl Into<String>) -> Self {
+        Self { path: path.into(), relative: true }
+    }
+}
+
+impl State {
+    /// By name, exactly as written.
+    pub fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
+        self.schemas.values().find(|schema| schema.name == name)
+    }
+
+    pub fn table(&self, schema: ObjectId, name: &str) -> Option<&Arc<Table>> {
+        self.tables.values().find(|table| table.schema == schema && table.name == name)
+    }
+
+    pub fn view(&self, schema: ObjectId, name: &str) -> Option<&Arc<View>> {
+        self.views.values().find(|view| view.schema == schema && view.name == name)
+    }
+
+    /// The folder of a table's files, absolute, ending in `/`.
+    pub fn table_path(&self, table: &Table) -> String {
+        let schema = &self.schemas[&table.schema];
+        table.path.below(&schema.path.below(&self.data_path))
+    }
+
+    /// A setting with its narrowest scope: table, schema, warehouse.
+    pub fn option<'a>(&'a self, table: &'a Table, key: &str) -> Option<&'a str> {
+        let schema = &self.schemas[&table.schema];
+        [&table.options, &schema.options, &self.options].into_iter().find_map(|scope| scope.get(key)).map(String::as_str)
+    }
+}

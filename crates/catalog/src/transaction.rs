@@ -1,0 +1,92 @@
+//! A transaction: a snapshot, a changed copy of what it holds, and what is done to rows. Nobody else sees it before it commits.
+//!
+//! It is a plain value: a savepoint is a clone, and rolling back to it puts the clone back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::files::TableChanges;
+use crate::state::{ObjectId, SnapshotId, State};
+
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    /// Kept with the commit, so that an outcome that was not heard can be looked up.
+    pub id: Uuid,
+    /// What was committed when the transaction (or, if it is read committed, its present statement) began.
+    pub base: Arc<State>,
+    /// `base` with the transaction's own changes.
+    pub state: State,
+    pub data: BTreeMap<ObjectId, TableChanges>,
+    /// The snapshot its first change to a schema, table or view was made on.
+    pub since: Option<SnapshotId>,
+    next_object: ObjectId,
+}
+
+impl Transaction {
+    pub fn new(base: Arc<State>) -> Self {
+        let state = State::clone(&base);
+        Self { id: Uuid::new_v4(), base, state, data: BTreeMap::new(), since: None, next_object: -1 }
+    }
+
+    /// A number for a new schema, table or view, good until the commit gives it its own.
+    pub fn new_object(&mut self) -> ObjectId {
+        let id = self.next_object;
+        self.next_object -= 1;
+        id
+    }
+
+    /// Whether a commit would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.data.values().all(|changes| *changes == TableChanges { since: changes.since, ..TableChanges::default() })
+            && !self.changes_state()
+    }
+
+    /// Whether schemas, tables or views were changed, not only rows.
+    pub fn changes_state(&self) -> bool {
+        self.state != *self.base
+    }
+
+    /// The changes of rows of one table, to be added to.
+    pub fn data_of(&mut self, table: ObjectId) -> &mut TableChanges {
+        let since = self.base.snapshot;
+        self.data.entry(table).or_insert_with(|| TableChanges { since, ..TableChanges::default() })
+    }
+
+    /// Must be called before `state` is changed.
+    pub fn changing_state(&mut self) -> &mut State {
+        self.since.get_or_insert(self.base.snapshot);
+        &mut self.state
+    }
+
+    /// Puts the transaction's changes upon a newer snapshot: what a statement of a read committed transaction sees.
+    /// Whether they conflict is found out at the commit.
+    pub fn rebase(&mut self, newer: Arc<State>) {
+        let mut state = State::clone(&newer);
+        overlay(&self.base.schemas, &self.state.schemas, &mut state.schemas);
+        overlay(&self.base.tables, &self.state.tables, &mut state.tables);
+        overlay(&self.base.views, &self.state.views, &mut state.views);
+        for (key, value) in &self.state.options {
+            if self.base.options.get(key) != Some(value) {
+                state.options.insert(key.clone(), value.clone());
+            }
+        }
+        self.state = state;
+        self.base = newer;
+    }
+}
+
+/// Makes the changes that led from `base` to `own` in `newer`.
+fn overlay<T: PartialEq>(
+    base: &BTreeMap<ObjectId, Arc<T>>,
+    own: &BTreeMap<ObjectId, Arc<T>>,
+    newer: &mut BTreeMap<ObjectId, Arc<T>>,
+) {
+    newer.retain(|id, _| own.contains_key(id) || !base.contains_key(id));
+    for (id, object) in own {
+        if base.get(id) != Some(object) {
+            newer.insert(*id, Arc::clone(object));
+        }
+    }
+}
