@@ -6,6 +6,9 @@
 build
 step "installing the MPI runtimes to test with"
 steadily "installing MPI runtimes" scripts/mpi-runtimes.sh || true
+step "installing DuckDB and PostgreSQL, which share warehouses with Harrier in the tests"
+steadily "installing DuckDB" scripts/duckdb.sh || true
+steadily "installing PostgreSQL" scripts/postgres.sh || true
 # Outside of the workspace, so that the model checker's libraries select no other features of the ones they share.
 step "checking the handshake of a sleeping driver in every order of its steps"
 steadily "checking the handshake" cargo test --quiet --manifest-path checks/handshake/Cargo.toml \

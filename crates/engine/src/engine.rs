@@ -16,6 +16,8 @@ use crate::SqlError;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
+use crate::stores::Stores;
+use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -38,6 +40,8 @@ pub struct EngineOptions {
     pub spill_dir: Option<PathBuf>,
     /// The ranks that statements run on together; `None` for this process alone.
     pub gang: Option<Gang>,
+    /// Where tables are kept; `None` for tables that end with their session.
+    pub warehouse: Option<WarehouseOptions>,
 }
 
 impl Default for EngineOptions {
@@ -48,6 +52,7 @@ impl Default for EngineOptions {
             settings: Vec::new(),
             spill_dir: None,
             gang: None,
+            warehouse: None,
         }
     }
 }
@@ -64,6 +69,7 @@ struct Inner {
     runtime: Arc<RuntimeEnv>,
     memory_bytes: Option<u64>,
     gang: Option<Gang>,
+    warehouse: Option<Arc<Warehouse>>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Option<SpillFolder>,
 }
@@ -76,6 +82,7 @@ impl Engine {
         let (spill, mode) = spill_folder(&options)?;
         let mut runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+            .with_object_store_registry(Arc::new(Stores::default()))
             // Other processes write into the same folders: a listing is good for one statement only.
             .with_object_list_cache_limit(0);
         if let Some(bytes) = options.memory_bytes {
@@ -90,6 +97,7 @@ impl Engine {
                 runtime,
                 memory_bytes: options.memory_bytes,
                 gang: options.gang,
+                warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
                 spill,
             }),
         })
@@ -132,6 +140,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn warehouse(&self) -> Option<&Arc<Warehouse>> {
+        self.inner.warehouse.as_ref()
+    }
+
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         self.inner.memory_bytes
     }
@@ -148,6 +160,11 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
         .with_target_partitions(options.threads.max(output_partitions_min(options)))
         .with_option_extension(HarrierSettings::default());
     let defaults = config.options_mut();
+    if options.warehouse.is_some() {
+        defaults.catalog.default_catalog = DEFAULT_CATALOG.to_string();
+        defaults.catalog.default_schema = DEFAULT_SCHEMA.to_string();
+        defaults.catalog.create_default_catalog_and_schema = false;
+    }
     // PostgreSQL's dialect is what people's fingers know; the extensions of DataFusion's own parser
     // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
     defaults.sql_parser.dialect = Dialect::PostgreSQL;

@@ -36,7 +36,9 @@ mod session;
 pub mod settings;
 mod spill;
 pub mod split;
+mod stores;
 mod targets;
+mod warehouse;
 mod yielding_joins;
 
 pub use engine::{Engine, EngineOptions};
@@ -45,3 +47,4 @@ pub use guard::install_panic_hook;
 pub use harrier_exec::sqlstate::SqlState;
 pub use progress::{Progress, ProgressReading};
 pub use session::{Outcome, ParsedStatement, Session, Write};
+pub use warehouse::WarehouseOptions;

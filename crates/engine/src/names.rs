@@ -64,6 +64,9 @@ fn tell_apart_in(body: &mut SetExpr) {
     }
 }
 
+/// What the planner calls a column that is a subquery.
+const SUBQUERY: &str = "(<subquery>)";
+
 /// The planner names a column after its expression without casts.
 fn tell_apart(select: &mut Select) {
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
@@ -72,11 +75,15 @@ fn tell_apart(select: &mut Select) {
             continue;
         };
         let base = without_casts(expression);
-        let key = base.to_string().to_lowercase();
+        let key = match base {
+            Expr::Subquery(_) => SUBQUERY.to_string(),
+            _ => base.to_string().to_lowercase(),
+        };
         let earlier = seen.iter().filter(|other| **other == key).count();
         if earlier > 0 {
             let name = match base {
                 Expr::Identifier(name) => name.value.clone(),
+                Expr::Subquery(_) => SUBQUERY.to_string(),
                 Expr::CompoundIdentifier(names) => {
                     names.last().map(|name| name.value.clone()).unwrap_or_default()
                 }
@@ -113,6 +120,7 @@ mod tests {
             ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
             ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
+            ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
             ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
             ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
             ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),

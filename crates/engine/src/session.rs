@@ -8,17 +8,20 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::config::{ConfigField, ConfigOptions};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, TaskContext, SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::TryStreamExt;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::{Kept, StatementOptions, Transport};
+use harrier_exec::{StatementOptions, Transport, table_files};
 
 use crate::SqlError;
 use crate::analyze;
@@ -31,6 +34,9 @@ use crate::progress::Progress;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
+use crate::warehouse::{
+    self, Control, DEFAULT_CATALOG, Ddl, Dml, Names, Pending, SessionCatalog, TableClauses, Transactions, WarehouseTable,
+};
 use crate::yielding_joins::YieldingJoins;
 
 /// A statement that has been parsed in a session, with its text for error messages.
@@ -41,6 +47,8 @@ pub struct ParsedStatement {
     /// The line of the whole input, from 1, on which `text` begins.
     pub line: usize,
     statement: Statement,
+    /// How the table that it creates or alters is to be kept.
+    clauses: Option<TableClauses>,
 }
 
 impl ParsedStatement {
@@ -69,25 +77,73 @@ pub struct Write {
     stream: SendableRecordBatchStream,
     staged: Staged,
     pub progress: Progress,
+    /// What the rows come to, if they are those of a statement that changes the warehouse.
+    pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
+    unfinished: Unfinished,
 }
 
 impl Write {
     /// Runs the statement to its end; returns its tag, such as `COPY 5`. Dropping the future cancels it.
     pub async fn finish(self) -> Result<String, SqlError> {
+        let Self { verb, text, stream, staged, pending, mut unfinished, .. } = self;
+        let rows = match pending {
+            None => Self::count(stream, staged).await,
+            Some((pending, kept, context)) => {
+                let changed = async {
+                    let batches: Vec<_> = stream.try_collect().await?;
+                    let rows = pending.apply(batches, &kept.transactions, &context).await?;
+                    kept.transactions.end_statement().await?;
+                    Ok(rows)
+                };
+                let changed = changed.await;
+                unfinished.disarm();
+                if changed.is_err() {
+                    kept.transactions.fail_statement().await;
+                }
+                changed
+            }
+        };
+        let rows = rows.map_err(|error| SqlError::in_statement(&error, &text))?;
+        // The 0 is what is left of the row identifiers that PostgreSQL once had.
+        let zero = if verb == "INSERT" { " 0" } else { "" };
+        Ok(format!("{verb}{zero} {rows}"))
+    }
+
+    async fn count(stream: SendableRecordBatchStream, staged: Staged) -> Result<u64> {
         // Dropped in the reverse order: first what writes, then what it wrote.
-        let staged = self.staged;
-        let stream = self.stream;
-        let batches: Vec<_> =
-            stream.try_collect().await.map_err(|error| SqlError::in_statement(&error, &self.text))?;
+        let staged = staged;
+        let stream = stream;
+        let batches: Vec<_> = stream.try_collect().await?;
         staged.keep();
-        let rows: u64 = batches
+        let rows = batches
             .iter()
             .filter_map(|batch| batch.columns().first()?.as_primitive_opt::<UInt64Type>())
             .flat_map(|counts| (0..counts.len()).map(|row| counts.value(row)))
             .sum();
-        // The 0 is what is left of the row identifiers that PostgreSQL once had.
-        let zero = if self.verb == "INSERT" { " 0" } else { "" };
-        Ok(format!("{}{zero} {rows}", self.verb))
+        Ok(rows)
+    }
+}
+
+/// The tables of a session that stay.
+struct Kept {
+    names: Arc<Names>,
+    transactions: Transactions,
+}
+
+/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given up.
+struct Unfinished(Option<Arc<Kept>>);
+
+impl Unfinished {
+    fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.0 {
+            kept.transactions.give_up();
+        }
     }
 }
 
@@ -99,6 +155,7 @@ pub struct Session {
     engine: Engine,
     /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
     keeps_rows: AtomicBool,
+    kept: Option<Arc<Kept>>,
 }
 
 impl Session {
@@ -109,7 +166,7 @@ impl Session {
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         builder = match engine.gang() {
             Some(gang) => gang.configure(builder),
-            None => builder.with_physical_optimizer_rule(Arc::new(CompactViews)),
+            None => table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews))),
         };
         let mut state = builder.build();
         let external = Arc::new(ExternalTables::default());
@@ -124,8 +181,16 @@ impl Session {
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
+        let kept = engine.warehouse().map(|warehouse| {
+            let names = Names::new();
+            names.bind(context.state_weak_ref());
+            context.register_catalog(DEFAULT_CATALOG, Arc::new(SessionCatalog(Arc::clone(&names))));
+            let runtime = Arc::clone(engine.runtime_env());
+            let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
+            Arc::new(Kept { names, transactions })
+        });
         let initial = entries(engine.config().options());
-        Self { context, initial, engine, keeps_rows: AtomicBool::new(false) }
+        Self { context, initial, engine, keeps_rows: AtomicBool::new(false), kept }
     }
 
     /// DataFusion's session below this one.
@@ -141,8 +206,12 @@ impl Session {
     /// One statement, as [`split`] cut it, parsed in this session's dialect.
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
-        let statement = self.parse_text(&text).map_err(|error| SqlError::in_statement(&error, &text))?;
-        Ok(ParsedStatement { text, line, statement })
+        let parsed = match self.kept {
+            Some(_) => warehouse::cut(&text).and_then(|(rest, clauses)| Ok((self.parse_text(&rest)?, clauses))),
+            None => self.parse_text(&text).map(|statement| (statement, None)),
+        };
+        let (statement, clauses) = parsed.map_err(|error| SqlError::in_statement(&error, &text))?;
+        Ok(ParsedStatement { text, line, statement, clauses })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -179,6 +248,216 @@ impl Session {
 
     /// The outer error is DataFusion's, the inner one is already what the user sees.
     async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
+        let Some(kept) = &self.kept else {
+            return self.run_statement(statement).await;
+        };
+        if let Statement::Statement(parsed) = &statement.statement
+            && let Some(control) = Control::of(parsed)
+        {
+            return Ok(Ok(command(kept.transactions.control(control).await?)));
+        }
+        kept.transactions.begin_statement().await?;
+        let mut unfinished = Unfinished(Some(Arc::clone(kept)));
+        let outcome = match self.run_kept(statement, kept).await {
+            Ok(Some(outcome)) => Ok(Ok(outcome)),
+            Ok(None) => self.run_statement(statement).await,
+            Err(error) => Err(error),
+        };
+        unfinished.disarm();
+        match outcome {
+            // Ends its statement when it is finished.
+            Ok(Ok(Outcome::Write(write))) if write.pending.is_some() => Ok(Ok(Outcome::Write(write))),
+            Ok(Ok(outcome)) => {
+                kept.transactions.end_statement().await?;
+                Ok(Ok(match outcome {
+                    Outcome::Rows { schema, stream, progress } => {
+                        let kept = Arc::clone(kept);
+                        let stream = stream.inspect_err(move |_| kept.transactions.give_up());
+                        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), stream));
+                        Outcome::Rows { schema, stream, progress }
+                    }
+                    other => other,
+                }))
+            }
+            failed => {
+                kept.transactions.fail_statement().await;
+                failed
+            }
+        }
+    }
+
+    /// Runs a statement that changes the warehouse; `None` if it is none.
+    async fn run_kept(&self, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
+        let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: &self.context };
+        let clauses = statement.clauses.as_ref();
+        let Statement::Statement(parsed) = &statement.statement else {
+            return Ok(None);
+        };
+        let tag = match parsed.as_ref() {
+            ast::Statement::AlterTable(alter) => {
+                self.spread().await?;
+                ddl.alter_table(alter, clauses).await?;
+                "ALTER TABLE"
+            }
+            ast::Statement::Truncate(truncate) => {
+                ddl.truncate(truncate).await?;
+                "TRUNCATE TABLE"
+            }
+            ast::Statement::Comment { object_type, object_name, comment, .. } => {
+                ddl.comment(object_type, object_name, comment.clone()).await?;
+                "COMMENT"
+            }
+            ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
+            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
+                let age = warehouse::span(&only_text(call)?)?;
+                if let Some(catalog) = kept.names.sight().catalog {
+                    let count = warehouse::expire(&catalog, age).await?;
+                    return Ok(Some(Outcome::Command { tag: format!("CALL {count}") }));
+                }
+                "CALL 0"
+            }
+            ast::Statement::CreateTable(_)
+            | ast::Statement::CreateView(_)
+            | ast::Statement::CreateSchema { .. }
+            | ast::Statement::Drop { .. }
+            | ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_) => {
+                self.spread().await?;
+                let plan = self.context.state().statement_to_plan(statement.statement.clone()).await?;
+                return self.run_plan(plan, parsed, statement, &ddl, kept).await;
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(command(tag)))
+    }
+
+    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.
+    async fn vacuum(
+        &self,
+        vacuum: &ast::VacuumStatement,
+        statement: &ParsedStatement,
+        kept: &Arc<Kept>,
+    ) -> Result<Option<Outcome>> {
+        let sight = kept.names.sight();
+        let Some(catalog) = &sight.catalog else {
+            return Ok(Some(command("VACUUM 0")));
+        };
+        let Some(name) = &vacuum.table_name else {
+            let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
+            let count = warehouse::vacuum(catalog, self.engine.runtime_env(), age).await?;
+            return Ok(Some(Outcome::Command { tag: format!("VACUUM {count}") }));
+        };
+        let name = warehouse::reference(name)?;
+        let Some(table) = kept.names.table(&name) else {
+            let message = format!("relation \"{}\" does not exist", name.table());
+            return Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into());
+        };
+        self.spread().await?;
+        let target = WarehouseTable::try_new(self.context.state(), &sight, table)?;
+        let sources = target.compaction().await?;
+        if sources.is_empty() {
+            return Ok(Some(command("OPTIMIZE 0")));
+        }
+        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await.map(Some)
+    }
+
+    async fn run_plan(
+        &self,
+        plan: LogicalPlan,
+        parsed: &ast::Statement,
+        statement: &ParsedStatement,
+        ddl: &Ddl<'_>,
+        kept: &Arc<Kept>,
+    ) -> Result<Option<Outcome>> {
+        let tag = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if !create.temporary => {
+                let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
+                let mut create = create.clone();
+                if has_rows {
+                    // Only then it is known what types the rows have.
+                    create.input = Arc::new(self.context.state().optimize(&create.input)?);
+                }
+                let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows).await?;
+                if let (Some(table), true) = (made, has_rows) {
+                    let target = WarehouseTable::try_new(self.context.state(), &kept.names.sight(), table)?;
+                    let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
+                    return self.write(dml, "SELECT", statement, kept).await.map(Some);
+                }
+                "CREATE TABLE"
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) if !create.temporary => {
+                let ast::Statement::CreateView(view) = parsed else { return Ok(None) };
+                let mut own = false;
+                create.input.apply_with_subqueries(|plan| {
+                    if let LogicalPlan::TableScan(scan) = plan {
+                        own |= kept.names.is_own(&scan.table_name);
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+                // Nobody else sees what it reads: it ends with the session.
+                if own {
+                    return Ok(None);
+                }
+                let columns: Vec<String> = view.columns.iter().map(|column| column.name.to_string()).collect();
+                let query = match columns.is_empty() {
+                    true => view.query.to_string(),
+                    false => format!("SELECT * FROM ({}) AS \"_\" ({})", view.query, columns.join(", ")),
+                };
+                ddl.create_view(&create.name, query, create.or_replace).await?;
+                "CREATE VIEW"
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                ddl.create_schema(&create.schema_name, create.if_not_exists).await?;
+                "CREATE SCHEMA"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !kept.names.is_own(&drop.name) => {
+                ddl.drop_table(&drop.name, drop.if_exists).await?;
+                "DROP TABLE"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !kept.names.is_own(&drop.name) => {
+                ddl.drop_view(&drop.name, drop.if_exists).await?;
+                "DROP VIEW"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await?;
+                "DROP SCHEMA"
+            }
+            LogicalPlan::Dml(dml) => {
+                let verb = write_verb(&plan).unwrap_or("INSERT");
+                return match Dml::of(dml)? {
+                    Some(dml) => self.write(dml, verb, statement, kept).await.map(Some),
+                    None => Ok(None),
+                };
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(command(tag)))
+    }
+
+    /// Starts a statement that writes rows into the warehouse.
+    async fn write(
+        &self,
+        dml: Dml,
+        verb: &'static str,
+        statement: &ParsedStatement,
+        kept: &Arc<Kept>,
+    ) -> Result<Outcome> {
+        let Dml { plan, pending } = dml;
+        let state = self.context.state();
+        let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
+        Ok(match outcome {
+            Outcome::Write(write) => Outcome::Write(Write {
+                pending: Some((pending, Arc::clone(kept), state.task_ctx())),
+                unfinished: Unfinished(Some(Arc::clone(kept))),
+                ..write
+            }),
+            other => other,
+        })
+    }
+
+    async fn run_statement(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
         self.spread().await?;
         let state = self.context.state();
         let plan = state.statement_to_plan(statement.statement.clone()).await?;
@@ -261,7 +540,15 @@ impl Session {
         });
         let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
         Ok(match verb {
-            Some(verb) => Outcome::Write(Write { verb, text: text.to_string(), stream, staged, progress }),
+            Some(verb) => Outcome::Write(Write {
+                verb,
+                text: text.to_string(),
+                stream,
+                staged,
+                progress,
+                pending: None,
+                unfinished: Unfinished(None),
+            }),
             None => Outcome::Rows { schema: stream.schema(), stream, progress },
         })
     }
@@ -330,7 +617,7 @@ impl Session {
         if gang.has_new_loss() || !self.settings().check_ledger {
             return Ok(());
         }
-        let kept = if self.keeps_rows.load(Ordering::Relaxed) { Kept::Rows } else { Kept::Nothing };
+        let kept = if self.keeps_rows.load(Ordering::Relaxed) { harrier_exec::Kept::Rows } else { harrier_exec::Kept::Nothing };
         gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""))
     }
 
@@ -367,6 +654,17 @@ fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Resul
         Some(value) => options.set(key, value),
         None => options.reset(key),
     }
+}
+
+/// The one argument of a procedure that takes a text.
+fn only_text(call: &ast::Function) -> Result<String> {
+    if let ast::FunctionArguments::List(list) = &call.args
+        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] = list.args.as_slice()
+        && let ast::Value::SingleQuotedString(text) = &value.value
+    {
+        return Ok(text.clone());
+    }
+    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name)).into())
 }
 
 fn command(tag: &str) -> Outcome {

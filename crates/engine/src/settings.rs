@@ -17,6 +17,8 @@ pub struct HarrierSettings {
     pub distribute_bytes_min: usize,
     /// Whether long statements show a progress bar where standard error is a terminal.
     pub progress: bool,
+    /// VACUUM leaves files alone that are younger: a running statement may be writing or reading them.
+    pub vacuum_age_seconds: usize,
     /// Whether a gang is asked after every statement if it gave everything back, and the session told if it did not.
     /// For tests: it costs a question to every rank. Not among the entries, so neither SHOW ALL nor RESET ALL know it.
     pub check_ledger: bool,
@@ -28,6 +30,7 @@ impl Default for HarrierSettings {
             interconnect: "mpi".to_string(),
             distribute_bytes_min: 0,
             progress: true,
+            vacuum_age_seconds: 24 * 60 * 60,
             check_ledger: cfg!(debug_assertions),
         }
     }
@@ -57,6 +60,7 @@ impl ExtensionOptions for HarrierSettings {
             "interconnect" => self.interconnect = one_of(key, value, INTERCONNECTS)?,
             "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
             "progress" => self.progress = boolean(key, value)?,
+            "vacuum_age_seconds" => self.vacuum_age_seconds = number(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(CodedError::new(
@@ -86,6 +90,11 @@ impl ExtensionOptions for HarrierSettings {
                 "progress",
                 self.progress.to_string(),
                 "Whether long statements show a progress bar on a terminal",
+            ),
+            entry(
+                "vacuum_age_seconds",
+                self.vacuum_age_seconds.to_string(),
+                "VACUUM leaves files alone that are younger",
             ),
         ]
     }

@@ -17,6 +17,7 @@ use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::sqlstate::{self, SqlState};
+use crate::table_files::TableFilesCodec;
 use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, Kept, RankReport, ReportAsk, Request};
 use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
@@ -462,5 +463,6 @@ async fn build_session(
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
     config.set_distributed_channel_resolver(channels);
+    config.set_distributed_user_codec(TableFilesCodec);
     Ok(context.builder.build())
 }

@@ -30,6 +30,7 @@ mod planning;
 mod service;
 mod settings;
 pub mod slices;
+pub mod table_files;
 mod splits;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};

@@ -14,6 +14,7 @@
 //! constant: [`sort_by_keys`] puts it back where a window function needs it.
 
 use crate::planning::file_scan;
+use crate::table_files::plan::physical_plan;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{Result, internal_err};
@@ -31,7 +32,6 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     Distribution, ExecutionPlan, ExecutionPlanProperties, InputOrderMode, Partitioning,
 };
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion_distributed::SessionStateBuilderExt;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl QueryPlanner for GangPlanner {
         logical_plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let one_rank = DefaultPhysicalPlanner::default().create_physical_plan(logical_plan, session).await?;
+        let one_rank = physical_plan(logical_plan, session).await?;
         if !may_spread(&one_rank) {
             return Ok(one_rank);
         }

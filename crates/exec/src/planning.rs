@@ -1,6 +1,7 @@
 //! How a one-rank plan is spread: which scans go to all ranks, which splits each gets, which rank runs which task.
 
 use crate::splits;
+use crate::table_files::TableFilesCodec;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -27,6 +28,7 @@ pub fn register(config: &mut SessionConfig) {
     config.set_distributed_desired_task_count_handler(desired_task_count);
     config.set_distributed_scale_up_leaf_node_handler(splits);
     config.set_distributed_route_tasks_handler(route);
+    config.set_distributed_user_codec(TableFilesCodec);
 }
 
 /// The scan of files that `plan` is, if it is one.

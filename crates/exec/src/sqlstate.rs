@@ -73,6 +73,15 @@ impl SqlState {
     pub const NOT_NULL_VIOLATION: Self = Self::literal("23502");
     pub const WINDOWING_ERROR: Self = Self::literal("42P20");
     pub const CANNOT_COERCE: Self = Self::literal("42846");
+    pub const ACTIVE_TRANSACTION: Self = Self::literal("25001");
+    pub const NO_ACTIVE_TRANSACTION: Self = Self::literal("25P01");
+    pub const FAILED_TRANSACTION: Self = Self::literal("25P02");
+    pub const INVALID_SAVEPOINT: Self = Self::literal("3B001");
+    pub const SERIALIZATION_FAILURE: Self = Self::literal("40001");
+    pub const COMPLETION_UNKNOWN: Self = Self::literal("40003");
+    pub const CONNECTION_FAILURE: Self = Self::literal("08006");
+    pub const DEPENDENT_OBJECTS: Self = Self::literal("2BP01");
+    pub const READ_ONLY: Self = Self::literal("25006");
     pub const IO_ERROR: Self = Self::literal("58030");
     pub const UNDEFINED_FILE: Self = Self::literal("58P01");
     pub const DUPLICATE_FILE: Self = Self::literal("58P02");

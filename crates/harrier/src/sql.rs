@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use harrier_engine::{Engine, EngineOptions, SqlError, memory};
+use harrier_engine::{Engine, EngineOptions, SqlError, WarehouseOptions, memory};
 use harrier_exec::Gang;
 
 use crate::bench;
@@ -46,10 +46,22 @@ pub(crate) struct Args {
     /// Folder for temporary files [default: $TMPDIR]
     #[arg(long, value_name = "DIR")]
     spill_dir: Option<PathBuf>,
+    /// Folder of the warehouse, where tables stay; `:memory:` for tables that end with the session
+    #[arg(long, value_name = "DIR", default_value = "warehouse", conflicts_with = "catalog")]
+    warehouse: PathBuf,
+    /// Database of the warehouse's catalog, instead of one in its folder: sqlite:PATH or postgres://…
+    #[arg(long, value_name = "URL")]
+    catalog: Option<String>,
+    /// Where a new warehouse puts its data files: a folder, s3://… or hdfs://…
+    #[arg(long, value_name = "URL")]
+    data: Option<String>,
     /// Ranks that do nothing until others are lost; then they take their places
     #[arg(long, value_name = "N", default_value_t = 0)]
     spares: u16,
 }
+
+/// Instead of a warehouse's folder: there is none.
+const IN_MEMORY: &str = ":memory:";
 
 /// One `-c` or `-f`.
 enum Input {
@@ -215,7 +227,23 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     }
     options.settings = args.settings.clone();
     options.spill_dir = args.spill_dir.clone();
+    options.warehouse = warehouse(args);
     options
+}
+
+/// Where tables are kept, if they are.
+fn warehouse(args: &Args) -> Option<WarehouseOptions> {
+    if let Some(catalog) = &args.catalog {
+        return Some(WarehouseOptions { catalog: catalog.clone(), data: args.data.clone() });
+    }
+    if args.warehouse.as_os_str() == IN_MEMORY {
+        return None;
+    }
+    let mut options = WarehouseOptions::folder(&args.warehouse);
+    if args.data.is_some() {
+        options.data = args.data.clone();
+    }
+    Some(options)
 }
 
 fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {

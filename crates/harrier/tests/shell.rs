@@ -19,7 +19,7 @@ impl Shell {
     fn start(folder: &Folder) -> Self {
         let mut command = Command::new(BINARY);
         command
-            .args(["sql", "--memory", "1GiB", "--threads", "2"])
+            .args(["sql", "--warehouse", ":memory:", "--memory", "1GiB", "--threads", "2"])
             .current_dir(folder.path())
             .env("XDG_STATE_HOME", folder.path().join("state"))
             .env("TERM", "xterm")

@@ -1,4 +1,4 @@
-//! Runs the files of `tests/slt` against the binary, once for every way of running it: the answers are always the same.
+//! Runs the files of `tests/slt`, and of `tests/warehouse` where tables stay, against the binary, once for every way of running it: the answers are always the same.
 //!
 //! `HARRIER_SLT=joins` runs only the files with that in their names. `HARRIER_SKIP_MPI=1` leaves out what needs MPI,
 //! which otherwise has to be there. Records marked `onlyif unfixed` are what should work and does not yet; with
@@ -72,7 +72,41 @@ fn two_ranks_with_batches_of_few_rows() {
     check_gang("2-ranks-small-batches", Launcher::open_mpi(2), &[("datafusion.execution.batch_size", "3")]);
 }
 
+/// All of the suite with tables that stay, and what only they can do.
+#[test]
+fn warehouse() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = Configuration::embedded().named("warehouse").with_warehouse(folder.path());
+    check_files(configuration.clone(), &checkout().join("tests/warehouse"));
+    check(configuration);
+}
+
+#[test]
+fn warehouse_on_three_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    on_gang("warehouse-3-ranks", Launcher::open_mpi(3), &[], |configuration| {
+        let configuration = configuration.with_warehouse(folder.path());
+        check_files(configuration.clone(), &checkout().join("tests/warehouse"));
+        check(configuration);
+    });
+}
+
+/// Every batch of every file in batches of few rows, so that deleted rows are found in all places.
+#[test]
+fn warehouse_with_batches_of_few_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = Configuration::embedded()
+        .named("warehouse-small-batches")
+        .with_warehouse(folder.path())
+        .with_setting("datafusion.execution.batch_size", "7");
+    check_files(configuration, &checkout().join("tests/warehouse"));
+}
+
 fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
+    on_gang(name, launcher, settings, check);
+}
+
+fn on_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)], check: impl FnOnce(Configuration)) {
     if harrier_launch::skipped() {
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
         return;
@@ -90,13 +124,16 @@ fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
 }
 
 fn check(configuration: Configuration) {
-    let folder = suite();
-    let data = folder.join("data");
+    check_files(configuration, &checkout().join("tests/slt"));
+}
+
+fn check_files(configuration: Configuration, folder: &Path) {
+    let data = checkout().join("tests/slt/data");
     let data = data.to_str().expect("the path of the checkout is UTF-8");
     let unfixed = env::var_os("HARRIER_SLT_UNFIXED").map(|_| "unfixed");
     let run = Run { configuration: &configuration, labels: unfixed.as_slice(), variables: &[("DATA", data)] };
     let wanted = env::var("HARRIER_SLT").unwrap_or_default();
-    let files: Vec<PathBuf> = slt::files(&folder)
+    let files: Vec<PathBuf> = slt::files(folder)
         .unwrap_or_else(|reason| panic!("{reason}"))
         .into_iter()
         .filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains(&wanted)))
@@ -106,8 +143,7 @@ fn check(configuration: Configuration) {
     }
 }
 
-fn suite() -> PathBuf {
+fn checkout() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let checkout = checkout.canonicalize().expect("the checkout is where it was built");
-    checkout.join("tests/slt")
+    checkout.canonicalize().expect("the checkout is where it was built")
 }

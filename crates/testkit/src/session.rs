@@ -53,6 +53,8 @@ pub struct Configuration {
     pub environment: Vec<(String, String)>,
     /// The working folder; `None` for the test's own.
     pub folder: Option<PathBuf>,
+    /// The folder of the warehouse; `None` for tables that end with the session.
+    pub warehouse: Option<PathBuf>,
 }
 
 impl Configuration {
@@ -64,6 +66,7 @@ impl Configuration {
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: None,
+            warehouse: None,
         }
     }
 
@@ -107,6 +110,12 @@ impl Configuration {
         self
     }
 
+    /// With tables that stay, in a warehouse in this folder.
+    pub fn with_warehouse(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.warehouse = Some(folder.into());
+        self
+    }
+
     /// The command line before the arguments that choose what is run, for tests that start the binary themselves.
     ///
     /// Errors: there is no binary.
@@ -120,7 +129,9 @@ impl Configuration {
                 command
             }
         };
-        command.arg("sql").args(&self.arguments);
+        command.args(["sql", "--warehouse"]);
+        command.arg(self.warehouse.as_deref().unwrap_or(":memory:".as_ref()));
+        command.args(&self.arguments);
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
         if let Some(folder) = &self.folder {
             command.current_dir(folder);

@@ -1,0 +1,20 @@
+//! When a table's columns changed.
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::state::{ObjectId, SnapshotId};
+
+impl Catalog {
+    /// The snapshots at which the columns of a table changed, ascending. Files written between two of them have the same columns.
+    pub async fn column_versions(&self, table: ObjectId) -> Result<Vec<SnapshotId>> {
+        let mut session = self.inner.database.read().await?;
+        let rows = session
+            .query(format!(
+                "SELECT begin_snapshot FROM ducklake_column WHERE table_id = {table} \
+                 UNION SELECT end_snapshot FROM ducklake_column WHERE table_id = {table} AND end_snapshot IS NOT NULL \
+                 ORDER BY 1"
+            ))
+            .await?;
+        rows.iter().map(|row| row.integer(0)).collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! The warehouse: tables that stay, with transactions over them.
+//!
+//! The catalog says what there is (`harrier-catalog`), ranks read and write data files (`harrier-exec`), and this module
+//! is what knows both. A statement sees one snapshot; what it writes lies at its final path before the one commit that makes
+//! it visible.
+//!
+//! ```text
+//!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       names.rs, table.rs, prune.rs
+//!   INSERT, UPDATE, DELETE, MERGE ─► files and places ─► Transaction ─► commit                dml.rs, transaction.rs
+//!   CREATE, ALTER, DROP, COMMENT ─► Transaction ─► commit                                     ddl.rs, clauses.rs
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use datafusion::error::{DataFusionError, Result};
+use harrier_catalog::{Catalog, Error};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use tokio::sync::Mutex;
+use url::Url;
+
+mod clauses;
+mod ddl;
+mod dml;
+mod names;
+mod prune;
+mod table;
+mod transaction;
+mod types;
+mod upkeep;
+mod values;
+
+pub(crate) use clauses::{TableClauses, cut};
+pub(crate) use ddl::{Ddl, reference};
+pub(crate) use dml::{Dml, Pending};
+pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog};
+pub(crate) use table::WarehouseTable;
+pub(crate) use upkeep::{expire, span, vacuum};
+pub(crate) use transaction::{Control, Transactions};
+
+/// The file of the catalog in a warehouse's folder.
+const CATALOG_FILE: &str = "catalog.sqlite";
+/// The folder of the data files in a warehouse's folder.
+const DATA_FOLDER: &str = "data/";
+
+/// Where a warehouse is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarehouseOptions {
+    /// The catalog database: `sqlite:PATH` or `postgres://…`.
+    pub catalog: String,
+    /// Where data files go, as a URL or a path; ends in `/`. Only asked for when the warehouse is made.
+    pub data: Option<String>,
+}
+
+impl WarehouseOptions {
+    /// A warehouse in a folder of its own, catalog and data files.
+    pub fn folder(folder: &Path) -> Self {
+        let catalog = format!("sqlite:{}", folder.join(CATALOG_FILE).display());
+        Self { catalog, data: Some(format!("{}/{DATA_FOLDER}", folder.display())) }
+    }
+}
+
+/// A warehouse, which may not have been made yet: it is made when something is to be kept in it.
+#[derive(Debug)]
+pub(crate) struct Warehouse {
+    options: WarehouseOptions,
+    catalog: Mutex<Option<Catalog>>,
+}
+
+impl Warehouse {
+    pub(crate) fn new(options: WarehouseOptions) -> Self {
+        Self { options, catalog: Mutex::new(None) }
+    }
+
+    /// The catalog, if there is one.
+    pub(crate) async fn open(&self) -> Result<Option<Catalog>> {
+        let mut catalog = self.catalog.lock().await;
+        if catalog.is_none() {
+            if let Some(path) = self.local_catalog()
+                && !path.exists()
+            {
+                return Ok(None);
+            }
+            *catalog = match Catalog::open(&self.options.catalog).await {
+                Ok(catalog) => Some(catalog),
+                Err(Error::NotFound(_)) => None,
+                Err(error) => return Err(explain(error)),
+            };
+        }
+        Ok(catalog.clone())
+    }
+
+    /// The catalog, made if need be.
+    pub(crate) async fn create(&self) -> Result<Catalog> {
+        if let Some(catalog) = self.open().await? {
+            return Ok(catalog);
+        }
+        let data = self.data_path()?;
+        if let Some(folder) = self.local_catalog().as_deref().and_then(Path::parent) {
+            make_folder(folder)?;
+        }
+        if let Ok(url) = Url::parse(&data)
+            && url.scheme() != "file"
+        {
+            // An object store has no folders to make.
+        } else {
+            make_folder(Path::new(&data))?;
+        }
+        let made = Catalog::create(&self.options.catalog, &data).await.map_err(explain)?;
+        Ok(self.catalog.lock().await.insert(made).clone())
+    }
+
+    fn local_catalog(&self) -> Option<PathBuf> {
+        let path = self.options.catalog.strip_prefix("sqlite:")?;
+        Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
+    }
+
+    /// Absolute, with a `/` at its end.
+    fn data_path(&self) -> Result<String> {
+        let data = match (&self.options.data, self.local_catalog()) {
+            (Some(data), _) => data.clone(),
+            (None, Some(catalog)) => {
+                catalog.parent().unwrap_or(Path::new(".")).join(DATA_FOLDER).display().to_string()
+            }
+            (None, None) => {
+                return Err(CodedError::new(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    "a new warehouse in a database server needs a place for its data files",
+                )
+                .with_hint("--data DIR, or --data s3://BUCKET/PREFIX/")
+                .into());
+            }
+        };
+        let path = match data.contains("://") {
+            true => data,
+            false => std::path::absolute(&data)?.display().to_string(),
+        };
+        Ok(if path.ends_with('/') { path } else { format!("{path}/") })
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let state = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
+            std::io::ErrorKind::ReadOnlyFilesystem => SqlState::READ_ONLY,
+            std::io::ErrorKind::StorageFull => SqlState::DISK_FULL,
+            _ => SqlState::IO_ERROR,
+        };
+        CodedError::new(state, format!("cannot make a warehouse in \"{}\": {error}", folder.display())).into()
+    })
+}
+
+/// A catalog's error with its SQLSTATE.
+pub(crate) fn explain(error: Error) -> DataFusionError {
+    let state = match &error {
+        Error::Conflict(_) => SqlState::SERIALIZATION_FAILURE,
+        Error::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
+        Error::Database(_) => SqlState::CONNECTION_FAILURE,
+        Error::Unsupported(_) => SqlState::FEATURE_NOT_SUPPORTED,
+        Error::Corrupt(_) => SqlState::DATA_CORRUPTED,
+        Error::NotFound(_) => SqlState::INVALID_PARAMETER_VALUE,
+        Error::ReadOnly(_) => SqlState::READ_ONLY,
+        _ => SqlState::INTERNAL_ERROR,
+    };
+    let coded = CodedError::new(state, error.to_string());
+    match error {
+        Error::Conflict(_) => coded.with_hint("run the transaction again").into(),
+        _ => coded.into(),
+    }
+}

@@ -1,0 +1,715 @@
+//! Statements that define: schemas, tables, views, and what is said about them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::Array;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{CreateMemoryTable, Expr};
+use datafusion::prelude::SessionContext;
+use datafusion::common::TableReference;
+use datafusion::sql::sqlparser::ast::{
+    self, AlterColumnOperation, AlterTableOperation, ColumnOption, CommentObject, RenameTableNameKind,
+};
+use datafusion::sql::unparser::expr_to_sql;
+use harrier_catalog::state::{Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, Table, View};
+use harrier_catalog::types::ColumnType;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::text_of;
+use uuid::Uuid;
+
+use super::clauses::{TableClauses, table_option};
+use super::dml::Pending;
+use super::names::{DEFAULT_SCHEMA, Names, PAST};
+use super::table::WarehouseTable;
+use super::transaction::Transactions;
+use super::types::{column_of, declared, type_of};
+
+/// The dialect of SQL that is kept in the catalog.
+const DIALECT: &str = "harrier";
+
+/// Runs statements that define, in the present transaction of a session.
+pub(crate) struct Ddl<'a> {
+    pub names: &'a Names,
+    pub transactions: &'a Transactions,
+    pub context: &'a SessionContext,
+}
+
+fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
+    CodedError::new(state, message).into()
+}
+
+fn unsupported(what: impl Into<String>) -> DataFusionError {
+    error(SqlState::FEATURE_NOT_SUPPORTED, what)
+}
+
+/// A name as the planner takes it: in lower case unless it is quoted.
+pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map(plain).ok_or_else(|| error(SqlState::SYNTAX_ERROR, format!("{name} is no name"))))
+        .collect::<Result<_>>()?;
+    match parts.as_slice() {
+        [table] => Ok(TableReference::bare(table.as_str())),
+        [schema, table] => Ok(TableReference::partial(schema.as_str(), table.as_str())),
+        [catalog, schema, table] => Ok(TableReference::full(catalog.as_str(), schema.as_str(), table.as_str())),
+        _ => Err(error(SqlState::SYNTAX_ERROR, format!("{name} has too many parts"))),
+    }
+}
+
+fn plain(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn schema_in<'s>(state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
+    let schema = name.schema().unwrap_or(DEFAULT_SCHEMA);
+    state
+        .schema(schema)
+        .or_else(|| (schema == "public").then(|| state.schema(DEFAULT_SCHEMA)).flatten())
+        .ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")))
+}
+
+/// The folder of something that is called `name`.
+fn folder(name: &str, uuid: &Uuid) -> Location {
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    Location::relative(if is_plain { format!("{name}/") } else { format!("{uuid}/") })
+}
+
+impl Ddl<'_> {
+    /// Makes a table, whose rows the statement tells too if `has_rows`; returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
+    pub(crate) async fn create_table(
+        &self,
+        create: &CreateMemoryTable,
+        clauses: Option<&TableClauses>,
+        has_rows: bool,
+    ) -> Result<Option<Arc<Table>>> {
+        if !create.constraints.is_empty() {
+            return Err(CodedError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "tables of a warehouse have no PRIMARY KEY or UNIQUE constraints",
+            )
+            .with_hint("NOT NULL is kept")
+            .into());
+        }
+        let name = &create.name;
+        if name.table().contains(PAST) {
+            return Err(error(SqlState::SYNTAX_ERROR, "a table is created now, not AS OF another time"));
+        }
+        let mut next_column = 1;
+        let mut columns = Vec::new();
+        for field in create.input.schema().fields() {
+            let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
+            columns.push(column_of(&field, &mut next_column)?);
+        }
+        for (name, default) in &create.column_defaults {
+            let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
+            column.default = Some(default_value(default, &type_of(column, false)?)?);
+        }
+        let clauses = clauses.cloned().unwrap_or_default();
+        let partition = partition_keys(&columns, clauses.partition.unwrap_or_default())?;
+        let sort = sort_keys(&columns, clauses.sort.unwrap_or_default())?;
+        let mut options = clauses.options;
+        options.remove("format");
+        self.transactions
+            .change(|transaction| {
+                let schema = schema_in(&transaction.state, name)?.id;
+                let existing = transaction.state.table(schema, name.table()).map(|table| table.id);
+                if existing.is_some() && create.if_not_exists {
+                    return Ok(None);
+                }
+                if transaction.state.view(schema, name.table()).is_some()
+                    || existing.is_some() && !create.or_replace
+                {
+                    let message = format!("relation \"{}\" already exists", name.table());
+                    return Err(error(SqlState::DUPLICATE_TABLE, message));
+                }
+                let id = transaction.new_object();
+                let uuid = Uuid::new_v4();
+                let table = Arc::new(Table {
+                    id,
+                    uuid: uuid.to_string(),
+                    schema,
+                    name: name.table().to_string(),
+                    path: folder(name.table(), &uuid),
+                    columns,
+                    next_column,
+                    partition,
+                    partition_id: None,
+                    sort,
+                    comment: None,
+                    options,
+                });
+                if let Some(existing) = existing {
+                    transaction.data.remove(&existing);
+                    transaction.changing_state().tables.remove(&existing);
+                }
+                transaction.changing_state().tables.insert(id, Arc::clone(&table));
+                Ok(Some(table))
+            })
+            .await
+    }
+
+    /// Keeps a view. `query` is its definition.
+    pub(crate) async fn create_view(&self, name: &TableReference, query: String, or_replace: bool) -> Result<()> {
+        self.transactions
+            .change(|transaction| {
+                let schema = schema_in(&transaction.state, name)?.id;
+                let existing = transaction.state.view(schema, name.table()).map(|view| view.id);
+                if transaction.state.table(schema, name.table()).is_some() || existing.is_some() && !or_replace {
+                    let message = format!("relation \"{}\" already exists", name.table());
+                    return Err(error(SqlState::DUPLICATE_TABLE, message));
+                }
+                let id = transaction.new_object();
+                let view = View {
+                    id,
+                    uuid: Uuid::new_v4().to_string(),
+                    schema,
+                    name: name.table().to_string(),
+                    dialect: DIALECT.to_string(),
+                    sql: query,
+                    column_aliases: String::new(),
+                    comment: None,
+                };
+                let state = transaction.changing_state();
+                if let Some(existing) = existing {
+                    state.views.remove(&existing);
+                }
+                state.views.insert(id, Arc::new(view));
+                Ok(())
+            })
+            .await
+    }
+
+    pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<()> {
+        // A name of several parts begins with the catalog.
+        let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
+        self.transactions
+            .change(|transaction| {
+                if transaction.state.schema(&name).is_some() {
+                    return match if_not_exists {
+                        true => Ok(()),
+                        false => Err(error(SqlState::DUPLICATE_SCHEMA, format!("schema \"{name}\" already exists"))),
+                    };
+                }
+                let id = transaction.new_object();
+                let uuid = Uuid::new_v4();
+                let schema = Schema {
+                    id,
+                    uuid: uuid.to_string(),
+                    path: folder(&name, &uuid),
+                    name,
+                    comment: None,
+                    options: BTreeMap::new(),
+                };
+                transaction.changing_state().schemas.insert(id, Arc::new(schema));
+                Ok(())
+            })
+            .await
+    }
+
+    pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<()> {
+        self.transactions
+            .change(|transaction| {
+                let id = schema_in(&transaction.state, name)
+                    .ok()
+                    .and_then(|schema| transaction.state.table(schema.id, name.table()))
+                    .map(|table| table.id);
+                match id {
+                    Some(id) => {
+                        transaction.data.remove(&id);
+                        transaction.changing_state().tables.remove(&id);
+                        Ok(())
+                    }
+                    None if if_exists => Ok(()),
+                    None => Err(no_relation("table", name)),
+                }
+            })
+            .await
+    }
+
+    pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<()> {
+        self.transactions
+            .change(|transaction| {
+                let id = schema_in(&transaction.state, name)
+                    .ok()
+                    .and_then(|schema| transaction.state.view(schema.id, name.table()))
+                    .map(|view| view.id);
+                match id {
+                    Some(id) => {
+                        transaction.changing_state().views.remove(&id);
+                        Ok(())
+                    }
+                    None if if_exists => Ok(()),
+                    None => Err(no_relation("view", name)),
+                }
+            })
+            .await
+    }
+
+    pub(crate) async fn drop_schema(&self, name: &str, if_exists: bool, cascade: bool) -> Result<()> {
+        self.transactions
+            .change(|transaction| {
+                let Some(id) = transaction.state.schema(name).map(|schema| schema.id) else {
+                    return match if_exists {
+                        true => Ok(()),
+                        false => {
+                            Err(error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist")))
+                        }
+                    };
+                };
+                if name == DEFAULT_SCHEMA {
+                    return Err(unsupported(format!("schema \"{DEFAULT_SCHEMA}\" cannot be dropped")));
+                }
+                let tables: Vec<ObjectId> =
+                    transaction.state.tables.values().filter(|table| table.schema == id).map(|table| table.id).collect();
+                let views: Vec<ObjectId> =
+                    transaction.state.views.values().filter(|view| view.schema == id).map(|view| view.id).collect();
+                if !cascade && !(tables.is_empty() && views.is_empty()) {
+                    return Err(CodedError::new(
+                        SqlState::DEPENDENT_OBJECTS,
+                        format!("cannot drop schema {name} because other objects depend on it"),
+                    )
+                    .with_hint("DROP SCHEMA … CASCADE drops what is in it too")
+                    .into());
+                }
+                for table in &tables {
+                    transaction.data.remove(table);
+                }
+                let state = transaction.changing_state();
+                tables.iter().for_each(|table| drop(state.tables.remove(table)));
+                views.iter().for_each(|view| drop(state.views.remove(view)));
+                state.schemas.remove(&id);
+                Ok(())
+            })
+            .await
+    }
+
+    /// ALTER TABLE of a table of the warehouse; `None` if it is no such table.
+    pub(crate) async fn alter_table(
+        &self,
+        alter: &ast::AlterTable,
+        clauses: Option<&TableClauses>,
+    ) -> Result<()> {
+        let name = reference(&alter.name)?;
+        let Some(table) = self.names.table(&name) else {
+            return match alter.if_exists {
+                true => Ok(()),
+                false => Err(no_relation("relation", &name)),
+            };
+        };
+        let mut changed = Table::clone(&table);
+        if let Some(clauses) = clauses {
+            if let Some(keys) = &clauses.partition {
+                changed.partition = partition_keys(&changed.columns, keys.clone())?;
+                changed.partition_id = None;
+            }
+            if let Some(keys) = &clauses.sort {
+                changed.sort = sort_keys(&changed.columns, keys.clone())?;
+            }
+        } else {
+            for operation in &alter.operations {
+                self.alter(&mut changed, operation, &name).await?;
+            }
+        }
+        self.transactions
+            .change(|transaction| {
+                let taken = transaction
+                    .state
+                    .table(changed.schema, &changed.name)
+                    .is_some_and(|other| other.id != changed.id)
+                    || transaction.state.view(changed.schema, &changed.name).is_some();
+                if taken {
+                    let message = format!("relation \"{}\" already exists", changed.name);
+                    return Err(error(SqlState::DUPLICATE_TABLE, message));
+                }
+                // Rows that this transaction has written have the columns that the table had.
+                if changed.columns != table.columns
+                    && transaction.data.get(&changed.id).is_some_and(|data| {
+                        !data.added.is_empty() || !data.inlined.is_empty()
+                    })
+                {
+                    return Err(unsupported(
+                        "the columns of a table that the same transaction has written rows to cannot be altered",
+                    ));
+                }
+                transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
+                Ok(())
+            })
+            .await
+    }
+
+    async fn alter(&self, table: &mut Table, operation: &AlterTableOperation, name: &TableReference) -> Result<()> {
+        match operation {
+            AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
+                self.add_column(table, column_def, *if_not_exists).await
+            }
+            AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+                for column in column_names {
+                    drop_column(table, &plain(column), *if_exists)?;
+                }
+                Ok(())
+            }
+            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                let new = plain(new_column_name);
+                if table.columns.iter().any(|column| column.name == new) {
+                    return Err(duplicate_column(&new, table));
+                }
+                let old = plain(old_column_name);
+                column_mut(table, &old)?.name = new.clone();
+                for key in table.sort.iter_mut().filter(|key| key.expression.trim_matches('"') == old) {
+                    key.expression = format!("\"{}\"", new.replace('"', "\"\""));
+                }
+                Ok(())
+            }
+            AlterTableOperation::RenameTable { table_name } => {
+                let (RenameTableNameKind::As(new) | RenameTableNameKind::To(new)) = table_name;
+                table.name = reference(new)?.table().to_string();
+                Ok(())
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                self.alter_column(table, &plain(column_name), op, name).await
+            }
+            AlterTableOperation::SetOptionsParens { options } => {
+                for option in options {
+                    let ast::SqlOption::KeyValue { key, value } = option else {
+                        return Err(unsupported(format!("option {option}")));
+                    };
+                    let value = value.to_string();
+                    let (key, value) = table_option(&plain(key), value.trim_matches('\''))?;
+                    table.options.insert(key, value);
+                }
+                Ok(())
+            }
+            other => Err(unsupported(format!("ALTER TABLE … {other}"))),
+        }
+    }
+
+    async fn add_column(&self, table: &mut Table, definition: &ast::ColumnDef, if_not_exists: bool) -> Result<()> {
+        let name = plain(&definition.name);
+        if table.columns.iter().any(|column| column.name == name) {
+            return match if_not_exists {
+                true => Ok(()),
+                false => Err(duplicate_column(&name, table)),
+            };
+        }
+        let kind = self.type_named(&definition.data_type).await?;
+        let mut column = column_of(&declared(&Field::new(&name, kind, true)), &mut table.next_column)?;
+        for option in &definition.options {
+            match &option.option {
+                ColumnOption::Null => {}
+                ColumnOption::NotNull => column.nullable = false,
+                ColumnOption::Default(value) => {
+                    let kind = type_of(&column, false)?;
+                    let value = self.value_of(value, &kind).await?;
+                    column.default = value.clone().map(DefaultValue::Literal);
+                    column.initial_default = value;
+                }
+                other => return Err(unsupported(format!("ADD COLUMN … {other}"))),
+            }
+        }
+        if !column.nullable && column.initial_default.is_none() {
+            return Err(CodedError::new(
+                SqlState::NOT_NULL_VIOLATION,
+                format!("column \"{name}\" of relation \"{}\" would contain null values", table.name),
+            )
+            .with_hint("give it a DEFAULT")
+            .into());
+        }
+        table.columns.push(column);
+        Ok(())
+    }
+
+    async fn alter_column(
+        &self,
+        table: &mut Table,
+        name: &str,
+        operation: &AlterColumnOperation,
+        table_name: &TableReference,
+    ) -> Result<()> {
+        let column = column_mut(table, name)?;
+        match operation {
+            AlterColumnOperation::SetNotNull => {
+                let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+                let sql = format!(
+                    "SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1",
+                    table_name.to_quoted_string(),
+                    quoted(name)
+                );
+                let nulls = self.context.sql(&sql).await?.collect().await?;
+                if nulls.iter().any(|batch| batch.num_rows() > 0) {
+                    return Err(error(
+                        SqlState::NOT_NULL_VIOLATION,
+                        format!("column \"{name}\" of relation \"{}\" contains null values", table_name.table()),
+                    ));
+                }
+                column.nullable = false;
+            }
+            AlterColumnOperation::DropNotNull => column.nullable = true,
+            AlterColumnOperation::DropDefault => column.default = None,
+            AlterColumnOperation::SetDefault { value } => {
+                let kind = type_of(column, false)?;
+                let text = self.value_of(value, &kind).await?;
+                column.default = match value {
+                    ast::Expr::Function(_) => {
+                        Some(DefaultValue::Expression { sql: value.to_string(), dialect: DIALECT.to_string() })
+                    }
+                    _ => text.map(DefaultValue::Literal),
+                };
+            }
+            AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
+                let kind = self.type_named(data_type).await?;
+                let new = column_of(&declared(&Field::new(name, kind, true)), &mut 0)?;
+                let widens = |old: ColumnType, new: ColumnType| match (old, new) {
+                    (
+                        ColumnType::Decimal { precision: old, scale },
+                        ColumnType::Decimal { precision: new, scale: same },
+                    ) => scale == same && new >= old,
+                    (old, new) => old == new || old.widens_to(new),
+                };
+                if column.kind.is_nested() || !widens(column.kind, new.kind) {
+                    return Err(CodedError::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        format!("column \"{name}\" of type {} cannot be made {}", column.kind, new.kind),
+                    )
+                    .with_hint("only types that hold every value of the old one are possible, such as int32 to int64")
+                    .into());
+                }
+                column.kind = new.kind;
+            }
+            other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
+        }
+        Ok(())
+    }
+
+    /// The Arrow type that a type of SQL is planned with.
+    async fn type_named(&self, kind: &ast::DataType) -> Result<DataType> {
+        let frame = self.context.sql(&format!("SELECT CAST(NULL AS {kind}) AS a")).await?;
+        Ok(frame.schema().field(0).data_type().clone())
+    }
+
+    /// A constant expression as text in the catalog's encoding; `None` for NULL.
+    async fn value_of(&self, value: &ast::Expr, kind: &DataType) -> Result<Option<String>> {
+        let batches = self.context.sql(&format!("SELECT {value} AS a")).await?.collect().await?;
+        let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else {
+            return Ok(None);
+        };
+        let values = datafusion::arrow::compute::cast(batch.column(0), kind)?;
+        let texts = text_of(&values)?;
+        Ok(texts.is_valid(0).then(|| texts.value(0).to_string()))
+    }
+
+    pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<()> {
+        if truncate.partitions.is_some() {
+            return Err(unsupported("TRUNCATE … PARTITION"));
+        }
+        for target in &truncate.table_names {
+            let name = reference(&target.name)?;
+            let sight = self.names.sight();
+            match self.names.table(&name) {
+                Some(table) => {
+                    let table = WarehouseTable::try_new(self.context.state(), &sight, table)?;
+                    Pending::truncate(table, self.transactions).await?;
+                }
+                None if truncate.if_exists => {}
+                None => return Err(no_relation("relation", &name)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn comment(
+        &self,
+        object: &CommentObject,
+        name: &ast::ObjectName,
+        comment: Option<String>,
+    ) -> Result<()> {
+        let comment = comment.filter(|comment| !comment.is_empty());
+        match object {
+            CommentObject::Column => {
+                let parts = name.0.len();
+                let column = name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default();
+                if parts < 2 {
+                    return Err(error(SqlState::SYNTAX_ERROR, "COMMENT ON COLUMN needs table.column"));
+                }
+                let table = reference(&ast::ObjectName(name.0[..parts - 1].to_vec()))?;
+                self.change_table(&table, |table| {
+                    column_mut(table, &column)?.comment = comment;
+                    Ok(())
+                })
+                .await
+            }
+            CommentObject::Table => {
+                self.change_table(&reference(name)?, |table| {
+                    table.comment = comment;
+                    Ok(())
+                })
+                .await
+            }
+            CommentObject::Schema => {
+                let name = reference(name)?.table().to_string();
+                self.transactions
+                    .change(|transaction| {
+                        let schema = transaction.state.schema(&name).ok_or_else(|| {
+                            error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
+                        })?;
+                        let schema = Schema { comment, ..Schema::clone(schema) };
+                        transaction.changing_state().schemas.insert(schema.id, Arc::new(schema));
+                        Ok(())
+                    })
+                    .await
+            }
+            CommentObject::View => {
+                let name = reference(name)?;
+                self.transactions
+                    .change(|transaction| {
+                        let schema = schema_in(&transaction.state, &name)?.id;
+                        let view = transaction.state.view(schema, name.table());
+                        let view = view.ok_or_else(|| no_relation("view", &name))?;
+                        let view = View { comment, ..View::clone(view) };
+                        transaction.changing_state().views.insert(view.id, Arc::new(view));
+                        Ok(())
+                    })
+                    .await
+            }
+            other => Err(unsupported(format!("COMMENT ON {other}"))),
+        }
+    }
+
+    async fn change_table(
+        &self,
+        name: &TableReference,
+        change: impl FnOnce(&mut Table) -> Result<()>,
+    ) -> Result<()> {
+        self.transactions
+            .change(|transaction| {
+                let schema = schema_in(&transaction.state, name)?.id;
+                let table = transaction.state.table(schema, name.table());
+                let mut table = Table::clone(table.ok_or_else(|| no_relation("relation", name))?);
+                change(&mut table)?;
+                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                Ok(())
+            })
+            .await
+    }
+}
+
+fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {
+    error(SqlState::UNDEFINED_TABLE, format!("{kind} \"{}\" does not exist", name.table()))
+}
+
+fn duplicate_column(name: &str, table: &Table) -> DataFusionError {
+    error(
+        SqlState::DUPLICATE_COLUMN,
+        format!("column \"{name}\" of relation \"{}\" already exists", table.name),
+    )
+}
+
+fn column_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut Column> {
+    let missing = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+    let column = table.columns.iter_mut().find(|column| column.name == name);
+    column.ok_or_else(|| error(SqlState::UNDEFINED_COLUMN, missing))
+}
+
+fn drop_column(table: &mut Table, name: &str, if_exists: bool) -> Result<()> {
+    let Ok(column) = column_mut(table, name) else {
+        return match if_exists {
+            true => Ok(()),
+            false => column_mut(table, name).map(drop),
+        };
+    };
+    let id = column.id;
+    let used = match () {
+        () if table.partition.iter().any(|key| key.column == id) => Some("partitioned"),
+        () if table.sort.iter().any(|key| key.expression.trim_matches('"') == name) => Some("sorted"),
+        () => None,
+    };
+    if let Some(used) = used {
+        return Err(CodedError::new(
+            SqlState::DEPENDENT_OBJECTS,
+            format!("cannot drop column {name} of table {} because it is {used} by it", table.name),
+        )
+        .with_hint(format!("ALTER TABLE … RESET {} BY", used.to_uppercase()))
+        .into());
+    }
+    if table.columns.len() == 1 {
+        return Err(unsupported(format!("column \"{name}\" is the only one of table \"{}\"", table.name)));
+    }
+    table.columns.retain(|column| column.id != id);
+    Ok(())
+}
+
+fn partition_keys(
+    columns: &[Column],
+    keys: Vec<(String, harrier_catalog::state::Transform)>,
+) -> Result<Vec<PartitionKey>> {
+    use harrier_catalog::state::Transform;
+    keys.into_iter()
+        .map(|(name, transform)| {
+            let column = columns.iter().find(|column| column.name == name).ok_or_else(|| {
+                error(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in a partition key does not exist"))
+            })?;
+            let is_time = matches!(
+                column.kind,
+                ColumnType::Timestamp
+                    | ColumnType::TimestampTz
+                    | ColumnType::TimestampS
+                    | ColumnType::TimestampMs
+                    | ColumnType::TimestampNs
+            );
+            let fits = match transform {
+                Transform::Identity | Transform::Bucket(_) => !column.kind.is_nested(),
+                Transform::Year | Transform::Month | Transform::Day => is_time || column.kind == ColumnType::Date,
+                Transform::Hour => is_time,
+            };
+            match fits {
+                true => Ok(PartitionKey { column: column.id, transform }),
+                false => Err(error(
+                    SqlState::DATATYPE_MISMATCH,
+                    format!("column \"{name}\" of type {} cannot be partitioned by so", column.kind),
+                )),
+            }
+        })
+        .collect()
+}
+
+fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Result<Vec<SortKey>> {
+    keys.into_iter()
+        .map(|key| {
+            if !columns.iter().any(|column| column.name == key.column) {
+                let message = format!("column \"{}\" named in a sort key does not exist", key.column);
+                return Err(error(SqlState::UNDEFINED_COLUMN, message));
+            }
+            Ok(SortKey {
+                expression: format!("\"{}\"", key.column.replace('"', "\"\"")),
+                dialect: "duckdb".to_string(),
+                descending: key.descending,
+                nulls_first: key.nulls_first,
+            })
+        })
+        .collect()
+}
+
+fn default_value(default: &Expr, kind: &DataType) -> Result<DefaultValue> {
+    let literal = match default {
+        Expr::Literal(value, _) => Some(value.clone()),
+        Expr::Negative(inner) => match inner.as_ref() {
+            Expr::Literal(value, _) => value.arithmetic_negate().ok(),
+            _ => None,
+        },
+        Expr::Cast(cast) => match cast.expr.as_ref() {
+            Expr::Literal(value, _) => Some(value.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(value) = literal else {
+        return Ok(DefaultValue::Expression { sql: expr_to_sql(default)?.to_string(), dialect: DIALECT.to_string() });
+    };
+    let value: ScalarValue = value.cast_to(kind)?;
+    let texts = text_of(&value.to_array()?)?;
+    let text = texts.iter().next().flatten().map(str::to_string);
+    Ok(DefaultValue::Literal(text.unwrap_or_else(|| "NULL".to_string())))
+}

@@ -1,0 +1,866 @@
+//! Statements that write rows: what they plan, and what their rows come to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column as ColumnName, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::functions::datetime::expr_fn::date_part;
+use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
+use datafusion::logical_expr::{
+    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, WriteOp, cast as cast_to, lit, when,
+};
+use datafusion::common::TableReference;
+use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
+use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::{
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteSpec, bucket, read_deleted,
+    write_delete_file,
+};
+use prost::Message;
+
+use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
+use super::transaction::Transactions;
+use super::types::{file_schema_of, schema_of};
+use super::values;
+
+/// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
+const INLINE_ROWS_MAX: usize = 10;
+const ROW_GROUP_ROWS: usize = 122_880 * 4;
+const TARGET_FILE_BYTES: u64 = 512 << 20;
+const COMPRESSION: &str = "zstd";
+const COMPRESSION_LEVEL: &str = "1";
+
+/// What a statement does to its table when its rows are there.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    target: WarehouseTable,
+    work: Work,
+    /// The number of the files' names.
+    name: String,
+    count: Count,
+}
+
+#[derive(Debug, PartialEq)]
+enum Work {
+    /// The rows themselves, for the catalog to keep.
+    Keep,
+    /// Records of files; rows that were replaced.
+    Files { overwrite: bool },
+    /// Places of rows to be deleted.
+    Delete,
+    /// The same rows again: records of files, in the place of what they were read from.
+    Compact,
+}
+
+/// What the statement's tag counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Count {
+    Written,
+    Places,
+    /// Of MERGE: both, those counted twice aside.
+    Merged,
+}
+
+/// A statement that writes rows, planned.
+pub(crate) struct Dml {
+    pub plan: LogicalPlan,
+    pub pending: Pending,
+}
+
+impl Dml {
+    /// The plan of `dml`, if its target is a table of the warehouse.
+    ///
+    /// Errors: what it does is not supported.
+    pub(crate) fn of(dml: &DmlStatement) -> Result<Option<Self>> {
+        let Ok(provider) = source_as_provider(&dml.target) else {
+            return Ok(None);
+        };
+        let Some(target) = provider.downcast_ref::<WarehouseTable>() else {
+            return Ok(None);
+        };
+        let target = target.clone();
+        let input = LogicalPlan::clone(&dml.input);
+        Ok(Some(match &dml.op {
+            WriteOp::Insert(op) => Self::insert(target, input, *op)?,
+            WriteOp::Ctas => Self::insert(target, input, InsertOp::Append)?,
+            WriteOp::Delete => Self::delete(target, input, &dml.table_name)?,
+            WriteOp::Update => Self::update(target, input, &dml.table_name)?,
+            WriteOp::MergeInto(merge) => Self::merge(target, input, &dml.table_name, merge)?,
+            // TRUNCATE is a statement of its own here.
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Writes the rows of `input`, which has the table's columns in their order.
+    pub(crate) fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
+        let overwrite = match op {
+            InsertOp::Append => false,
+            InsertOp::Overwrite => true,
+            InsertOp::Replace => {
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "REPLACE INTO is not supported")
+                    .with_hint("MERGE INTO replaces rows")
+                    .into());
+            }
+        };
+        let table = target.table();
+        let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
+        if few && !overwrite && table.partition.is_empty() && target.can_keep() {
+            let pending = Pending::new(target, Work::Keep, Count::Written);
+            return Ok(Self { plan: input, pending });
+        }
+        let pending = Pending::new(target, Work::Files { overwrite }, Count::Written);
+        let plan = pending.write(input, false)?;
+        Ok(Self { plan, pending })
+    }
+
+    /// Writes the rows of `sources` into as few files as possible.
+    pub(crate) fn compact(target: WarehouseTable, sources: BTreeSet<RowSource>) -> Result<Self> {
+        let target = target.with_only(sources);
+        let source = provider_as_source(Arc::new(target.clone()));
+        let input = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?.build()?;
+        let pending = Pending::new(target, Work::Compact, Count::Written);
+        let plan = pending.write(input, false)?;
+        Ok(Self { plan, pending })
+    }
+
+    fn delete(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
+        let input = placed(input, name, &target)?;
+        let places = [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
+        let plan = LogicalPlanBuilder::from(input).project(places)?.build()?;
+        let pending = Pending::new(target, Work::Delete, Count::Places);
+        Ok(Self { plan, pending })
+    }
+
+    fn update(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
+        let LogicalPlan::Projection(projection) = input else {
+            return Err(DataFusionError::Internal("UPDATE has no values".to_string()));
+        };
+        let inner = placed(LogicalPlan::clone(&projection.input), name, &target)?;
+        let mark = lit(true).alias("_harrier_write");
+        let places = [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
+        let expressions: Vec<Expr> = projection.expr.iter().cloned().chain([mark]).chain(places).collect();
+        let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
+        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
+        let plan = pending.write(input, true)?;
+        Ok(Self { plan, pending })
+    }
+
+    /// Joins the source with the rows of the table and their places; of each pair, the first clause that fits says what happens.
+    fn merge(
+        target: WarehouseTable,
+        source: LogicalPlan,
+        name: &TableReference,
+        merge: &MergeIntoOp,
+    ) -> Result<Self> {
+        let table = Arc::clone(target.table());
+        let matched_in = |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
+        let keeps_source =
+            matched_in(&[MergeIntoClauseKind::NotMatched, MergeIntoClauseKind::NotMatchedByTarget]);
+        let keeps_target = matched_in(&[MergeIntoClauseKind::NotMatchedBySource]);
+        let join_type = match (keeps_target, keeps_source) {
+            (true, true) => JoinType::Full,
+            (true, false) => JoinType::Left,
+            (false, true) => JoinType::Right,
+            (false, false) => JoinType::Inner,
+        };
+        const IN_SOURCE: &str = "_harrier_in_source";
+        let own = LogicalPlanBuilder::scan(
+            name.clone(),
+            provider_as_source(Arc::new(target.with_places())),
+            None,
+        )?
+        .build()?;
+        let source_columns: Vec<Expr> =
+            source.schema().columns().into_iter().map(Expr::Column).chain([lit(true).alias(IN_SOURCE)]).collect();
+        let source = LogicalPlanBuilder::from(source).project(source_columns)?.build()?;
+        let joined = LogicalPlanBuilder::from(own).join_on(source, join_type, [merge.on.clone()])?.build()?;
+        let in_target = column(FILE_COLUMN).is_not_null();
+        let in_source = column(IN_SOURCE).is_not_null();
+        // The number of the clause that a row falls under; NULL for none.
+        let mut chosen: Option<datafusion::logical_expr::conditional_expressions::CaseBuilder> = None;
+        for (at, clause) in merge.clauses.iter().enumerate() {
+            let fits = match clause.kind {
+                MergeIntoClauseKind::Matched => in_target.clone().and(in_source.clone()),
+                MergeIntoClauseKind::NotMatched | MergeIntoClauseKind::NotMatchedByTarget => {
+                    in_target.clone().is_not_true()
+                }
+                MergeIntoClauseKind::NotMatchedBySource => in_source.clone().is_not_true(),
+            };
+            let fits = match &clause.predicate {
+                Some(predicate) => fits.and(predicate.clone()),
+                None => fits,
+            };
+            chosen = Some(match chosen {
+                Some(mut case) => case.when(fits, lit(at as i64)),
+                None => when(fits, lit(at as i64)),
+            });
+        }
+        const CLAUSE: &str = "_harrier_clause";
+        let clause = chosen
+            .ok_or_else(|| DataFusionError::Plan("MERGE needs a WHEN clause".to_string()))?
+            .end()?
+            .alias(CLAUSE);
+        let all: Vec<Expr> =
+            joined.schema().columns().into_iter().map(Expr::Column).chain([clause]).collect();
+        let chosen = LogicalPlanBuilder::from(joined)
+            .project(all)?
+            .filter(column(CLAUSE).is_not_null())?
+            .build()?;
+        let schema = schema_of(&table.columns)?;
+        let mut written = Vec::with_capacity(table.columns.len() + 3);
+        for (place, own) in table.columns.iter().enumerate() {
+            let kind = schema.field(place).data_type();
+            let present = Expr::Column(ColumnName::new(Some(name.clone()), own.name.clone()));
+            let mut case: Option<datafusion::logical_expr::conditional_expressions::CaseBuilder> = None;
+            for (at, clause) in merge.clauses.iter().enumerate() {
+                let value = match &clause.action {
+                    MergeIntoAction::Update(assignments) => assignments
+                        .iter()
+                        .find(|(column, _)| *column == own.name)
+                        .map_or_else(|| present.clone(), |(_, value)| value.clone()),
+                    MergeIntoAction::Insert { columns, values } => {
+                        let named = match columns.is_empty() {
+                            true => values.get(place),
+                            false => columns.iter().position(|column| *column == own.name).and_then(|at| values.get(at)),
+                        };
+                        match named {
+                            Some(value) => value.clone(),
+                            None => default_value(&target, &own.name, kind)?,
+                        }
+                    }
+                    MergeIntoAction::Delete => continue,
+                };
+                let value = cast_to(value, kind.clone());
+                let is_clause = column(CLAUSE).eq(lit(at as i64));
+                case = Some(match case {
+                    Some(mut case) => case.when(is_clause, value),
+                    None => when(is_clause, value),
+                });
+            }
+            let value = match case {
+                Some(mut case) => case.end()?,
+                None => lit(ScalarValue::try_new_null(kind)?),
+            };
+            written.push(value.alias(&own.name));
+        }
+        let deletes: Vec<Expr> = merge
+            .clauses
+            .iter()
+            .enumerate()
+            .filter(|(_, clause)| matches!(clause.action, MergeIntoAction::Delete))
+            .map(|(at, _)| lit(at as i64))
+            .collect();
+        written.push(column(CLAUSE).in_list(deletes, true).alias("_harrier_write"));
+        written.extend([column(FILE_COLUMN), column(ROW_COLUMN)]);
+        let input = LogicalPlanBuilder::from(chosen).project(written)?.build()?;
+        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
+        let plan = pending.write(input, true)?;
+        Ok(Self { plan, pending })
+    }
+}
+
+fn column(name: &str) -> Expr {
+    Expr::Column(ColumnName::new_unqualified(name))
+}
+
+fn default_value(target: &WarehouseTable, name: &str, kind: &DataType) -> Result<Expr> {
+    use datafusion::catalog::TableProvider;
+    match target.get_column_default(name) {
+        Some(default) => Ok(default.clone()),
+        None => Ok(lit(ScalarValue::try_new_null(kind)?)),
+    }
+}
+
+/// The number of rows of an INSERT that lists them.
+fn rows_of_values(plan: &LogicalPlan) -> Option<usize> {
+    match plan {
+        LogicalPlan::Values(values) => Some(values.values.len()),
+        LogicalPlan::Projection(projection) => rows_of_values(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => rows_of_values(&alias.input),
+        LogicalPlan::EmptyRelation(empty) => Some(empty.produce_one_row.into()),
+        _ => None,
+    }
+}
+
+fn inline_rows_max(state: &State, table: &Table) -> usize {
+    let option = state.option(table, "data_inlining_row_limit");
+    option.and_then(|rows| rows.parse().ok()).unwrap_or(INLINE_ROWS_MAX)
+}
+
+/// `plan` with the places of the rows of the table that it changes.
+fn placed(plan: LogicalPlan, name: &TableReference, target: &WarehouseTable) -> Result<LogicalPlan> {
+    let mut found = false;
+    let source = provider_as_source(Arc::new(target.with_places()));
+    let replaced = plan.transform_down(|plan| match &plan {
+        // The first one: FROM may name the table again.
+        LogicalPlan::TableScan(scan) if !found && scan.table_name.resolved_eq(name) => {
+            found = true;
+            let scan = TableScan::try_new(
+                scan.table_name.clone(),
+                Arc::clone(&source),
+                None,
+                scan.filters.clone(),
+                scan.fetch,
+            )?;
+            Ok(Transformed::new(LogicalPlan::TableScan(scan), true, TreeNodeRecursion::Jump))
+        }
+        _ if found => Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump)),
+        _ => Ok(Transformed::no(plan)),
+    })?;
+    let plan = replaced.data.transform_up(|plan| plan.recompute_schema().map(Transformed::yes))?.data;
+    match found {
+        true => Ok(plan),
+        false => Err(DataFusionError::Internal(format!("the statement does not read {name}"))),
+    }
+}
+
+impl Pending {
+    fn new(target: WarehouseTable, work: Work, count: Count) -> Self {
+        Self { target, work, name: uuid::Uuid::new_v4().simple().to_string(), count }
+    }
+
+    /// Whether rows come back that are to be looked at, not only counted.
+    pub(crate) fn target(&self) -> &Arc<Table> {
+        self.target.table()
+    }
+
+    /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the places of rows.
+    fn write(&self, input: LogicalPlan, replaces: bool) -> Result<LogicalPlan> {
+        let table = self.target.table();
+        let state = self.target.state();
+        let columns = input.schema().columns();
+        let own = table.columns.len();
+        let mut expressions: Vec<Expr> = Vec::with_capacity(columns.len() + table.partition.len());
+        for (at, column) in table.columns.iter().enumerate() {
+            expressions.push(Expr::Column(columns[at].clone()).alias(&column.name));
+        }
+        let mut folders = Vec::with_capacity(table.partition.len());
+        for (at, key) in table.partition.iter().enumerate() {
+            let (place, column) = key_column(table, key)?;
+            let value = transformed(Expr::Column(columns[place].clone()), key.transform);
+            expressions.push(value.alias(format!("_harrier_key_{at}")));
+            folders.push(PartitionFolder { name: folder_name(&column.name, key.transform) });
+        }
+        if replaces {
+            expressions.extend(columns[own..].iter().cloned().map(Expr::Column));
+        }
+        let input = LogicalPlanBuilder::from(input).project(expressions)?.build()?;
+        let sort = table
+            .sort
+            .iter()
+            .filter_map(|key| {
+                let name = key.expression.trim_matches('"');
+                let at = table.columns.iter().position(|column| column.name == name)?;
+                Some((at, key.descending, key.nulls_first))
+            })
+            .collect();
+        let option = |key: &str| state.option(table, key);
+        let number = |key: &str| option(key).and_then(|value| value.parse::<u64>().ok());
+        let codec = option("parquet_compression").unwrap_or(COMPRESSION);
+        let level = option("parquet_compression_level").unwrap_or(match codec {
+            "gzip" => "6",
+            _ => COMPRESSION_LEVEL,
+        });
+        let compression = match codec {
+            "gzip" | "zstd" | "brotli" => format!("{codec}({level})"),
+            "lz4" => "lz4_raw".to_string(),
+            other => other.to_string(),
+        };
+        let spec = WriteSpec {
+            folder: state.table_path(table),
+            name: self.name.clone(),
+            table: table.name.clone(),
+            schema: file_schema_of(&table.columns)?,
+            partition: folders,
+            sort,
+            replaces,
+            compression,
+            row_group_rows: number("parquet_row_group_size").map_or(ROW_GROUP_ROWS, |rows| rows as usize),
+            target_file_bytes: target_file_bytes(state, table),
+            one_writer: self.work == Work::Compact,
+        };
+        WriteFiles::plan(input, Arc::new(spec))
+    }
+
+    /// Makes the changes that the statement's rows come to; returns what its tag counts.
+    pub(crate) async fn apply(
+        self,
+        batches: Vec<RecordBatch>,
+        transactions: &Transactions,
+        context: &TaskContext,
+    ) -> Result<u64> {
+        if self.work == Work::Keep {
+            return self.keep(batches, transactions).await;
+        }
+        let folder = self.target.state().table_path(self.target.table());
+        let mut results = Results::default();
+        for batch in &batches {
+            results.take(batch, &self.work)?;
+        }
+        let written: Vec<String> = results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
+        transactions.wrote(written).await;
+        let places: u64 = results.places.values().map(|rows| rows.len() as u64).sum();
+        let rows: u64 = results.records.iter().map(|record| record.rows as u64).sum();
+        let count = match self.count {
+            Count::Written => rows,
+            Count::Places => places,
+            Count::Merged => rows + results.deleted,
+        };
+        let overwrite = self.work == Work::Files { overwrite: true };
+        if results.places.is_empty() && results.records.is_empty() && !overwrite && self.work != Work::Compact {
+            return Ok(count);
+        }
+        let mut contents = match overwrite || !results.places.is_empty() {
+            true => self.target.contents().await?,
+            false => Contents::default(),
+        };
+        let deletes = self.deletes(&mut contents, std::mem::take(&mut results.places), transactions, context).await?;
+        let added: Vec<NewFile> = results.records.into_iter().map(new_file).collect();
+        let replaced = match self.work {
+            Work::Compact => Some(Replaced::same_rows(&self.target.contents().await?)),
+            Work::Files { overwrite: true } => Some(self.replaced(&contents, &added)?),
+            _ => None,
+        };
+        let id = self.target.table().id;
+        transactions
+            .change(|transaction| {
+                let changes = transaction.data_of(id);
+                deletes.make(changes);
+                if let Some(replaced) = replaced {
+                    replaced.make(changes);
+                }
+                changes.added.extend(added);
+                Ok(())
+            })
+            .await?;
+        Ok(count)
+    }
+
+    async fn keep(self, batches: Vec<RecordBatch>, transactions: &Transactions) -> Result<u64> {
+        let table = self.target.table();
+        let schema = schema_of(&table.columns)?;
+        let mut rows = Vec::new();
+        let mut stats: BTreeMap<i64, ColumnStats> = BTreeMap::new();
+        for batch in batches {
+            let mut columns = Vec::with_capacity(table.columns.len());
+            for ((column, field), values) in table.columns.iter().zip(schema.fields()).zip(batch.columns()) {
+                let exact = CastOptions { safe: false, ..CastOptions::default() };
+                let values = cast_with_options(values, field.data_type(), &exact)?;
+                if !column.nullable && values.logical_null_count() > 0 {
+                    return Err(CodedError::new(
+                        SqlState::NOT_NULL_VIOLATION,
+                        format!(
+                            "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                            column.name, table.name
+                        ),
+                    )
+                    .into());
+                }
+                let seen = values::stats_of(&values)?;
+                let known = stats.remove(&column.id);
+                let merged = match known {
+                    Some(known) => merged_stats(known, seen, field.data_type())?,
+                    None => seen,
+                };
+                stats.insert(column.id, merged);
+                columns.push(values);
+            }
+            let nullable: Vec<_> =
+                schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+            let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(nullable));
+            rows.extend(values::cells_of(&RecordBatch::try_new(schema, columns)?)?);
+        }
+        let count = rows.len() as u64;
+        let id = table.id;
+        let kinds: HashMap<i64, DataType> =
+            table.columns.iter().zip(schema.fields()).map(|(column, field)| (column.id, field.data_type().clone())).collect();
+        transactions
+            .change(|transaction| {
+                let changes = transaction.data_of(id);
+                changes.inlined.extend(rows);
+                for (column, seen) in stats {
+                    let merged = match changes.inlined_stats.remove(&column) {
+                        Some(known) => merged_stats(known, seen, &kinds[&column])?,
+                        None => seen,
+                    };
+                    changes.inlined_stats.insert(column, merged);
+                }
+                Ok(())
+            })
+            .await?;
+        Ok(count)
+    }
+
+    /// What deleting the rows at `places` comes to. Rows of data files that are few are told to the catalog, others get files.
+    async fn deletes(
+        &self,
+        contents: &mut Contents,
+        places: BTreeMap<RowSource, BTreeSet<i64>>,
+        transactions: &Transactions,
+        context: &TaskContext,
+    ) -> Result<Deletes> {
+        let table = self.target.table();
+        let folder = self.target.state().table_path(table);
+        let inline_max = inline_rows_max(self.target.state(), table);
+        let in_files: usize = places
+            .iter()
+            .filter(|(source, _)| matches!(source, RowSource::File(_)))
+            .map(|(_, rows)| rows.len())
+            .sum();
+        let mut deletes = Deletes::default();
+        for (number, (source, rows)) in places.into_iter().enumerate() {
+            let file = contents.files.iter().find(|file| file.source == source);
+            match (source, file) {
+                (RowSource::File(id), Some(file)) => {
+                    let known = match file.deleted == DeletedRows::default() {
+                        true => vec![],
+                        false => read_deleted(&file.deleted, context).await?,
+                    };
+                    let all: BTreeSet<i64> = known.iter().copied().chain(rows.iter().copied()).collect();
+                    if all.len() as i64 >= file.rows {
+                        deletes.removed.insert(id);
+                    } else if in_files <= inline_max && file.deleted.stored.is_none_or_old() {
+                        deletes.files.insert(id, NewDeletes::Inline(rows));
+                    } else {
+                        let made = self.delete_file(number, file, &all, &folder, transactions, context).await?;
+                        deletes.files.insert(id, NewDeletes::File { file: made, positions: rows });
+                    }
+                }
+                (RowSource::Added(at), Some(file)) => {
+                    let all: BTreeSet<i64> = file.deleted.rows.iter().copied().chain(rows).collect();
+                    let made = match all.len() as i64 >= file.rows {
+                        true => None,
+                        false => Some(self.delete_file(number, file, &all, &folder, transactions, context).await?),
+                    };
+                    deletes.added.insert(at, (all, made));
+                }
+                (RowSource::Kept(version), _) => {
+                    deletes.kept.extend(rows.into_iter().map(|row| (version, row)));
+                }
+                (RowSource::AddedKept, _) => deletes.added_kept = rows,
+                (RowSource::File(_) | RowSource::Added(_), None) => {
+                    return Err(DataFusionError::Internal("rows of a file that the table does not have".to_string()));
+                }
+            }
+        }
+        Ok(deletes)
+    }
+
+    async fn delete_file(
+        &self,
+        number: usize,
+        file: &ScannedFile,
+        rows: &BTreeSet<i64>,
+        folder: &str,
+        transactions: &Transactions,
+        context: &TaskContext,
+    ) -> Result<NewDeleteFile> {
+        let name = format!("{}-{number}-delete.parquet", self.name);
+        let location = format!("{folder}{name}");
+        transactions.wrote([location.clone()]).await;
+        let positions: Vec<i64> = rows.iter().copied().collect();
+        let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
+        Ok(NewDeleteFile { path: Location::relative(name), rows: positions.len() as i64, bytes, footer_bytes })
+    }
+
+    /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a table without.
+    fn replaced(&self, contents: &Contents, added: &[NewFile]) -> Result<Replaced> {
+        let table = self.target.table();
+        if table.partition.is_empty() {
+            return Ok(Replaced::all(contents));
+        }
+        let keys: BTreeSet<&Vec<Option<String>>> = added.iter().map(|file| &file.partition_values).collect();
+        if !contents.kept.iter().all(|kept| kept.rows.is_empty()) {
+            return Err(CodedError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("the catalog keeps rows of the partitioned table \"{}\", which INSERT OVERWRITE does not replace", table.name),
+            )
+            .into());
+        }
+        let mut replaced = Replaced::default();
+        for file in &contents.files {
+            if file.partition_values.len() != table.partition.len() {
+                return Err(CodedError::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    format!("table \"{}\" has files from before it was partitioned as it is", table.name),
+                )
+                .into());
+            }
+            if keys.contains(&file.partition_values) {
+                replaced.take(file);
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// TRUNCATE: takes everything away.
+    pub(crate) async fn truncate(target: WarehouseTable, transactions: &Transactions) -> Result<()> {
+        let contents = target.contents().await?;
+        let replaced = Replaced::all(&contents);
+        let id = target.table().id;
+        transactions
+            .change(|transaction| {
+                replaced.make(transaction.data_of(id));
+                Ok(())
+            })
+            .await
+    }
+}
+
+trait Stored {
+    /// Whether the few rows that are deleted now may be told beside what a file lists.
+    fn is_none_or_old(&self) -> bool;
+}
+
+impl Stored for Option<harrier_exec::table_files::StoredDeletes> {
+    fn is_none_or_old(&self) -> bool {
+        self.is_none()
+    }
+}
+
+/// What the rows of a statement say.
+#[derive(Default)]
+struct Results {
+    records: Vec<FileRecord>,
+    places: BTreeMap<RowSource, BTreeSet<i64>>,
+    /// Rows that were deleted and not written anew.
+    deleted: u64,
+}
+
+impl Results {
+    fn take(&mut self, batch: &RecordBatch, work: &Work) -> Result<()> {
+        let places = match work {
+            Work::Delete => 0,
+            _ => {
+                let records = batch.column(0).as_binary::<i32>();
+                for record in records.iter().flatten() {
+                    let record = FileRecord::decode(record)
+                        .map_err(|error| DataFusionError::Internal(format!("record of a file: {error}")))?;
+                    self.records.push(record);
+                }
+                let rewritten = batch.column(3).as_boolean();
+                self.deleted += rewritten.iter().filter(|rewritten| *rewritten == Some(false)).count() as u64;
+                1
+            }
+        };
+        let files = batch.column(places).as_primitive::<Int64Type>();
+        let rows = batch.column(places + 1).as_primitive::<Int64Type>();
+        for at in (0..batch.num_rows()).filter(|at| files.is_valid(*at)) {
+            let source = RowSource::decode(files.value(at));
+            if !self.places.entry(source).or_default().insert(rows.value(at)) {
+                return Err(CodedError::new(
+                    SqlState::CARDINALITY_VIOLATION,
+                    "the statement would change a row a second time",
+                )
+                .with_hint("more than one row of FROM or USING fits the same row of the table")
+                .into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What deletes come to.
+#[derive(Default)]
+struct Deletes {
+    files: BTreeMap<i64, NewDeletes>,
+    removed: BTreeSet<i64>,
+    added: BTreeMap<usize, (BTreeSet<i64>, Option<NewDeleteFile>)>,
+    kept: BTreeSet<(i64, i64)>,
+    added_kept: BTreeSet<i64>,
+}
+
+impl Deletes {
+    fn make(self, changes: &mut TableChanges) {
+        for id in self.removed {
+            changes.deleted.remove(&id);
+            changes.removed.insert(id);
+        }
+        for (id, deletes) in self.files {
+            let merged = match (changes.deleted.remove(&id), deletes) {
+                (Some(NewDeletes::Inline(known)), NewDeletes::Inline(rows)) => {
+                    NewDeletes::Inline(known.into_iter().chain(rows).collect())
+                }
+                (
+                    Some(NewDeletes::Inline(known) | NewDeletes::File { positions: known, .. }),
+                    NewDeletes::File { file, positions },
+                ) => NewDeletes::File { file, positions: known.into_iter().chain(positions).collect() },
+                (_, deletes) => deletes,
+            };
+            changes.deleted.insert(id, merged);
+        }
+        changes.deleted_inlined.extend(self.kept);
+        let mut place = -1;
+        changes.inlined.retain(|_| {
+            place += 1;
+            !self.added_kept.contains(&place)
+        });
+        // From the last to the first, because those after one that goes move up.
+        for (at, (rows, file)) in self.added.into_iter().rev() {
+            match file {
+                Some(file) => {
+                    changes.added[at].deleted = rows;
+                    changes.added[at].deletes = Some(file);
+                }
+                None => drop(changes.added.remove(at)),
+            }
+        }
+    }
+}
+
+/// What an INSERT OVERWRITE or TRUNCATE takes away.
+#[derive(Default)]
+struct Replaced {
+    removed: BTreeSet<i64>,
+    added: BTreeSet<usize>,
+    kept: bool,
+    /// These rows of the catalog.
+    kept_rows: BTreeSet<(i64, i64)>,
+    /// No reader sees a difference.
+    same: bool,
+}
+
+impl Replaced {
+    fn same_rows(contents: &Contents) -> Self {
+        let mut all = Self { same: true, ..Self::default() };
+        contents.files.iter().for_each(|file| all.take(file));
+        for kept in &contents.kept {
+            all.kept_rows.extend(kept.row_ids.iter().map(|row| (kept.schema_version, *row)));
+        }
+        all
+    }
+
+    fn all(contents: &Contents) -> Self {
+        let mut all = Self { kept: true, ..Self::default() };
+        contents.files.iter().for_each(|file| all.take(file));
+        all
+    }
+
+    fn take(&mut self, file: &ScannedFile) {
+        match file.source {
+            RowSource::File(id) => drop(self.removed.insert(id)),
+            RowSource::Added(at) => drop(self.added.insert(at)),
+            RowSource::Kept(_) | RowSource::AddedKept => {}
+        }
+    }
+
+    fn make(self, changes: &mut TableChanges) {
+        changes.replaces |= !self.same;
+        changes.compacts |= self.same;
+        changes.deleted_inlined.extend(self.kept_rows);
+        for id in &self.removed {
+            changes.deleted.remove(id);
+        }
+        changes.removed.extend(self.removed);
+        for at in self.added.into_iter().rev() {
+            changes.added.remove(at);
+        }
+        if self.kept {
+            changes.removed_inlined = true;
+            changes.deleted_inlined.clear();
+            changes.inlined.clear();
+            changes.inlined_stats.clear();
+        }
+    }
+}
+
+fn new_file(record: FileRecord) -> NewFile {
+    let rows = record.rows;
+    let stats = record.stats.into_iter().map(|stats| {
+        let known = ColumnStats {
+            bytes: Some(stats.bytes),
+            values: stats.nulls.map(|nulls| rows - nulls),
+            nulls: stats.nulls,
+            min: stats.min,
+            max: stats.max,
+            nan: stats.nan,
+        };
+        (stats.column, known)
+    });
+    NewFile {
+        path: Location::relative(record.path),
+        rows,
+        bytes: record.bytes,
+        footer_bytes: record.footer_bytes,
+        partition_values: record.partition.into_iter().map(|value| value.value).collect(),
+        stats: stats.collect(),
+        deleted: BTreeSet::new(),
+        deletes: None,
+    }
+}
+
+fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<ColumnStats> {
+    let sum = |a: Option<i64>, b: Option<i64>| Some(a? + b?);
+    let best = |a: Option<String>, b: Option<String>, greater: bool| -> Result<Option<String>> {
+        let (Some(a), Some(b)) = (&a, &b) else {
+            return Ok(a.or(b));
+        };
+        let order = values::parse_one(a, kind)?.partial_cmp(&values::parse_one(b, kind)?);
+        let a_wins = order.is_none_or(|order| order.is_gt() == greater);
+        Ok(Some(if a_wins { a.clone() } else { b.clone() }))
+    };
+    Ok(ColumnStats {
+        bytes: None,
+        values: sum(a.values, b.values),
+        nulls: sum(a.nulls, b.nulls),
+        min: best(a.min, b.min, false)?,
+        max: best(a.max, b.max, true)?,
+        nan: match (a.nan, b.nan) {
+            (Some(a), Some(b)) => Some(a || b),
+            _ => None,
+        },
+    })
+}
+
+fn key_column<'a>(table: &'a Table, key: &PartitionKey) -> Result<(usize, &'a harrier_catalog::state::Column)> {
+    let at = table.columns.iter().position(|column| column.id == key.column);
+    at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
+        CodedError::new(
+            SqlState::DATA_CORRUPTED,
+            format!("table \"{}\" is partitioned by a column that it does not have", table.name),
+        )
+        .into()
+    })
+}
+
+/// The value of a partition key.
+fn transformed(value: Expr, transform: Transform) -> Expr {
+    let part = |name: &str| cast_to(date_part(lit(name), value.clone()), DataType::Int64);
+    match transform {
+        Transform::Identity => value,
+        Transform::Year => part("year"),
+        Transform::Month => part("month"),
+        Transform::Day => part("day"),
+        Transform::Hour => part("hour"),
+        Transform::Bucket(count) => bucket().call(vec![lit(i64::from(count)), value]),
+    }
+}
+
+fn folder_name(column: &str, transform: Transform) -> String {
+    match transform {
+        Transform::Identity => column.to_string(),
+        Transform::Year => "year".to_string(),
+        Transform::Month => "month".to_string(),
+        Transform::Day => "day".to_string(),
+        Transform::Hour => "hour".to_string(),
+        Transform::Bucket(_) => "bucket".to_string(),
+    }
+}
+
+/// The size that the table's files are to have.
+pub(crate) fn target_file_bytes(state: &State, table: &Table) -> u64 {
+    state.option(table, "target_file_size").and_then(bytes_of).unwrap_or(TARGET_FILE_BYTES)
+}
+
+/// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.
+fn bytes_of(text: &str) -> Option<u64> {
+    crate::memory::parse_bytes(text).ok()
+}

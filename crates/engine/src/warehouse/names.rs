@@ -1,0 +1,254 @@
+//! The names of a session: its own tables, which end with it, before those of the warehouse.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider};
+use datafusion::datasource::{TableType, ViewTable};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::common::TableReference;
+use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use harrier_catalog::Catalog;
+use harrier_catalog::files::TableChanges;
+use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use parking_lot::RwLock;
+
+use super::explain;
+use super::table::WarehouseTable;
+
+/// The name of the one catalog of a session with a warehouse.
+pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
+/// The schema that names without one are in.
+pub(crate) const DEFAULT_SCHEMA: &str = "main";
+/// What PostgreSQL calls that; means it unless the warehouse has a schema of this name.
+const ALIAS: &str = "public";
+
+/// What a statement sees.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sight {
+    /// `None` before the warehouse is made.
+    pub catalog: Option<Catalog>,
+    pub state: Option<Arc<State>>,
+    /// What the transaction has done to rows so far.
+    pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
+}
+
+impl Sight {
+    /// By name as SQL gives it.
+    pub(crate) fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
+        let state = self.state.as_ref()?;
+        state.schema(name).or_else(|| (name == ALIAS).then(|| state.schema(DEFAULT_SCHEMA)).flatten())
+    }
+}
+
+/// The names of one session.
+#[derive(Debug)]
+pub(crate) struct Names {
+    sight: RwLock<Sight>,
+    /// Tables and views of this session alone.
+    own: MemorySchemaProvider,
+    /// Holds this value in its catalogs: hence weak, and set after both exist.
+    session: OnceLock<Weak<RwLock<SessionState>>>,
+}
+
+impl Names {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { sight: RwLock::default(), own: MemorySchemaProvider::new(), session: OnceLock::new() })
+    }
+
+    /// To be called once, before the first statement.
+    pub(crate) fn bind(&self, session: Weak<RwLock<SessionState>>) {
+        assert!(self.session.set(session).is_ok(), "bound twice");
+    }
+
+    /// What the coming statement sees.
+    pub(crate) fn look(&self, sight: Sight) {
+        *self.sight.write() = sight;
+    }
+
+    pub(crate) fn sight(&self) -> Sight {
+        self.sight.read().clone()
+    }
+
+    /// Whether the session has a table or view of its own of this name.
+    pub(crate) fn is_own(&self, name: &TableReference) -> bool {
+        name.schema().is_none_or(is_default) && self.own.table_exist(name.table())
+    }
+
+    /// A table of the warehouse.
+    pub(crate) fn table(&self, name: &TableReference) -> Option<Arc<Table>> {
+        let sight = self.sight();
+        let schema = sight.schema(name.schema().unwrap_or(DEFAULT_SCHEMA))?;
+        sight.state.as_ref()?.table(schema.id, name.table()).cloned()
+    }
+
+    fn state(&self) -> Result<SessionState> {
+        let session = self.session.get().and_then(Weak::upgrade);
+        session
+            .map(|session| session.read().clone())
+            .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
+    }
+
+    async fn provider(&self, schema: &str, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let mut sight = self.sight();
+        let Some(catalog) = sight.catalog.clone() else {
+            return Ok(None);
+        };
+        let (name, past) = match name.split_once(PAST) {
+            Some((name, past)) => (name, Some(past)),
+            None => (name, None),
+        };
+        if let Some(past) = past {
+            let state = match past.parse::<SnapshotId>() {
+                Ok(snapshot) => catalog.at(snapshot).await,
+                Err(_) => catalog.at_time(past).await,
+            };
+            sight.state = Some(state.map_err(explain)?);
+            sight.data = Arc::default();
+        }
+        let (Some(state), Some(schema)) = (&sight.state, sight.schema(schema)) else {
+            return Ok(None);
+        };
+        if let Some(table) = state.table(schema.id, name) {
+            let table = WarehouseTable::try_new(self.state()?, &sight, Arc::clone(table))?;
+            return Ok(Some(Arc::new(table)));
+        }
+        match state.view(schema.id, name) {
+            Some(view) => Ok(Some(Arc::new(self.view(view).await?))),
+            None => Ok(None),
+        }
+    }
+
+    async fn view(&self, view: &View) -> Result<ViewTable> {
+        let state = self.state()?;
+        let planned = async {
+            let mut statements =
+                DFParserBuilder::new(view.sql.as_str()).with_dialect(&PostgreSqlDialect {}).build()?.parse_statements()?;
+            let statement = statements
+                .pop_front()
+                .ok_or_else(|| DataFusionError::Plan("the view has no definition".to_string()))?;
+            Box::pin(state.statement_to_plan(statement)).await
+        };
+        let plan = planned.await.map_err(|error| match view.dialect.as_str() {
+            "harrier" => error,
+            dialect => CodedError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("view \"{}\" is written in the SQL of {dialect}: {error}", view.name),
+            )
+            .into(),
+        })?;
+        Ok(ViewTable::new(plan, Some(view.sql.clone())))
+    }
+}
+
+/// Between a table's name and the snapshot or time at which it is to be read.
+pub(crate) const PAST: &str = "\u{1}as of ";
+
+fn is_default(schema: &str) -> bool {
+    schema == DEFAULT_SCHEMA || schema == ALIAS
+}
+
+/// The catalog of a session with a warehouse.
+#[derive(Debug)]
+pub(crate) struct SessionCatalog(pub(crate) Arc<Names>);
+
+impl CatalogProvider for SessionCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        let sight = self.0.sight();
+        match &sight.state {
+            Some(state) => state.schemas.values().map(|schema| schema.name.clone()).collect(),
+            None => vec![DEFAULT_SCHEMA.to_string()],
+        }
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let known = is_default(name) || self.0.sight().schema(name).is_some();
+        known.then(|| Arc::new(SessionSchema { names: Arc::clone(&self.0), name: name.to_string() }) as _)
+    }
+}
+
+#[derive(Debug)]
+struct SessionSchema {
+    names: Arc<Names>,
+    name: String,
+}
+
+#[async_trait]
+impl SchemaProvider for SessionSchema {
+    fn table_names(&self) -> Vec<String> {
+        let sight = self.names.sight();
+        let mut names = if is_default(&self.name) { self.names.own.table_names() } else { vec![] };
+        if let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) {
+            let tables = state.tables.values().filter(|table| table.schema == schema.id);
+            names.extend(tables.map(|table| table.name.clone()));
+            let views = state.views.values().filter(|view| view.schema == schema.id);
+            names.extend(views.map(|view| view.name.clone()));
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if is_default(&self.name)
+            && let Some(own) = self.names.own.table(name).await?
+        {
+            return Ok(Some(own));
+        }
+        self.names.provider(&self.name, name).await
+    }
+
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        if is_default(&self.name)
+            && let Some(own) = self.names.own.table_type(name).await?
+        {
+            return Ok(Some(own));
+        }
+        let sight = self.names.sight();
+        let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) else {
+            return Ok(None);
+        };
+        let table = state.table(schema.id, name).map(|_| TableType::Base);
+        Ok(table.or_else(|| state.view(schema.id, name).map(|_| TableType::View)))
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        if !is_default(&self.name) {
+            return Err(CodedError::new(
+                SqlState::INVALID_SCHEMA_NAME,
+                format!("tables of a session are in schema \"{DEFAULT_SCHEMA}\", not in \"{}\"", self.name),
+            )
+            .into());
+        }
+        self.names.own.register_table(name, table)
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        match is_default(&self.name) {
+            true => self.names.own.deregister_table(name),
+            false => Ok(None),
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        if is_default(&self.name) && self.names.own.table_exist(name) {
+            return true;
+        }
+        let sight = self.names.sight();
+        match (&sight.state, sight.schema(&self.name)) {
+            (Some(state), Some(schema)) => {
+                let name = name.split_once(PAST).map_or(name, |(name, _)| name);
+                state.table(schema.id, name).is_some() || state.view(schema.id, name).is_some()
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Which files of a table a filter needs, by what the catalog knows of their columns.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column as ColumnName, ScalarValue, ToDFSchema};
+use datafusion::catalog::Session;
+use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::{conjunction, expr_to_columns};
+use datafusion::physical_optimizer::pruning::PruningPredicate;
+use harrier_catalog::files::ColumnStats;
+use harrier_catalog::state::{Column, ColumnId};
+
+use super::values;
+
+/// One file, as far as a filter may care.
+pub(crate) struct Candidate<'a> {
+    pub rows: i64,
+    pub stats: BTreeMap<ColumnId, &'a ColumnStats>,
+}
+
+/// The columns that `filters` speak of.
+pub(crate) fn columns_in<'a>(filters: &[Expr], columns: &'a [Column]) -> Vec<&'a Column> {
+    let mut names = HashSet::new();
+    for filter in filters {
+        // What cannot be walked is not pruned by.
+        let _ = expr_to_columns(filter, &mut names);
+    }
+    columns
+        .iter()
+        .filter(|column| !column.kind.is_nested() && names.iter().any(|name| name.name == column.name))
+        .collect()
+}
+
+/// Which of `files` may have rows that pass all of `filters`; all if the filters are of no help.
+pub(crate) fn may_match(
+    session: &dyn Session,
+    filters: &[Expr],
+    schema: &SchemaRef,
+    columns: &[Column],
+    files: &[Candidate<'_>],
+) -> Result<Vec<bool>> {
+    let all = vec![true; files.len()];
+    // Columns of the table stand for themselves in statistics, whatever the table is called in the statement.
+    let filters: Vec<Expr> = filters.iter().cloned().map(unqualified).collect::<Result<_>>()?;
+    let Some(filter) = conjunction(filters) else {
+        return Ok(all);
+    };
+    let df_schema = Arc::clone(schema).to_dfschema()?;
+    let Ok(predicate) = session.create_physical_expr(filter, &df_schema) else {
+        return Ok(all);
+    };
+    let Ok(predicate) = PruningPredicate::try_new(predicate, Arc::clone(schema)) else {
+        return Ok(all);
+    };
+    if predicate.always_true() {
+        return Ok(all);
+    }
+    let known = Known { schema: Arc::clone(schema), columns, files };
+    Ok(predicate.prune(&known).unwrap_or(all))
+}
+
+fn unqualified(expr: Expr) -> Result<Expr> {
+    use datafusion::common::tree_node::{Transformed, TreeNode};
+    expr.transform(|expr| {
+        Ok(match expr {
+            Expr::Column(column) if column.relation.is_some() => {
+                Transformed::yes(Expr::Column(ColumnName::new_unqualified(column.name)))
+            }
+            other => Transformed::no(other),
+        })
+    })
+    .map(|transformed| transformed.data)
+}
+
+struct Known<'a> {
+    schema: SchemaRef,
+    columns: &'a [Column],
+    files: &'a [Candidate<'a>],
+}
+
+impl Known<'_> {
+    fn stats(&self, column: &ColumnName) -> Option<(DataType, Vec<Option<&ColumnStats>>)> {
+        let id = self.columns.iter().find(|own| own.name == column.name)?.id;
+        let kind = self.schema.field_with_name(&column.name).ok()?.data_type().clone();
+        Some((kind, self.files.iter().map(|file| file.stats.get(&id).copied()).collect()))
+    }
+
+    fn bounds(&self, column: &ColumnName, pick: impl Fn(&ColumnStats) -> Option<&String>) -> Option<ArrayRef> {
+        let (kind, stats) = self.stats(column)?;
+        // NaN is greater than all numbers here and not among the bounds.
+        let is_sure = |stats: &&ColumnStats| !kind.is_floating() || stats.nan == Some(false);
+        let texts: StringArray =
+            stats.iter().map(|stats| stats.filter(is_sure).and_then(&pick).map(String::as_str)).collect();
+        values::parse(texts, &kind).ok()
+    }
+}
+
+impl PruningStatistics for Known<'_> {
+    fn min_values(&self, column: &ColumnName) -> Option<ArrayRef> {
+        self.bounds(column, |stats| stats.min.as_ref())
+    }
+
+    fn max_values(&self, column: &ColumnName) -> Option<ArrayRef> {
+        self.bounds(column, |stats| stats.max.as_ref())
+    }
+
+    fn num_containers(&self) -> usize {
+        self.files.len()
+    }
+
+    fn null_counts(&self, column: &ColumnName) -> Option<ArrayRef> {
+        let (_, stats) = self.stats(column)?;
+        let nulls: UInt64Array =
+            stats.iter().map(|stats| stats.and_then(|stats| stats.nulls).map(|nulls| nulls as u64)).collect();
+        Some(Arc::new(nulls))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows: UInt64Array = self.files.iter().map(|file| Some(file.rows as u64)).collect();
+        Some(Arc::new(rows))
+    }
+
+    fn contained(&self, _: &ColumnName, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}

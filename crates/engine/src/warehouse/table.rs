@@ -1,0 +1,724 @@
+//! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has done to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Int64Array, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::memory::MemorySourceConfig;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::TableType;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
+use datafusion::object_store::ObjectMeta;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column as Place, Literal};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::UnionExec;
+use harrier_catalog::Catalog;
+use harrier_catalog::files::{ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges};
+use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::location::locate;
+use harrier_exec::table_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
+
+use super::explain;
+use super::names::Sight;
+use super::prune::{self, Candidate};
+use super::types::{schema_of, type_of};
+use super::values;
+
+/// Statistics of more columns of files than this are not fetched only to estimate sizes.
+const STATS_MAX: usize = 20_000;
+
+/// Where a row is that a statement is going to change: what [`FILE_COLUMN`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RowSource {
+    /// A data file of the snapshot, by its id.
+    File(i64),
+    /// A file that the transaction has added, by its place among them.
+    Added(usize),
+    /// The catalog, among the rows of this schema version; the row is a row id.
+    Kept(i64),
+    /// The rows that the transaction has added for the catalog to keep; the row is the place among them.
+    AddedKept,
+}
+
+impl RowSource {
+    pub(crate) fn encode(self) -> i64 {
+        match self {
+            Self::File(id) => id,
+            Self::Added(at) => -3 * (at as i64) - 1,
+            Self::Kept(version) => -3 * version - 2,
+            Self::AddedKept => -3,
+        }
+    }
+
+    pub(crate) fn decode(code: i64) -> Self {
+        match (code, (-code).rem_euclid(3)) {
+            (0.., _) => Self::File(code),
+            (_, 1) => Self::Added((-code / 3) as usize),
+            (_, 2) => Self::Kept(-code / 3),
+            _ => Self::AddedKept,
+        }
+    }
+}
+
+/// A table at the snapshot that a statement sees.
+#[derive(Debug, Clone)]
+pub(crate) struct WarehouseTable {
+    catalog: Catalog,
+    state: Arc<State>,
+    table: Arc<Table>,
+    changes: Option<TableChanges>,
+    /// With the places of rows, if they are asked for.
+    schema: SchemaRef,
+    places: bool,
+    defaults: BTreeMap<String, Expr>,
+    /// Where rows are read from, if not from everywhere.
+    only: Option<Arc<BTreeSet<RowSource>>>,
+}
+
+impl WarehouseTable {
+    /// Errors: a column has a type that Harrier does not know (0A000).
+    pub(crate) fn try_new(session: SessionState, sight: &Sight, table: Arc<Table>) -> Result<Self> {
+        let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
+            return Err(datafusion::error::DataFusionError::Internal("no warehouse".to_string()));
+        };
+        let schema = schema_of(&table.columns)?;
+        let mut defaults = BTreeMap::new();
+        for column in &table.columns {
+            if let Some(default) = &column.default {
+                defaults.insert(column.name.clone(), default_of(&session, column, default)?);
+            }
+        }
+        Ok(Self {
+            catalog: catalog.clone(),
+            state: Arc::clone(state),
+            changes: sight.data.get(&table.id).cloned(),
+            table,
+            schema,
+            places: false,
+            defaults,
+            only: None,
+        })
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Whether the catalog can keep rows of the table.
+    pub(crate) fn can_keep(&self) -> bool {
+        values::can_keep(&self.table.columns) && self.catalog.can_inline(&self.table)
+    }
+
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own.
+    pub(crate) fn with_places(&self) -> Self {
+        let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(place_fields()).collect();
+        Self { schema: Arc::new(Schema::new(fields)), places: true, ..self.clone() }
+    }
+
+    /// The rows that are in some of its files, or kept under some versions of its schema.
+    pub(crate) fn with_only(&self, sources: BTreeSet<RowSource>) -> Self {
+        Self { only: Some(Arc::new(sources)), ..self.clone() }
+    }
+
+    /// Every file that rows are read from.
+    pub(crate) async fn contents(&self) -> Result<Contents> {
+        let mut contents = Contents::default();
+        let folder = self.state.table_path(&self.table);
+        let changes = self.changes.clone().unwrap_or_default();
+        if self.table.id >= 0 {
+            let snapshot = self.state.snapshot;
+            let data = self.catalog.data(&self.table, snapshot).await.map_err(explain)?;
+            let versions = self.catalog.column_versions(self.table.id).await.map_err(explain)?;
+            let mut known: BTreeMap<SnapshotId, Arc<Vec<Column>>> = BTreeMap::new();
+            for file in data.files {
+                if changes.removed.contains(&file.id) {
+                    continue;
+                }
+                let version = versions.iter().rev().find(|version| **version <= file.begin).copied().unwrap_or(0);
+                let columns = match known.get(&version) {
+                    Some(columns) => Arc::clone(columns),
+                    None => {
+                        let columns = self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
+                        Arc::clone(known.entry(version).or_insert(Arc::new(columns)))
+                    }
+                };
+                contents.files.push(committed(file, &folder, columns, &changes, snapshot)?);
+            }
+            if !changes.removed_inlined {
+                contents.kept = data.inlined;
+                for kept in &mut contents.kept {
+                    forget_deleted(kept, &changes);
+                }
+            }
+        }
+        let columns = Arc::new(self.table.columns.clone());
+        for (at, file) in changes.added.iter().enumerate() {
+            contents.files.push(added(at, file, &folder, &columns));
+        }
+        contents.added_kept = changes.inlined;
+        if let Some(only) = &self.only {
+            contents.files.retain(|file| only.contains(&file.source));
+            contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version)));
+            contents.added_kept.clear();
+        }
+        Ok(contents)
+    }
+
+    async fn stats_of(
+        &self,
+        files: &[ScannedFile],
+        columns: &[ColumnId],
+    ) -> Result<BTreeMap<(RowSource, ColumnId), ColumnStats>> {
+        let ids: Vec<i64> = files
+            .iter()
+            .filter_map(|file| match file.source {
+                RowSource::File(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        let mut all = BTreeMap::new();
+        if !ids.is_empty() && !columns.is_empty() {
+            let known = self.catalog.column_stats(self.table.id, columns, Some(&ids)).await.map_err(explain)?;
+            all.extend(known.into_iter().map(|((file, column), stats)| ((RowSource::File(file), column), stats)));
+        }
+        for file in files {
+            all.extend(
+                file.own_stats.iter().map(|(column, stats)| ((file.source, *column), stats.clone())),
+            );
+        }
+        Ok(all)
+    }
+
+    /// The files that may have rows for `filters`, with the statistics of the columns of `projection`.
+    async fn chosen(
+        &self,
+        session: &dyn Session,
+        files: Vec<ScannedFile>,
+        projection: &[usize],
+        filters: &[Expr],
+    ) -> Result<(Vec<ScannedFile>, BTreeMap<(RowSource, ColumnId), ColumnStats>)> {
+        let filtered = prune::columns_in(filters, &self.table.columns);
+        let mut wanted: Vec<ColumnId> = filtered.iter().map(|column| column.id).collect();
+        let projected = projection.iter().filter_map(|at| self.table.columns.get(*at));
+        let projected: Vec<ColumnId> =
+            projected.filter(|column| !column.kind.is_nested()).map(|column| column.id).collect();
+        if projected.len() * files.len() <= STATS_MAX {
+            wanted.extend(projected);
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let stats = self.stats_of(&files, &wanted).await?;
+        if filtered.is_empty() {
+            return Ok((files, stats));
+        }
+        let candidates: Vec<Candidate<'_>> = files
+            .iter()
+            .map(|file| {
+                let own = wanted
+                    .iter()
+                    // A column that was added later has its default in every row of the file.
+                    .filter(|column| file.columns.iter().any(|own| own.id == **column))
+                    .filter_map(|column| Some((*column, stats.get(&(file.source, *column))?)));
+                Candidate { rows: file.rows, stats: own.collect() }
+            })
+            .collect();
+        let table_schema = schema_of(&self.table.columns)?;
+        let keep = prune::may_match(session, filters, &table_schema, &self.table.columns, &candidates)?;
+        let files = files.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(file, _)| file).collect();
+        Ok((files, stats))
+    }
+
+    /// Scans files that were written under the same columns.
+    async fn scan_group(
+        &self,
+        session: &dyn Session,
+        group: &[ScannedFile],
+        stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+        projection: &[usize],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(first) = group.first() else {
+            return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
+        };
+        let file_columns = Arc::clone(&first.columns);
+        let deleted: BTreeMap<i64, DeletedRows> = group
+            .iter()
+            .filter(|file| file.deleted != DeletedRows::default())
+            .map(|file| (file.source.encode(), file.deleted.clone()))
+            .collect();
+        let by_row = self.places || !deleted.is_empty();
+        let file_schema = schema_of(&file_columns)?;
+        // Rows whose columns the table cannot say are never NULL may be NULL in a file.
+        let file_schema: SchemaRef = Arc::new(Schema::new(
+            file_schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+        ));
+        let file_field: FieldRef = Arc::new(Field::new(FILE_COLUMN, DataType::Int64, true));
+        let partition_columns: Vec<FieldRef> = if by_row { vec![file_field] } else { vec![] };
+        let table_schema = TableSchema::builder(Arc::clone(&file_schema))
+            .with_table_partition_cols(partition_columns)
+            .build();
+        // Columns of the file that the projection needs, and where they are in what is read.
+        let mut read: Vec<usize> = Vec::new();
+        let mut sources: Vec<Option<usize>> = Vec::new();
+        for at in projection.iter().filter(|at| **at < self.table.columns.len()) {
+            let id = self.table.columns[*at].id;
+            sources.push(file_columns.iter().position(|column| column.id == id).map(|in_file| {
+                read.iter().position(|known| *known == in_file).unwrap_or_else(|| {
+                    read.push(in_file);
+                    read.len() - 1
+                })
+            }));
+        }
+        let read_columns = read.len();
+        if by_row {
+            read.push(file_schema.fields().len());
+        }
+        let rows: i64 = group.iter().map(|file| file.rows).sum();
+        let statistics = statistics_of(group, stats, &file_columns, rows, by_row, deleted.is_empty())?;
+        let files: Vec<PartitionedFile> = group.iter().map(|file| file.partitioned(by_row)).collect::<Result<_>>()?;
+        let (store, _) = locate(&first.location)?;
+        let options = TableParquetOptions {
+            global: session.config_options().execution.parquet.clone(),
+            ..TableParquetOptions::default()
+        };
+        let source = ParquetSource::new(table_schema).with_table_parquet_options(options.clone());
+        let groups = FileGroup::new(files).split_files(session.config().target_partitions());
+        let config = FileScanConfigBuilder::new(store, Arc::new(source))
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(Some(read))?
+            .with_limit(if by_row { None } else { limit })
+            .build();
+        let scan = ParquetFormat::new().with_options(options).create_physical_plan(session, config).await?;
+        // Nobody else splits it below the operator that comes next.
+        let options = session.config_options();
+        let scan = match by_row && options.optimizer.repartition_file_scans {
+            true => scan.repartitioned(session.config().target_partitions(), options)?.unwrap_or(scan),
+            false => scan,
+        };
+        let scan = match by_row {
+            true => Arc::new(LiveRowsExec::try_new(scan, Arc::new(deleted), self.places)?) as _,
+            false => scan,
+        };
+        self.shape(scan, &sources, read_columns, projection)
+    }
+
+    /// Gives what was read the columns of the projection.
+    fn shape(
+        &self,
+        scan: Arc<dyn ExecutionPlan>,
+        sources: &[Option<usize>],
+        read_columns: usize,
+        projection: &[usize],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let from = scan.schema();
+        let wanted = self.projected(projection)?;
+        let mut sources = sources.iter();
+        let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(projection.len());
+        for (at, field) in projection.iter().zip(wanted.fields()) {
+            let expression: Arc<dyn PhysicalExpr> = match at.checked_sub(self.table.columns.len()) {
+                Some(place) => Arc::new(Place::new(field.name(), read_columns + place)),
+                None => match sources.next().copied().flatten() {
+                    Some(source) => {
+                        let place = Arc::new(Place::new(from.field(source).name(), source));
+                        match from.field(source).data_type() == field.data_type() {
+                            true => place,
+                            false => Arc::new(CastExpr::new(place, field.data_type().clone(), None)),
+                        }
+                    }
+                    None => Arc::new(Literal::new(missing(&self.table.columns[*at])?)),
+                },
+            };
+            expressions.push((expression, field.name().clone()));
+        }
+        let is_same = expressions.len() == from.fields().len()
+            && expressions.iter().enumerate().all(|(at, (expression, name))| {
+                expression.downcast_ref::<Place>().is_some_and(|place| place.index() == at)
+                    && from.field(at).name() == name
+            });
+        Ok(match is_same {
+            true => scan,
+            false => Arc::new(ProjectionExec::try_new(expressions, scan)?),
+        })
+    }
+
+    /// Rows that the catalog keeps, or will.
+    fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
+        let columns: Vec<&Column> =
+            projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
+        let own_projection: Vec<usize> =
+            projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();
+        let own_schema = Arc::new(schema_of(&self.table.columns)?.project(&own_projection)?);
+        let schema = self.projected(projection)?;
+        let mut batches = Vec::new();
+        for kept in contents.kept.iter().filter(|kept| !kept.rows.is_empty()) {
+            let from: Vec<Option<usize>> = columns
+                .iter()
+                .map(|column| kept.columns.iter().position(|(id, _)| *id == column.id))
+                .collect();
+            let batch = values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
+            let source = RowSource::Kept(kept.schema_version);
+            batches.push(self.placed(batch, source, kept.row_ids.clone(), &schema, projection)?);
+        }
+        if !contents.added_kept.is_empty() {
+            let from: Vec<Option<usize>> = own_projection.iter().copied().map(Some).collect();
+            let batch = values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
+            let rows = (0..contents.added_kept.len() as i64).collect();
+            batches.push(self.placed(batch, RowSource::AddedKept, rows, &schema, projection)?);
+        }
+        Ok(batches)
+    }
+
+    /// A batch of kept rows with their places, as far as `projection` has them.
+    fn placed(
+        &self,
+        batch: RecordBatch,
+        source: RowSource,
+        rows: Vec<i64>,
+        schema: &SchemaRef,
+        projection: &[usize],
+    ) -> Result<RecordBatch> {
+        let files = Int64Array::from(vec![source.encode(); batch.num_rows()]);
+        let rows = Int64Array::from(rows);
+        let mut own = batch.columns().iter();
+        let mut columns: Vec<datafusion::arrow::array::ArrayRef> = Vec::with_capacity(projection.len());
+        for at in projection {
+            match at.checked_sub(self.table.columns.len()) {
+                Some(0) => columns.push(Arc::new(files.clone())),
+                Some(_) => columns.push(Arc::new(rows.clone())),
+                None => columns.extend(own.next().cloned()),
+            }
+        }
+        let count =
+            datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &count)?)
+    }
+
+    fn projected(&self, projection: &[usize]) -> Result<SchemaRef> {
+        Ok(nullable(&Arc::new(self.schema.project(projection)?)))
+    }
+}
+
+/// NULLs are refused when rows are written; a plan is not to rely on it, for files may come from elsewhere.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields: Vec<Field> =
+        schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn place_fields() -> [FieldRef; 2] {
+    [FILE_COLUMN, ROW_COLUMN].map(|name| Arc::new(Field::new(name, DataType::Int64, true)))
+}
+
+fn default_of(session: &SessionState, column: &Column, default: &DefaultValue) -> Result<Expr> {
+    let kind = type_of(column, false)?;
+    match default {
+        DefaultValue::Literal(text) => Ok(lit(values::parse_one(text, &kind)?)),
+        DefaultValue::Expression { sql, .. } => {
+            let schema = datafusion::common::DFSchema::empty();
+            session.create_logical_expr(sql, &schema).map_err(|error| {
+                CodedError::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    format!("the default of column \"{}\", {sql}: {error}", column.name),
+                )
+                .into()
+            })
+        }
+    }
+}
+
+/// What rows have that were written before the column was added.
+fn missing(column: &Column) -> Result<ScalarValue> {
+    let kind = type_of(column, false)?;
+    match &column.initial_default {
+        Some(text) => values::parse_one(text, &kind),
+        None => ScalarValue::try_new_null(&kind),
+    }
+}
+
+/// What a table's rows are read from.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub files: Vec<ScannedFile>,
+    pub kept: Vec<InlinedRows>,
+    pub added_kept: Vec<Vec<harrier_catalog::files::Cell>>,
+}
+
+/// A data file with everything that reading it takes.
+#[derive(Debug, Clone)]
+pub(crate) struct ScannedFile {
+    pub source: RowSource,
+    pub location: String,
+    pub rows: i64,
+    pub bytes: i64,
+    pub partition_values: Vec<Option<String>>,
+    footer_bytes: Option<i64>,
+    columns: Arc<Vec<Column>>,
+    pub deleted: DeletedRows,
+    /// Of a file that no snapshot has yet.
+    own_stats: BTreeMap<ColumnId, ColumnStats>,
+}
+
+impl ScannedFile {
+    fn partitioned(&self, by_row: bool) -> Result<PartitionedFile> {
+        let (_, location) = locate(&self.location)?;
+        let meta = ObjectMeta {
+            location,
+            // The same for all: a file never changes.
+            last_modified: std::time::UNIX_EPOCH.into(),
+            size: self.bytes as u64,
+            e_tag: None,
+            version: None,
+        };
+        let mut file = PartitionedFile::from(meta);
+        if by_row {
+            file.partition_values = vec![ScalarValue::Int64(Some(self.source.encode()))];
+        }
+        if let Some(footer) = self.footer_bytes {
+            file = file.with_metadata_size_hint(footer as usize + FOOTER_END_BYTES);
+        }
+        Ok(file)
+    }
+}
+
+/// Length and magic after Parquet's footer.
+const FOOTER_END_BYTES: usize = 8;
+
+fn committed(
+    file: DataFile,
+    folder: &str,
+    columns: Arc<Vec<Column>>,
+    changes: &TableChanges,
+    snapshot: SnapshotId,
+) -> Result<ScannedFile> {
+    let unsupported = |what: String| -> datafusion::error::DataFusionError {
+        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into()
+    };
+    if file.format != "parquet" {
+        return Err(unsupported(format!("data file {} has format {}", file.path.path, file.format)));
+    }
+    if file.partial_max.is_some_and(|last| last > snapshot) {
+        return Err(unsupported(format!(
+            "snapshot {snapshot} lies within data file {}, which others have merged",
+            file.path.path
+        )));
+    }
+    let mut deleted = DeletedRows { rows: file.deleted_inline, stored: None };
+    if let Some(deletes) = &file.deletes {
+        if deletes.format != "parquet" {
+            return Err(unsupported(format!("delete file {} has format {}", deletes.path.path, deletes.format)));
+        }
+        deleted.stored = Some(StoredDeletes {
+            location: deletes.path.below(folder),
+            bytes: deletes.bytes as u64,
+            snapshot_max: deletes.partial_max.map(|_| snapshot),
+        });
+    }
+    match changes.deleted.get(&file.id) {
+        Some(NewDeletes::Inline(rows)) => deleted.rows.extend(rows),
+        Some(NewDeletes::File { file, .. }) => {
+            deleted = DeletedRows { rows: vec![], stored: Some(stored(&file.path, file.bytes, folder)) };
+        }
+        None => {}
+    }
+    Ok(ScannedFile {
+        source: RowSource::File(file.id),
+        location: file.path.below(folder),
+        rows: file.rows,
+        bytes: file.bytes,
+        partition_values: file.partition_values,
+        footer_bytes: file.footer_bytes,
+        columns,
+        deleted,
+        own_stats: BTreeMap::new(),
+    })
+}
+
+fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) -> ScannedFile {
+    ScannedFile {
+        source: RowSource::Added(at),
+        location: file.path.below(folder),
+        rows: file.rows,
+        bytes: file.bytes,
+        partition_values: file.partition_values.clone(),
+        footer_bytes: Some(file.footer_bytes),
+        columns: Arc::clone(columns),
+        deleted: DeletedRows { rows: file.deleted.iter().copied().collect(), stored: None },
+        own_stats: file.stats.clone(),
+    }
+}
+
+fn stored(path: &Location, bytes: i64, folder: &str) -> StoredDeletes {
+    StoredDeletes { location: path.below(folder), bytes: bytes as u64, snapshot_max: None }
+}
+
+/// Takes the rows out that the transaction has deleted.
+fn forget_deleted(kept: &mut InlinedRows, changes: &TableChanges) {
+    let lives: Vec<bool> = kept
+        .row_ids
+        .iter()
+        .map(|row| !changes.deleted_inlined.contains(&(kept.schema_version, *row)))
+        .collect();
+    let mut at = lives.iter();
+    kept.rows.retain(|_| *at.next().unwrap_or(&true));
+    let mut at = lives.iter();
+    kept.row_ids.retain(|_| *at.next().unwrap_or(&true));
+}
+
+/// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
+fn statistics_of(
+    files: &[ScannedFile],
+    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    columns: &[Column],
+    rows: i64,
+    by_row: bool,
+    all_live: bool,
+) -> Result<Statistics> {
+    let mut column_statistics = Vec::with_capacity(columns.len() + 1);
+    for column in columns {
+        column_statistics.push(column_statistics_of(files, stats, column)?);
+    }
+    if by_row {
+        column_statistics.push(ColumnStatistics::new_unknown());
+    }
+    let bytes: i64 = files.iter().map(|file| file.bytes).sum();
+    Ok(Statistics {
+        num_rows: if all_live { Precision::Exact(rows as usize) } else { Precision::Inexact(rows as usize) },
+        total_byte_size: Precision::Inexact(bytes as usize),
+        column_statistics,
+    })
+}
+
+fn column_statistics_of(
+    files: &[ScannedFile],
+    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    column: &Column,
+) -> Result<ColumnStatistics> {
+    let mut known = ColumnStatistics::new_unknown();
+    let all: Option<Vec<&ColumnStats>> = files.iter().map(|file| stats.get(&(file.source, column.id))).collect();
+    let Some(all) = all.filter(|_| !column.kind.is_nested()) else {
+        return Ok(known);
+    };
+    if let Some(nulls) = all.iter().map(|stats| stats.nulls).sum::<Option<i64>>() {
+        known.null_count = Precision::Inexact(nulls as usize);
+    }
+    let kind = type_of(column, false)?;
+    let best = |pick: &dyn Fn(&ColumnStats) -> Option<&String>, greater: bool| -> Result<Option<ScalarValue>> {
+        let mut best: Option<ScalarValue> = None;
+        for text in all.iter().filter_map(|stats| pick(stats)) {
+            let value = values::parse_one(text, &kind)?;
+            if value.is_null() {
+                return Ok(None);
+            }
+            let better = match &best {
+                None => true,
+                Some(best) => value.partial_cmp(best).is_some_and(|order| order.is_gt() == greater && order.is_ne()),
+            };
+            if better {
+                best = Some(value);
+            }
+        }
+        Ok(best)
+    };
+    if let Some(min) = best(&|stats| stats.min.as_ref(), false)? {
+        known.min_value = Precision::Inexact(min);
+    }
+    if let Some(max) = best(&|stats| stats.max.as_ref(), true)? {
+        known.max_value = Precision::Inexact(max);
+    }
+    Ok(known)
+}
+
+#[async_trait]
+impl TableProvider for WarehouseTable {
+    fn schema(&self) -> SchemaRef {
+        nullable(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let projection = projection.unwrap_or(&all);
+        let mut contents = self.contents().await?;
+        let files = std::mem::take(&mut contents.files);
+        let (files, stats) = self.chosen(session, files, projection, filters).await?;
+        let mut groups: Vec<Vec<ScannedFile>> = Vec::new();
+        for file in files {
+            // Numbering rows has its price, so files that have all their rows are read without.
+            let fits = |group: &&mut Vec<ScannedFile>| {
+                group.first().is_some_and(|first| {
+                    first.columns == file.columns
+                        && (self.places
+                            || (first.deleted == DeletedRows::default()) == (file.deleted == DeletedRows::default()))
+                })
+            };
+            match groups.iter_mut().find(fits) {
+                Some(group) => group.push(file),
+                None => groups.push(vec![file]),
+            }
+        }
+        let mut plans = Vec::with_capacity(groups.len() + 1);
+        for group in groups {
+            plans.push(self.scan_group(session, &group, &stats, projection, limit).await?);
+        }
+        let kept = self.kept(&contents, projection)?;
+        if !kept.is_empty() {
+            plans.push(MemorySourceConfig::try_new_exec(&[kept], self.projected(projection)?, None)? as _);
+        }
+        match plans.len() {
+            0 => Ok(Arc::new(EmptyExec::new(self.projected(projection)?))),
+            1 => Ok(plans.remove(0)),
+            _ => UnionExec::try_new(plans),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_go_there_and_back() {
+        let sources = [0, 1, 2, 99].map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Kept(at + 1)]);
+        for source in sources.into_iter().flatten().chain([RowSource::AddedKept]) {
+            assert_eq!(RowSource::decode(source.encode()), source, "{}", source.encode());
+        }
+    }
+}

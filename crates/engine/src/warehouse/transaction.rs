@@ -1,0 +1,452 @@
+//! A session's transaction: every statement is in one, its own unless BEGIN opened one before it.
+//!
+//! Isolation, as HAWQ has it: in a read committed transaction each statement sees what was committed when it began; in a
+//! serializable one all see what was committed when the first began. Read uncommitted is read committed, repeatable read is
+//! serializable. Both see the transaction's own changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::object_store::ObjectStoreExt;
+use datafusion::sql::sqlparser::ast::{
+    self, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+};
+use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::location::{local, locate};
+use tokio::sync::Mutex;
+
+use super::names::{Names, Sight};
+use super::{Warehouse, explain};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    ReadCommitted,
+    Serializable,
+}
+
+/// A statement about the transaction itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Control {
+    Begin { isolation: Option<Isolation>, read_only: bool },
+    Commit { chain: bool },
+    Rollback { chain: bool },
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+    SetTransaction { isolation: Option<Isolation>, read_only: Option<bool>, session: bool },
+}
+
+impl Control {
+    /// What `statement` says about the transaction, if that is what it is about.
+    pub(crate) fn of(statement: &ast::Statement) -> Option<Self> {
+        Some(match statement {
+            ast::Statement::StartTransaction { modes, .. } => Self::Begin {
+                isolation: isolation_in(modes),
+                read_only: read_only_in(modes).unwrap_or(false),
+            },
+            ast::Statement::Commit { chain, .. } => Self::Commit { chain: *chain },
+            ast::Statement::Rollback { chain, savepoint: None } => Self::Rollback { chain: *chain },
+            ast::Statement::Rollback { savepoint: Some(name), .. } => Self::RollbackTo(plain(name)),
+            ast::Statement::Savepoint { name } => Self::Savepoint(plain(name)),
+            ast::Statement::ReleaseSavepoint { name } => Self::Release(plain(name)),
+            ast::Statement::Set(ast::Set::SetTransaction { modes, session, .. }) => Self::SetTransaction {
+                isolation: isolation_in(modes),
+                read_only: read_only_in(modes),
+                session: *session,
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn plain(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn isolation_in(modes: &[TransactionMode]) -> Option<Isolation> {
+    modes.iter().rev().find_map(|mode| match mode {
+        TransactionMode::IsolationLevel(level) => Some(match level {
+            TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+                Isolation::ReadCommitted
+            }
+            _ => Isolation::Serializable,
+        }),
+        TransactionMode::AccessMode(_) => None,
+    })
+}
+
+fn read_only_in(modes: &[TransactionMode]) -> Option<bool> {
+    modes.iter().rev().find_map(|mode| match mode {
+        TransactionMode::AccessMode(mode) => Some(*mode == TransactionAccessMode::ReadOnly),
+        TransactionMode::IsolationLevel(_) => None,
+    })
+}
+
+/// The transactions of one session, one after the other.
+#[derive(Debug)]
+pub(crate) struct Transactions {
+    warehouse: Arc<Warehouse>,
+    names: Arc<Names>,
+    runtime: Arc<RuntimeEnv>,
+    inner: Mutex<Inner>,
+    /// A statement of the open transaction has failed.
+    failed: AtomicBool,
+    /// BEGIN has opened a transaction.
+    explicit: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    open: Option<Open>,
+    isolation: Isolation,
+    read_only: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// By BEGIN.
+    explicit: bool,
+    isolation: Isolation,
+    read_only: bool,
+    /// `None` while there is no warehouse.
+    work: Option<Transaction>,
+    savepoints: Vec<(String, Option<Transaction>)>,
+    /// Every file the transaction has written, whether it still refers to it or not.
+    written: BTreeSet<String>,
+}
+
+impl Transactions {
+    pub(crate) fn new(warehouse: Arc<Warehouse>, names: Arc<Names>, runtime: Arc<RuntimeEnv>) -> Self {
+        let inner = Inner { open: None, isolation: Isolation::ReadCommitted, read_only: false };
+        Self { warehouse, names, runtime, inner: Mutex::new(inner), failed: AtomicBool::new(false), explicit: AtomicBool::new(false) }
+    }
+
+    /// To be called when a statement was given up, at whatever step.
+    pub(crate) fn give_up(&self) {
+        if self.explicit.load(Ordering::Relaxed) {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a statement of the transaction has failed, so that it can only be rolled back.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// To be called before every other statement: shows it what it may see.
+    ///
+    /// Errors: the transaction has failed already (25P02); the catalog cannot be read.
+    pub(crate) async fn begin_statement(&self) -> Result<()> {
+        if self.has_failed() {
+            return Err(CodedError::new(
+                SqlState::FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+            .into());
+        }
+        let mut inner = self.inner.lock().await;
+        let Inner { isolation, read_only, .. } = *inner;
+        // Left by a statement that was given up.
+        if let Some(left) = inner.open.take_if(|open| !open.explicit) {
+            self.discard(left.written).await;
+        }
+        let catalog = self.warehouse.open().await?;
+        let open = inner.open.get_or_insert_with(|| Open::new(false, isolation, read_only));
+        let is_new = open.work.is_none() || open.isolation == Isolation::ReadCommitted;
+        if let (Some(catalog), true) = (&catalog, is_new) {
+            let head = catalog.head().await.map_err(explain)?;
+            match &mut open.work {
+                Some(work) => work.rebase(head),
+                None => open.work = Some(Transaction::new(head)),
+            }
+        }
+        self.show(&catalog, open);
+        Ok(())
+    }
+
+    fn show(&self, catalog: &Option<Catalog>, open: &Open) {
+        let sight = match &open.work {
+            Some(work) => Sight {
+                catalog: catalog.clone(),
+                state: Some(Arc::new(work.state.clone())),
+                data: Arc::new(work.data.clone()),
+            },
+            None => Sight::default(),
+        };
+        self.names.look(sight);
+    }
+
+    /// Changes the transaction of the present statement. Makes the warehouse if there is none yet.
+    pub(crate) async fn change<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R>) -> Result<R> {
+        let mut inner = self.inner.lock().await;
+        let open = inner.open.as_mut().ok_or_else(outside)?;
+        if open.read_only {
+            return Err(CodedError::new(
+                SqlState::READ_ONLY,
+                "cannot change the warehouse in a read-only transaction",
+            )
+            .into());
+        }
+        let catalog = self.warehouse.create().await?;
+        if open.work.is_none() {
+            open.work = Some(Transaction::new(catalog.head().await.map_err(explain)?));
+        }
+        let work = open.work.as_mut().ok_or_else(outside)?;
+        let before = work.clone();
+        let result = change(work);
+        if result.is_err() {
+            *work = before;
+        }
+        self.show(&Some(catalog), open);
+        result
+    }
+
+    /// Notes files that the present statement has written, so that they go if the transaction does not commit.
+    pub(crate) async fn wrote(&self, files: impl IntoIterator<Item = String>) {
+        if let Some(open) = self.inner.lock().await.open.as_mut() {
+            open.written.extend(files);
+        }
+    }
+
+    /// To be called after every statement that [`Self::begin_statement`] was called for, when its work is done: commits unless
+    /// BEGIN opened the transaction.
+    ///
+    /// Errors: those of the commit.
+    pub(crate) async fn end_statement(&self) -> Result<()> {
+        let mut inner = self.inner.lock().await;
+        match &inner.open {
+            Some(open) if !open.explicit => {
+                let open = inner.open.take().ok_or_else(outside)?;
+                self.commit(open).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when a statement has failed: undoes its own transaction, or marks the one BEGIN opened.
+    pub(crate) async fn fail_statement(&self) {
+        let mut inner = self.inner.lock().await;
+        match &inner.open {
+            Some(open) if open.explicit => self.failed.store(true, Ordering::Relaxed),
+            _ => {
+                if let Some(open) = inner.open.take() {
+                    self.discard(open.written).await;
+                }
+            }
+        }
+    }
+
+    /// Runs a statement about the transaction; returns its tag.
+    pub(crate) async fn control(&self, control: Control) -> Result<&'static str> {
+        let mut inner = self.inner.lock().await;
+        let tag = self.controlled(&mut inner, control).await;
+        let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
+        self.explicit.store(explicit, Ordering::Relaxed);
+        tag
+    }
+
+    async fn controlled(&self, inner: &mut Inner, control: Control) -> Result<&'static str> {
+        let failed = self.has_failed();
+        let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
+        let aborted = || {
+            CodedError::new(
+                SqlState::FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+        };
+        match control {
+            Control::Begin { .. } if explicit => {
+                if failed {
+                    return Err(aborted().into());
+                }
+                tracing::warn!("there is already a transaction in progress");
+                Ok("BEGIN")
+            }
+            Control::Begin { isolation, read_only } => {
+                let isolation = isolation.unwrap_or(inner.isolation);
+                let read_only = read_only || inner.read_only;
+                inner.open = Some(Open::new(true, isolation, read_only));
+                Ok("BEGIN")
+            }
+            Control::Commit { chain } => {
+                let Some(open) = inner.open.take_if(|open| open.explicit) else {
+                    tracing::warn!("there is no transaction in progress");
+                    return Ok("COMMIT");
+                };
+                self.failed.store(false, Ordering::Relaxed);
+                if chain {
+                    inner.open = Some(Open::new(true, open.isolation, open.read_only));
+                }
+                if failed {
+                    self.discard(open.written).await;
+                    return Ok("ROLLBACK");
+                }
+                self.commit(open).await?;
+                Ok("COMMIT")
+            }
+            Control::Rollback { chain } => {
+                self.failed.store(false, Ordering::Relaxed);
+                let Some(open) = inner.open.take() else {
+                    tracing::warn!("there is no transaction in progress");
+                    return Ok("ROLLBACK");
+                };
+                if chain {
+                    inner.open = Some(Open::new(true, open.isolation, open.read_only));
+                }
+                self.discard(open.written).await;
+                Ok("ROLLBACK")
+            }
+            Control::Savepoint(_) | Control::Release(_) | Control::RollbackTo(_) if !explicit => {
+                Err(CodedError::new(
+                    SqlState::NO_ACTIVE_TRANSACTION,
+                    "savepoints can only be used in transaction blocks",
+                )
+                .into())
+            }
+            Control::Savepoint(_) | Control::Release(_) if failed => Err(aborted().into()),
+            Control::Savepoint(name) => {
+                if let Some(open) = &mut inner.open {
+                    let work = open.work.clone();
+                    open.savepoints.push((name, work));
+                }
+                Ok("SAVEPOINT")
+            }
+            Control::Release(name) => {
+                let open = inner.open.as_mut().ok_or_else(outside)?;
+                let at = open.savepoint(&name)?;
+                open.savepoints.truncate(at);
+                Ok("RELEASE")
+            }
+            Control::RollbackTo(name) => {
+                let open = inner.open.as_mut().ok_or_else(outside)?;
+                let at = open.savepoint(&name)?;
+                open.savepoints.truncate(at + 1);
+                open.work = open.savepoints[at].1.clone();
+                self.failed.store(false, Ordering::Relaxed);
+                Ok("ROLLBACK")
+            }
+            Control::SetTransaction { isolation, read_only, session: true } => {
+                inner.isolation = isolation.unwrap_or(inner.isolation);
+                inner.read_only = read_only.unwrap_or(inner.read_only);
+                Ok("SET")
+            }
+            Control::SetTransaction { isolation, read_only, session: false } => {
+                if failed {
+                    return Err(aborted().into());
+                }
+                match inner.open.as_mut().filter(|open| open.explicit) {
+                    Some(open) if open.work.is_some() && isolation.is_some_and(|level| level != open.isolation) => {
+                        return Err(CodedError::new(
+                            SqlState::ACTIVE_TRANSACTION,
+                            "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+                        )
+                        .into());
+                    }
+                    Some(open) => {
+                        open.isolation = isolation.unwrap_or(open.isolation);
+                        open.read_only = read_only.unwrap_or(open.read_only);
+                    }
+                    None => tracing::warn!("SET TRANSACTION can only be used in transaction blocks"),
+                }
+                Ok("SET")
+            }
+        }
+    }
+
+    /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is seen through, even
+    /// if nobody waits for it any more.
+    async fn commit(&self, open: Open) -> Result<()> {
+        let Open { work: Some(work), written, .. } = open else {
+            return Ok(());
+        };
+        let kept = referred(&work);
+        let dropped: BTreeSet<String> = written.difference(&kept).cloned().collect();
+        if work.is_empty() {
+            self.discard(dropped).await;
+            return Ok(());
+        }
+        let Some(catalog) = self.warehouse.open().await? else {
+            return Err(outside());
+        };
+        let committing =
+            tokio::spawn(async move { catalog.commit(&work, &CommitNote::default()).await });
+        match committing.await {
+            Ok(Ok(_)) => {
+                self.discard(dropped).await;
+                Ok(())
+            }
+            // Nobody knows whether the files are referred to.
+            Ok(Err(error @ Error::Unknown { .. })) => Err(explain(error)),
+            Ok(Err(error)) => {
+                self.discard(written).await;
+                Err(explain(error))
+            }
+            Err(error) => Err(DataFusionError::Internal(format!("the commit was cut off: {error}"))),
+        }
+    }
+
+    /// Removes files that nothing refers to. One that stays is swept later.
+    async fn discard(&self, files: BTreeSet<String>) {
+        for file in files {
+            if let Some(path) = local(&file) {
+                if let Err(error) = std::fs::remove_file(&path)
+                    && error.kind() != std::io::ErrorKind::NotFound
+                {
+                    tracing::warn!(file, %error, "a file that nothing refers to stays");
+                }
+                continue;
+            }
+            let removed = async {
+                let (store, path) = locate(&file)?;
+                let store = self.runtime.object_store(&store)?;
+                store.delete(&path).await.map_err(DataFusionError::from)
+            };
+            if let Err(error) = removed.await {
+                tracing::warn!(file, %error, "a file that nothing refers to stays");
+            }
+        }
+    }
+}
+
+impl Open {
+    fn new(explicit: bool, isolation: Isolation, read_only: bool) -> Self {
+        Self {
+            explicit,
+            isolation,
+            read_only,
+            work: None,
+            savepoints: Vec::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    fn savepoint(&self, name: &str) -> Result<usize> {
+        self.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| {
+            CodedError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")).into()
+        })
+    }
+}
+
+/// The files that a transaction's changes refer to.
+fn referred(work: &Transaction) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for (id, changes) in &work.data {
+        let Some(table) = work.state.tables.get(id) else { continue };
+        let folder = work.state.table_path(table);
+        files.extend(changes.added.iter().map(|file| file.path.below(&folder)));
+        files.extend(changes.added.iter().flat_map(|file| &file.deletes).map(|file| file.path.below(&folder)));
+        files.extend(changes.deleted.values().filter_map(|deletes| match deletes {
+            harrier_catalog::files::NewDeletes::File { file, .. } => Some(file.path.below(&folder)),
+            harrier_catalog::files::NewDeletes::Inline(_) => None,
+        }));
+    }
+    files
+}
+
+fn outside() -> DataFusionError {
+    DataFusionError::Internal("there is no statement to change the warehouse in".to_string())
+}

@@ -1,0 +1,215 @@
+//! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use datafusion::error::Result;
+use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+use harrier_catalog::state::{Column, ColumnId};
+use harrier_catalog::types::ColumnType;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// Timestamps with a time zone are instants; files and plans say them in this one.
+const UTC: &str = "UTC";
+
+/// The schema of a table's rows.
+pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let fields = columns.iter().map(|column| field_of(column, false)).collect::<Result<Fields>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The schema of a table's files: the same with Parquet's field ids.
+pub(crate) fn file_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let fields = columns.iter().map(|column| field_of(column, true)).collect::<Result<Fields>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
+    let field = Field::new(&column.name, type_of(column, with_ids)?, column.nullable);
+    Ok(Arc::new(match with_ids {
+        true => field.with_metadata(HashMap::from([(
+            PARQUET_FIELD_ID_META_KEY.to_string(),
+            column.id.to_string(),
+        )])),
+        false => field,
+    }))
+}
+
+/// The Arrow type of a column.
+pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
+    let child = |at: usize| {
+        column
+            .children
+            .get(at)
+            .ok_or_else(|| CodedError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name)).into())
+            .and_then(|child| field_of(child, with_ids))
+    };
+    Ok(match column.kind {
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Int8 => DataType::Int8,
+        ColumnType::Int16 => DataType::Int16,
+        ColumnType::Int32 => DataType::Int32,
+        ColumnType::Int64 => DataType::Int64,
+        ColumnType::UInt8 => DataType::UInt8,
+        ColumnType::UInt16 => DataType::UInt16,
+        ColumnType::UInt32 => DataType::UInt32,
+        ColumnType::UInt64 => DataType::UInt64,
+        ColumnType::Float32 => DataType::Float32,
+        ColumnType::Float64 => DataType::Float64,
+        ColumnType::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
+        ColumnType::Time => DataType::Time64(TimeUnit::Microsecond),
+        ColumnType::Date => DataType::Date32,
+        ColumnType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        ColumnType::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+        ColumnType::TimestampS => DataType::Timestamp(TimeUnit::Second, None),
+        ColumnType::TimestampMs => DataType::Timestamp(TimeUnit::Millisecond, None),
+        ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ColumnType::Varchar | ColumnType::Json => DataType::Utf8View,
+        ColumnType::Blob => DataType::BinaryView,
+        ColumnType::Uuid => DataType::FixedSizeBinary(16),
+        ColumnType::Struct => DataType::Struct((0..column.children.len()).map(child).collect::<Result<_>>()?),
+        ColumnType::List => DataType::List(child(0)?),
+        ColumnType::Map => {
+            let key = Arc::new(child(0)?.as_ref().clone().with_nullable(false));
+            let entries = DataType::Struct(Fields::from(vec![key, child(1)?]));
+            DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
+        }
+        ColumnType::Int128 | ColumnType::UInt128 | ColumnType::TimeTz | ColumnType::Interval => {
+            return Err(CodedError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("column \"{}\" has type {}, which Harrier does not read", column.name, column.kind),
+            )
+            .into());
+        }
+    })
+}
+
+/// The column that keeps values of an Arrow field; ids are taken from `next`.
+///
+/// Errors: no type of DuckLake holds such values (0A000).
+pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
+    let id = *next;
+    *next += 1;
+    let mut children = Vec::new();
+    let kind = match field.data_type() {
+        DataType::Boolean => ColumnType::Boolean,
+        DataType::Int8 => ColumnType::Int8,
+        DataType::Int16 => ColumnType::Int16,
+        DataType::Int32 => ColumnType::Int32,
+        DataType::Int64 => ColumnType::Int64,
+        DataType::UInt8 => ColumnType::UInt8,
+        DataType::UInt16 => ColumnType::UInt16,
+        DataType::UInt32 => ColumnType::UInt32,
+        DataType::UInt64 => ColumnType::UInt64,
+        DataType::Float16 | DataType::Float32 => ColumnType::Float32,
+        DataType::Float64 => ColumnType::Float64,
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+            if *scale >= 0 =>
+        {
+            ColumnType::Decimal { precision: *precision, scale: *scale as u8 }
+        }
+        DataType::Time32(_) | DataType::Time64(_) => ColumnType::Time,
+        DataType::Date32 | DataType::Date64 => ColumnType::Date,
+        DataType::Timestamp(_, Some(_)) => ColumnType::TimestampTz,
+        DataType::Timestamp(TimeUnit::Second, None) => ColumnType::TimestampS,
+        DataType::Timestamp(TimeUnit::Millisecond, None) => ColumnType::TimestampMs,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => ColumnType::TimestampNs,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Varchar,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Blob,
+        DataType::FixedSizeBinary(16) => ColumnType::Uuid,
+        // Nobody said what these are.
+        DataType::Null => ColumnType::Int32,
+        DataType::Dictionary(_, value) => {
+            *next = id;
+            return column_of(&field.clone().with_data_type(value.as_ref().clone()), next);
+        }
+        DataType::Struct(fields) => {
+            children = fields.iter().map(|field| column_of(field, next)).collect::<Result<_>>()?;
+            ColumnType::Struct
+        }
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            children = vec![column_of(&element.as_ref().clone().with_name("element"), next)?];
+            ColumnType::List
+        }
+        DataType::Map(entries, _) => {
+            let DataType::Struct(fields) = entries.data_type() else {
+                return Err(unfit(field));
+            };
+            children = fields
+                .iter()
+                .zip(["key", "value"])
+                .map(|(field, name)| column_of(&field.as_ref().clone().with_name(name), next))
+                .collect::<Result<_>>()?;
+            ColumnType::Map
+        }
+        _ => return Err(unfit(field)),
+    };
+    Ok(Column {
+        id,
+        name: field.name().clone(),
+        kind,
+        children,
+        nullable: field.is_nullable(),
+        initial_default: None,
+        default: None,
+        comment: None,
+    })
+}
+
+fn unfit(field: &Field) -> datafusion::error::DataFusionError {
+    CodedError::new(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        format!("column \"{}\" has type {}, which a table of a warehouse cannot keep", field.name(), field.data_type()),
+    )
+    .into()
+}
+
+/// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep microseconds.
+pub(crate) fn declared(field: &Field) -> Field {
+    match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => {
+            field.clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, None))
+        }
+        _ => field.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_go_there_and_back() {
+        use DataType::*;
+        let item = Arc::new(Field::new("element", Int64, true));
+        let parts = Fields::from(vec![Field::new("x", Int32, true), Field::new("y", Utf8View, true)]);
+        let entries = Fields::from(vec![Field::new("key", Utf8View, false), Field::new("value", Int32, true)]);
+        let kinds = [
+            Boolean,
+            Int8,
+            UInt64,
+            Float32,
+            Decimal128(10, 2),
+            Time64(TimeUnit::Microsecond),
+            Date32,
+            Timestamp(TimeUnit::Microsecond, None),
+            Timestamp(TimeUnit::Nanosecond, None),
+            Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+            Utf8View,
+            BinaryView,
+            List(item),
+            Struct(parts),
+            Map(Arc::new(Field::new("key_value", Struct(entries), false)), false),
+        ];
+        for kind in kinds {
+            let mut next = 1;
+            let column = column_of(&Field::new("a", kind.clone(), true), &mut next).unwrap();
+            assert_eq!(type_of(&column, false).unwrap(), kind);
+            assert!(column.kind.to_string().parse::<ColumnType>() == Ok(column.kind));
+        }
+    }
+}

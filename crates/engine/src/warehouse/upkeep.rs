@@ -1,0 +1,170 @@
+//! Care for a warehouse: small files made large ones, snapshots that expire, files that nothing refers to.
+//!
+//! Each is safe beside running statements and can be stopped and begun again at any step: files are removed only after nothing
+//! refers to them, and only if they are old enough that no statement can still be reading or writing them.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use futures::TryStreamExt;
+use harrier_catalog::{Catalog, Expiry};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::location::{local, locate};
+
+use super::dml::target_file_bytes;
+use super::explain;
+use super::table::{Contents, RowSource, WarehouseTable};
+use super::values;
+
+/// A file of less than this part of the size that files are to have is small.
+const SMALL_PART: i64 = 2;
+/// A file is written anew when one in so many of its rows is deleted.
+const DELETED_PART: i64 = 20;
+
+/// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
+fn worth_compacting(contents: &Contents, target_bytes: i64) -> BTreeSet<RowSource> {
+    let many_deleted = |file: &super::table::ScannedFile| {
+        file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
+    };
+    let is_small = |file: &super::table::ScannedFile| file.bytes < target_bytes / SMALL_PART;
+    let mut chosen = BTreeSet::new();
+    for file in &contents.files {
+        let alike = contents
+            .files
+            .iter()
+            .filter(|other| is_small(other) && other.partition_values == file.partition_values)
+            .count();
+        let has_deletes = file.deleted != harrier_exec::table_files::DeletedRows::default();
+        if has_deletes && many_deleted(file) || is_small(file) && alike > 1 {
+            chosen.insert(file.source);
+        }
+    }
+    chosen.extend(
+        contents.kept.iter().filter(|kept| !kept.rows.is_empty()).map(|kept| RowSource::Kept(kept.schema_version)),
+    );
+    chosen
+}
+
+impl WarehouseTable {
+    /// What OPTIMIZE writes anew.
+    pub(crate) async fn compaction(&self) -> Result<BTreeSet<RowSource>> {
+        let target_bytes = target_file_bytes(self.state(), self.table());
+        Ok(worth_compacting(&self.contents().await?, target_bytes as i64))
+    }
+}
+
+/// Removes files that no snapshot can see and that are older than `age`; returns how many.
+pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duration) -> Result<u64> {
+    let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let limit_micros =
+        limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    let mut removed = 0;
+    let scheduled = catalog.scheduled().await.map_err(explain)?;
+    let mut done = Vec::new();
+    for file in scheduled {
+        if micros_of(&file.since)? > limit_micros {
+            continue;
+        }
+        remove(&file.path, runtime).await?;
+        removed += 1;
+        done.push(file.id);
+    }
+    catalog.unschedule(&done).await.map_err(explain)?;
+    // Read before the list of files is: what is committed meanwhile is younger than the limit anyway.
+    let referred = catalog.referenced_paths().await.map_err(explain)?;
+    let root = catalog.head().await.map_err(explain)?.data_path.clone();
+    for (path, modified) in files_below(&root, runtime).await? {
+        if modified <= limit_micros && !referred.contains(&path) {
+            remove(&path, runtime).await?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Lets snapshots expire that are older than `age`; returns how many did.
+pub(crate) async fn expire(catalog: &Catalog, age: Duration) -> Result<u64> {
+    let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let micros = limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    let time = datafusion::common::ScalarValue::TimestampMicrosecond(Some(micros), Some("+00:00".into()));
+    let text = harrier_exec::table_files::text_of(&time.to_array()?)?;
+    let expiry = Expiry::OlderThan(text.value(0).to_string());
+    let expired = catalog.expire(&expiry).await.map_err(explain)?;
+    Ok(expired.snapshots.len() as u64)
+}
+
+fn micros_of(time: &str) -> Result<i64> {
+    let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+    let value = values::parse_one(time, &kind)?.to_array()?;
+    Ok(value.as_primitive::<TimestampMicrosecondType>().value(0))
+}
+
+/// Every data file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
+async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
+    let (store_url, prefix) = locate(root)?;
+    let store = runtime.object_store(&store_url)?;
+    let begin = match local(root) {
+        Some(_) => "/".to_string(),
+        None => store_url.as_str().to_string(),
+    };
+    let found: Vec<_> = store.list(Some(&prefix)).try_collect().await?;
+    let files = found.into_iter().filter(|file| file.location.as_ref().ends_with(".parquet"));
+    Ok(files
+        .map(|file| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros()))
+        .collect())
+}
+
+async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
+    let (store, place) = locate(path)?;
+    match runtime.object_store(&store)?.delete(&place).await {
+        // Somebody else was faster.
+        Ok(()) | Err(datafusion::object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(DataFusionError::from(CodedError::new(
+            SqlState::IO_ERROR,
+            format!("cannot remove \"{path}\": {error}"),
+        ))),
+    }
+}
+
+/// A span such as `7 days`, `12 hours`, `0`.
+pub(crate) fn span(text: &str) -> Result<Duration> {
+    let wrong = || {
+        DataFusionError::from(
+            CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is no span of time"))
+                .with_hint("such as '7 days', '12 hours', '30 minutes' or '0 seconds'"),
+        )
+    };
+    let text = text.trim();
+    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let seconds = match text[digits..].trim().trim_end_matches('s') {
+        "" if number == 0 => 0,
+        "second" | "sec" => 1,
+        "minute" | "min" => 60,
+        "hour" => 3600,
+        "day" => 86_400,
+        "week" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read() {
+        for (text, seconds) in [("0", 0), ("7 days", 604_800), ("1 hour", 3600), ("90 minutes", 5400), ("2weeks", 1_209_600)] {
+            assert_eq!(span(text).unwrap(), Duration::from_secs(seconds), "{text}");
+        }
+        for text in ["", "days", "7", "7 moons", "-1 day"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
+}

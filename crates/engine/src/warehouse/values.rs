@@ -1,0 +1,178 @@
+//! Values that the catalog keeps as text: statistics, and rows too few for a file of their own.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, Int64Array, RecordBatch, StringArray, StringViewArray, new_null_array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use harrier_catalog::files::{Cell, ColumnStats};
+use harrier_catalog::state::Column;
+use harrier_catalog::types::ColumnType;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::text_of;
+
+use super::types::type_of;
+
+/// Texts as values of `kind`; what is none is NULL, which stands for not known.
+pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
+    match kind {
+        DataType::Binary | DataType::BinaryView | DataType::FixedSizeBinary(_) => Ok(new_null_array(kind, texts.len())),
+        _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
+        _ => Ok(cast(&texts, kind)?),
+    }
+}
+
+/// One text as a value of `kind`.
+pub(crate) fn parse_one(text: &str, kind: &DataType) -> Result<ScalarValue> {
+    ScalarValue::try_from_array(&parse(StringArray::from(vec![text]), kind)?, 0)
+}
+
+/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places `from` gives; where it
+/// gives none the column was added later, and has `missing`.
+pub(crate) fn rows_of(
+    rows: &[Vec<Cell>],
+    columns: &[&Column],
+    from: &[Option<usize>],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let mut arrays = Vec::with_capacity(columns.len());
+    for (column, from) in columns.iter().zip(from) {
+        let kind = type_of(column, false)?;
+        arrays.push(match from {
+            Some(at) => column_of_cells(rows.iter().map(|row| &row[*at]), column, &kind)?,
+            None => match &column.initial_default {
+                Some(text) => parse_one(text, &kind)?.to_array_of_size(rows.len())?,
+                None => new_null_array(&kind, rows.len()),
+            },
+        });
+    }
+    let count = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &count)?)
+}
+
+fn column_of_cells<'a>(
+    cells: impl Iterator<Item = &'a Cell>,
+    column: &Column,
+    kind: &DataType,
+) -> Result<ArrayRef> {
+    if column.kind.is_nested() {
+        return Err(CodedError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            format!("column \"{}\" has nested values in the catalog, which Harrier does not read", column.name),
+        )
+        .with_hint("in DuckDB, CALL ducklake_flush_inlined_data('…') moves them into files")
+        .into());
+    }
+    if matches!(kind, DataType::BinaryView) {
+        let bytes = cells.map(|cell| match cell {
+            Cell::Null => None,
+            Cell::Blob(bytes) => Some(bytes.clone()),
+            Cell::Text(text) => Some(text.clone().into_bytes()),
+            Cell::Integer(number) => Some(number.to_string().into_bytes()),
+        });
+        let bytes: Vec<_> = bytes.collect();
+        return Ok(Arc::new(BinaryViewArray::from_iter(bytes)));
+    }
+    let texts = cells.map(|cell| match cell {
+        Cell::Null => Ok(None),
+        Cell::Integer(number) if column.kind == ColumnType::Boolean => Ok(Some((*number != 0).to_string())),
+        Cell::Integer(number) => Ok(Some(number.to_string())),
+        Cell::Text(text) => Ok(Some(text.clone())),
+        Cell::Blob(bytes) => match String::from_utf8(bytes.clone()) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(damaged(column)),
+        },
+    });
+    let texts = texts.collect::<Result<Vec<_>>>()?;
+    if kind == &DataType::Utf8View {
+        return Ok(Arc::new(StringViewArray::from_iter(texts)));
+    }
+    let texts = StringArray::from_iter(texts);
+    let values = cast(&texts, kind)?;
+    if values.null_count() > texts.null_count() {
+        return Err(damaged(column));
+    }
+    Ok(values)
+}
+
+fn damaged(column: &Column) -> datafusion::error::DataFusionError {
+    CodedError::new(
+        SqlState::DATA_CORRUPTED,
+        format!("the catalog keeps a value of column \"{}\" that is no {}", column.name, column.kind),
+    )
+    .into()
+}
+
+/// Whether rows of these columns can be kept in the catalog.
+pub(crate) fn can_keep(columns: &[Column]) -> bool {
+    columns.iter().all(|column| !column.kind.is_nested() && column.kind != ColumnType::Uuid)
+}
+
+/// The rows of a batch as the catalog keeps them.
+pub(crate) fn cells_of(batch: &RecordBatch) -> Result<Vec<Vec<Cell>>> {
+    let columns = batch.columns().iter().map(cells_of_column).collect::<Result<Vec<_>>>()?;
+    Ok((0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect())
+}
+
+fn cells_of_column(column: &ArrayRef) -> Result<Vec<Cell>> {
+    let kind = column.data_type();
+    let each = |cell: &dyn Fn(usize) -> Cell| {
+        (0..column.len()).map(|at| if column.is_valid(at) { cell(at) } else { Cell::Null }).collect()
+    };
+    Ok(match kind {
+        DataType::Boolean => {
+            let values = column.as_boolean();
+            each(&|at| Cell::Integer(values.value(at).into()))
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
+            let values = cast(column, &DataType::BinaryView)?;
+            let values = values.as_binary_view();
+            each(&|at| Cell::Blob(values.value(at).to_vec()))
+        }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let values = cast(column, &DataType::Utf8View)?;
+            let values = values.as_string_view();
+            each(&|at| Cell::Text(values.value(at).to_string()))
+        }
+        kind if kind.is_integer() && *kind != DataType::UInt64 => {
+            let values = cast(column, &DataType::Int64)?;
+            let values: &Int64Array = values.as_primitive::<Int64Type>();
+            each(&|at| Cell::Integer(values.value(at)))
+        }
+        _ => {
+            let values = text_of(column)?;
+            each(&|at| Cell::Text(values.value(at).to_string()))
+        }
+    })
+}
+
+/// What the values of one column contribute to a table's statistics.
+pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
+    let nulls = column.logical_null_count() as i64;
+    let mut stats = ColumnStats { values: Some(column.len() as i64 - nulls), nulls: Some(nulls), ..ColumnStats::default() };
+    if column.data_type().is_nested() || matches!(column.data_type(), DataType::BinaryView) {
+        return Ok(stats);
+    }
+    let mut values = (0..column.len())
+        .filter(|at| column.is_valid(*at))
+        .map(|at| ScalarValue::try_from_array(column, at))
+        .collect::<Result<Vec<_>>>()?;
+    if column.data_type().is_floating() {
+        let is_nan = |value: &ScalarValue| {
+            matches!(value, ScalarValue::Float32(Some(v)) if v.is_nan())
+                || matches!(value, ScalarValue::Float64(Some(v)) if v.is_nan())
+        };
+        stats.nan = Some(values.iter().any(is_nan));
+        values.retain(|value| !is_nan(value));
+    }
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    let text = |value: Option<&ScalarValue>| -> Result<Option<String>> {
+        let Some(value) = value else { return Ok(None) };
+        Ok(text_of(&value.to_array()?)?.iter().next().flatten().map(str::to_string))
+    };
+    stats.min = text(values.first())?;
+    stats.max = text(values.last())?;
+    Ok(stats)
+}

@@ -1,0 +1,24 @@
+//! The data files of a warehouse's tables, on the rank's side: reads rows that are not deleted, writes new files.
+//!
+//! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks ask nobody.
+//!
+//! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
+//! - [`WriteFilesExec`]: writes its rows into new files, at their final path, and yields a record of each.
+//! - [`Bucket`]: the hash of a bucketed table.
+
+mod bucket;
+mod codec;
+mod live_rows;
+pub mod location;
+pub(crate) mod plan;
+mod record;
+mod stats;
+mod write;
+
+pub use bucket::{Bucket, bucket};
+pub use codec::TableFilesCodec;
+pub use live_rows::{DeletedRows, LiveRowsExec, StoredDeletes, FILE_COLUMN, ROW_COLUMN, read_deleted};
+pub use plan::{WriteFiles, install};
+pub use record::{FileRecord, FileStats};
+pub use stats::text_of;
+pub use write::{PartitionFolder, WriteFilesExec, WriteSpec, write_delete_file};

@@ -1,0 +1,211 @@
+//! The operators of this module on their way to ranks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::protobuf;
+use prost::Message;
+
+use super::bucket;
+use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
+use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::wire;
+
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`] and the bucket function.
+#[derive(Debug)]
+pub struct TableFilesCodec;
+
+#[derive(Clone, PartialEq, Message)]
+struct Node {
+    #[prost(oneof = "Kind", tags = "1, 2")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    LiveRows(LiveRows),
+    #[prost(message, tag = "2")]
+    WriteFiles(WriteFiles),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LiveRows {
+    #[prost(message, repeated, tag = "1")]
+    deleted: Vec<FileDeletes>,
+    #[prost(bool, tag = "2")]
+    places: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FileDeletes {
+    #[prost(int64, tag = "1")]
+    file: i64,
+    #[prost(int64, repeated, tag = "2")]
+    rows: Vec<i64>,
+    #[prost(string, optional, tag = "3")]
+    location: Option<String>,
+    #[prost(uint64, tag = "4")]
+    bytes: u64,
+    #[prost(int64, optional, tag = "5")]
+    snapshot_max: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WriteFiles {
+    #[prost(string, tag = "1")]
+    folder: String,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(string, tag = "3")]
+    table: String,
+    #[prost(bytes, tag = "4")]
+    schema: Vec<u8>,
+    #[prost(string, repeated, tag = "5")]
+    partition: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    sort: Vec<Sort>,
+    #[prost(bool, tag = "7")]
+    replaces: bool,
+    #[prost(string, tag = "8")]
+    compression: String,
+    #[prost(uint64, tag = "9")]
+    row_group_rows: u64,
+    #[prost(uint64, tag = "10")]
+    target_file_bytes: u64,
+    #[prost(bool, tag = "11")]
+    one_writer: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sort {
+    #[prost(uint64, tag = "1")]
+    column: u64,
+    #[prost(bool, tag = "2")]
+    descending: bool,
+    #[prost(bool, tag = "3")]
+    nulls_first: bool,
+}
+
+impl From<&LiveRowsExec> for LiveRows {
+    fn from(node: &LiveRowsExec) -> Self {
+        let deleted = node.deleted().iter().map(|(file, deleted)| FileDeletes {
+            file: *file,
+            rows: deleted.rows.clone(),
+            location: deleted.stored.as_ref().map(|stored| stored.location.clone()),
+            bytes: deleted.stored.as_ref().map_or(0, |stored| stored.bytes),
+            snapshot_max: deleted.stored.as_ref().and_then(|stored| stored.snapshot_max),
+        });
+        Self { deleted: deleted.collect(), places: node.places() }
+    }
+}
+
+impl LiveRows {
+    fn deleted(self) -> BTreeMap<i64, DeletedRows> {
+        let one = |deletes: FileDeletes| {
+            let FileDeletes { file, rows, location, bytes, snapshot_max } = deletes;
+            let stored = location.map(|location| StoredDeletes { location, bytes, snapshot_max });
+            (file, DeletedRows { rows, stored })
+        };
+        self.deleted.into_iter().map(one).collect()
+    }
+}
+
+impl WriteFiles {
+    fn of(spec: &WriteSpec) -> Result<Self> {
+        let schema: protobuf::Schema = spec.schema.as_ref().try_into()?;
+        let sort = spec.sort.iter().map(|(column, descending, nulls_first)| Sort {
+            column: *column as u64,
+            descending: *descending,
+            nulls_first: *nulls_first,
+        });
+        Ok(Self {
+            folder: spec.folder.clone(),
+            name: spec.name.clone(),
+            table: spec.table.clone(),
+            schema: schema.encode_to_vec(),
+            partition: spec.partition.iter().map(|folder| folder.name.clone()).collect(),
+            sort: sort.collect(),
+            replaces: spec.replaces,
+            compression: spec.compression.clone(),
+            row_group_rows: spec.row_group_rows as u64,
+            target_file_bytes: spec.target_file_bytes,
+            one_writer: spec.one_writer,
+        })
+    }
+
+    fn spec(self) -> Result<WriteSpec> {
+        let schema: protobuf::Schema = wire::decode(&self.schema)?;
+        let schema: Schema = (&schema).try_into()?;
+        Ok(WriteSpec {
+            folder: self.folder,
+            name: self.name,
+            table: self.table,
+            schema: Arc::new(schema),
+            partition: self.partition.into_iter().map(|name| PartitionFolder { name }).collect(),
+            sort: self
+                .sort
+                .into_iter()
+                .map(|sort| (sort.column as usize, sort.descending, sort.nulls_first))
+                .collect(),
+            replaces: self.replaces,
+            compression: self.compression,
+            row_group_rows: self.row_group_rows as usize,
+            target_file_bytes: self.target_file_bytes,
+            one_writer: self.one_writer,
+        })
+    }
+}
+
+impl PhysicalExtensionCodec for TableFilesCodec {
+    fn try_decode(
+        &self,
+        buf: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = inputs else {
+            return internal_err!("an operator on data files with {} inputs", inputs.len());
+        };
+        let input = Arc::clone(input);
+        let node: Node = wire::decode(buf)?;
+        Ok(match node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))? {
+            Kind::LiveRows(live) => {
+                let places = live.places;
+                Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted()), places)?)
+            }
+            Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
+        })
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        buf: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let kind = if let Some(live) = node.downcast_ref::<LiveRowsExec>() {
+            Kind::LiveRows(live.into())
+        } else if let Some(write) = node.downcast_ref::<WriteFilesExec>() {
+            Kind::WriteFiles(WriteFiles::of(write.spec())?)
+        } else {
+            return internal_err!("{} is not an operator on data files", node.name());
+        };
+        buf.extend(Node { kind: Some(kind) }.encode_to_vec());
+        Ok(())
+    }
+
+    fn try_decode_udf(&self, name: &str, _: &[u8]) -> Result<Arc<ScalarUDF>> {
+        match name {
+            "harrier_bucket" => Ok(bucket::bucket()),
+            _ => internal_err!("no function {name}"),
+        }
+    }
+}

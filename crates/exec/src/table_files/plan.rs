@@ -1,0 +1,131 @@
+//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{
+    DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner,
+};
+
+use super::write::{WriteFilesExec, WriteSpec, output_schema};
+
+/// Writes the rows of its input; see [`WriteFilesExec`].
+#[derive(Clone, Debug)]
+pub struct WriteFiles {
+    input: LogicalPlan,
+    spec: Arc<WriteSpec>,
+    schema: DFSchemaRef,
+}
+
+impl WriteFiles {
+    /// The plan that writes the rows of `input`.
+    pub fn plan(input: LogicalPlan, spec: Arc<WriteSpec>) -> Result<LogicalPlan> {
+        let schema = Arc::new(DFSchema::try_from(output_schema().as_ref().clone())?);
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(Self { input, spec, schema }) }))
+    }
+}
+
+impl PartialEq for WriteFiles {
+    fn eq(&self, other: &Self) -> bool {
+        self.input == other.input && self.spec == other.spec
+    }
+}
+
+impl Eq for WriteFiles {}
+
+impl Hash for WriteFiles {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.input.hash(state);
+        self.spec.name.hash(state);
+    }
+}
+
+impl PartialOrd for WriteFiles {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (self == other).then_some(Ordering::Equal)
+    }
+}
+
+impl UserDefinedLogicalNodeCore for WriteFiles {
+    fn name(&self) -> &str {
+        "WriteFiles"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteFiles: {}", self.spec.table)
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        match (inputs.pop(), inputs.is_empty()) {
+            (Some(input), true) => Ok(Self { input, ..self.clone() }),
+            _ => internal_err!("WriteFiles has one input"),
+        }
+    }
+}
+
+/// Plans for one process, [`WriteFiles`] included.
+pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
+    builder.with_query_planner(Arc::new(OneProcess))
+}
+
+/// Makes the physical plan of a statement for one process.
+pub async fn physical_plan(plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
+    planner.create_physical_plan(plan, session).await
+}
+
+#[derive(Debug)]
+struct OneProcess;
+
+#[async_trait]
+impl QueryPlanner for OneProcess {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        physical_plan(plan, session).await
+    }
+}
+
+struct WriteFilesPlanner;
+
+#[async_trait]
+impl ExtensionPlanner for WriteFilesPlanner {
+    async fn plan_extension(
+        &self,
+        _: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &dyn Session,
+        _: &PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let (Some(node), [input]) = (node.as_any().downcast_ref::<WriteFiles>(), inputs) else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::new(WriteFilesExec::new(Arc::clone(input), Arc::clone(&node.spec)))))
+    }
+}

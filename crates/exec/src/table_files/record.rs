@@ -1,0 +1,46 @@
+//! What a rank tells of a data file that it has written.
+
+use prost::Message;
+
+/// A data file, complete and at its final path.
+#[derive(Clone, PartialEq, Message)]
+pub struct FileRecord {
+    /// Below the table's folder, percent-encoded as it is in URLs.
+    #[prost(string, tag = "1")]
+    pub path: String,
+    #[prost(int64, tag = "2")]
+    pub rows: i64,
+    #[prost(int64, tag = "3")]
+    pub bytes: i64,
+    #[prost(int64, tag = "4")]
+    pub footer_bytes: i64,
+    /// The value of every partition key, as text.
+    #[prost(message, repeated, tag = "5")]
+    pub partition: Vec<PartitionValue>,
+    #[prost(message, repeated, tag = "6")]
+    pub stats: Vec<FileStats>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PartitionValue {
+    #[prost(string, optional, tag = "1")]
+    pub value: Option<String>,
+}
+
+/// One column in one file. Values as text.
+#[derive(Clone, PartialEq, Message)]
+pub struct FileStats {
+    /// Parquet's field id.
+    #[prost(int64, tag = "1")]
+    pub column: i64,
+    #[prost(int64, tag = "2")]
+    pub bytes: i64,
+    #[prost(int64, optional, tag = "3")]
+    pub nulls: Option<i64>,
+    #[prost(string, optional, tag = "4")]
+    pub min: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub max: Option<String>,
+    #[prost(bool, optional, tag = "6")]
+    pub nan: Option<bool>,
+}

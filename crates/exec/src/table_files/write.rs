@@ -1,0 +1,760 @@
+//! Writes rows into new data files, each once and at its final path.
+//!
+//! A file is named after the statement, the task of its slice, the output partition and a number, so nobody else writes it and
+//! nobody has to rename it. Nothing refers to it before the statement commits. A writer that fails or is dropped removes
+//! its files; what a rank that dies leaves is found by the statement's name.
+//!
+//! Rows come sorted by partition key, so one file is open at a time, however many table partitions there are. Finished ones are
+//! closed in the background, a few at a time: on object stores that is a round trip, on disks a wait for the platter.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array};
+use datafusion::arrow::compute::{CastOptions, cast_with_options, filter_record_batch, partition};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::object_store::buffered::BufWriter;
+use datafusion::object_store::path::Path;
+use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::parquet::arrow::AsyncArrowWriter;
+use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
+use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
+use datafusion::parquet::basic::Compression;
+use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
+use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::physical_expr::{
+    Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
+};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use datafusion_distributed::DistributedTaskContext;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+
+use super::location::{local, locate};
+use super::record::{FileRecord, PartitionValue};
+use super::stats::{self, Nans, text_of};
+use crate::sqlstate::{CodedError, SqlState};
+
+/// Files of one output partition that are being closed at the same time.
+const CLOSING_MAX: usize = 16;
+
+/// A row group is written out when it has this many bytes in memory, whatever rows it has.
+const ROW_GROUP_BYTES_MAX: usize = 128 << 20;
+
+/// A value that does not fit is an error, not NULL.
+const EXACT: CastOptions<'static> =
+    CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
+
+/// What new files look like and where they go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WriteSpec {
+    /// The table's folder, as `location.rs` has it, with a `/` at its end.
+    pub folder: String,
+    /// Begins the names of all files of this statement.
+    pub name: String,
+    /// What the table is called, for errors.
+    pub table: String,
+    /// The columns of the files, which are the first of the input; with Parquet's field ids in their metadata. One that is not
+    /// nullable is checked.
+    pub schema: SchemaRef,
+    /// The partition keys: columns of the input that follow those of the files, by which it is sorted.
+    pub partition: Vec<PartitionFolder>,
+    /// The order of rows in files: columns of the files, descending or not, nulls first or not.
+    pub sort: Vec<(usize, bool, bool)>,
+    /// The input ends with a column that tells whether the row is to be written, and the place (file, row) of the row that it
+    /// replaces, if any.
+    pub replaces: bool,
+    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
+    pub compression: String,
+    pub row_group_rows: usize,
+    pub target_file_bytes: u64,
+    /// One writer has all rows, so that they get as few files as possible.
+    pub one_writer: bool,
+}
+
+/// One level of folders.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionFolder {
+    /// What stands before the `=`.
+    pub name: String,
+}
+
+/// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one for each file), or `file` and `row` (the
+/// place of a row that was replaced) and `rewritten` (whether another one was written for it).
+#[derive(Debug)]
+pub struct WriteFilesExec {
+    input: Arc<dyn ExecutionPlan>,
+    spec: Arc<WriteSpec>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl WriteFilesExec {
+    pub fn new(input: Arc<dyn ExecutionPlan>, spec: Arc<WriteSpec>) -> Self {
+        let partitions = input.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(output_schema()),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Both,
+            Boundedness::Bounded,
+        );
+        Self { input, spec, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    pub fn spec(&self) -> &Arc<WriteSpec> {
+        &self.spec
+    }
+
+    fn key(&self, at: usize) -> Arc<dyn PhysicalExpr> {
+        let schema = self.input.schema();
+        Arc::new(Column::new(schema.field(at).name(), at))
+    }
+
+    fn partition_columns(&self) -> std::ops::Range<usize> {
+        let columns = self.spec.schema.fields().len();
+        columns..columns + self.spec.partition.len()
+    }
+}
+
+/// What [`WriteFilesExec`] yields.
+pub(super) fn output_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("record", DataType::Binary, true),
+        Field::new("file", DataType::Int64, true),
+        Field::new("row", DataType::Int64, true),
+        Field::new("rewritten", DataType::Boolean, true),
+    ]))
+}
+
+impl DisplayAs for WriteFilesExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteFilesExec: table={}, compression={}", self.spec.table, self.spec.compression)?;
+        if self.spec.partition.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&str> = self.spec.partition.iter().map(|key| key.name.as_str()).collect();
+        write!(f, ", partition=[{}]", keys.join(", "))
+    }
+}
+
+impl ExecutionPlan for WriteFilesExec {
+    fn name(&self) -> &str {
+        "WriteFilesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    /// Rows of one table partition are written by one writer, so that it gets no more files than it needs.
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        let keys: Vec<_> = self.partition_columns().map(|at| self.key(at)).collect();
+        vec![match (self.spec.one_writer, keys.is_empty()) {
+            (true, _) => Distribution::SinglePartition,
+            (false, true) => Distribution::UnspecifiedDistribution,
+            (false, false) => Distribution::KeyPartitioned(keys),
+        }]
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let keys = self.partition_columns().map(|at| PhysicalSortExpr::new_default(self.key(at)));
+        let sort = self.spec.sort.iter().map(|(at, descending, nulls_first)| {
+            let options = datafusion::arrow::compute::SortOptions {
+                descending: *descending,
+                nulls_first: *nulls_first,
+            };
+            PhysicalSortExpr::new(self.key(*at), options)
+        });
+        vec![LexOrdering::new(keys.chain(sort)).map(OrderingRequirements::from)]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(children.swap_remove(0), Arc::clone(&self.spec))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let task = DistributedTaskContext::from_ctx(&context).task_index;
+        let writing = Writing::new(
+            input,
+            Arc::clone(&self.spec),
+            format!("{}-{task}-{partition}", self.spec.name),
+            &context,
+            Counters::new(&self.metrics, partition),
+        )?;
+        let batches = futures::stream::try_unfold(writing, |mut writing| async move {
+            Ok(writing.step().await?.map(|batch| (batch, writing)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(output_schema(), batches)))
+    }
+}
+
+struct Counters {
+    baseline: BaselineMetrics,
+    files: datafusion::physical_plan::metrics::Count,
+    bytes: datafusion::physical_plan::metrics::Count,
+    rows: datafusion::physical_plan::metrics::Count,
+}
+
+impl Counters {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            files: MetricBuilder::new(metrics).counter("files_written", partition),
+            bytes: MetricBuilder::new(metrics).counter("bytes_written", partition),
+            rows: MetricBuilder::new(metrics).counter("rows_written", partition),
+        }
+    }
+}
+
+/// One output partition's writer.
+struct Writing {
+    input: SendableRecordBatchStream,
+    spec: Arc<WriteSpec>,
+    /// The beginning of its files' names.
+    name: String,
+    store: Store,
+    properties: WriterProperties,
+    open: Option<OpenFile>,
+    closing: JoinSet<Result<FileRecord>>,
+    records: Vec<FileRecord>,
+    made: Made,
+    /// Files begun so far.
+    files: usize,
+    reservation: MemoryReservation,
+    counters: Counters,
+    done: bool,
+}
+
+impl Writing {
+    fn new(
+        input: SendableRecordBatchStream,
+        spec: Arc<WriteSpec>,
+        name: String,
+        context: &TaskContext,
+        counters: Counters,
+    ) -> Result<Self> {
+        let store = Store::open(&spec.folder, context)?;
+        let compression: Compression = compression_of(&spec.compression)?;
+        let properties = WriterProperties::builder()
+            .set_compression(compression)
+            .set_max_row_group_row_count(Some(spec.row_group_rows.max(1)))
+            .set_created_by(format!("Harrier {}", env!("CARGO_PKG_VERSION")))
+            .build();
+        let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
+        Ok(Self {
+            input,
+            made: Made { store: store.clone(), paths: Vec::new() },
+            store,
+            spec,
+            name,
+            properties,
+            open: None,
+            closing: JoinSet::new(),
+            records: Vec::new(),
+            files: 0,
+            reservation,
+            counters,
+            done: false,
+        })
+    }
+
+    /// Writes on; yields what was replaced, and last the records of all files.
+    async fn step(&mut self) -> Result<Option<RecordBatch>> {
+        if self.done {
+            return Ok(None);
+        }
+        while let Some(batch) = self.input.next().await {
+            let batch = batch?;
+            let replaced = self.take(batch).await?;
+            if replaced.as_ref().is_some_and(|replaced| replaced.num_rows() > 0) {
+                return Ok(replaced);
+            }
+        }
+        self.finish_file().await?;
+        while !self.closing.is_empty() {
+            self.close_one().await?;
+        }
+        self.done = true;
+        self.made.paths.clear();
+        let mut records = BinaryBuilder::new();
+        for record in &self.records {
+            records.append_value(record.encode_to_vec());
+        }
+        let records: ArrayRef = Arc::new(records.finish());
+        let none = new_null_array(&DataType::Int64, records.len());
+        let rewritten = new_null_array(&DataType::Boolean, records.len());
+        Ok(Some(RecordBatch::try_new(output_schema(), vec![records, Arc::clone(&none), none, rewritten])?))
+    }
+
+    /// Writes a batch; returns the places of the rows it replaces.
+    async fn take(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+        let columns = self.spec.schema.fields().len() + self.spec.partition.len();
+        if !self.spec.replaces {
+            self.write(&batch).await?;
+            return Ok(None);
+        }
+        let file = Arc::clone(batch.column(columns + 1));
+        let row = Arc::clone(batch.column(columns + 2));
+        let rewritten = is_true(batch.column(columns))?;
+        let written = filter_record_batch(&batch, &rewritten)?;
+        self.write(&written).await?;
+        let none = new_null_array(&DataType::Binary, batch.num_rows());
+        let places = RecordBatch::try_new(output_schema(), vec![none, file, row, Arc::new(rewritten)])?;
+        let has_place: BooleanArray = places.column(1).logical_nulls().map_or_else(
+            || vec![true; places.num_rows()].into(),
+            |nulls| BooleanArray::new(nulls.inner().clone(), None),
+        );
+        Ok(Some(filter_record_batch(&places, &has_place)?))
+    }
+
+    async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let columns = self.spec.schema.fields().len();
+        let keys = &batch.columns()[columns..columns + self.spec.partition.len()];
+        if keys.is_empty() {
+            return self.append(batch, &[]).await;
+        }
+        let texts = keys.iter().map(|key| text_of(key)).collect::<Result<Vec<_>>>()?;
+        for range in partition(keys)?.ranges() {
+            let key: Vec<Option<String>> = texts.iter().map(|texts| text_at(texts, range.start)).collect();
+            self.append(&batch.slice(range.start, range.len()), &key).await?;
+        }
+        Ok(())
+    }
+
+    /// Appends rows of one table partition.
+    async fn append(&mut self, batch: &RecordBatch, key: &[Option<String>]) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.key != key) {
+            self.finish_file().await?;
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin_file(key).await?,
+        };
+        let batch = self.fit(batch)?;
+        let timer = self.counters.baseline.elapsed_compute().timer();
+        open.nans.see(batch.columns());
+        open.rows += batch.num_rows() as i64;
+        open.writer.write(&batch).await.map_err(|error| self.store.explain(error.into()))?;
+        drop(timer);
+        self.counters.rows.add(batch.num_rows());
+        let full = open.writer.memory_size() > ROW_GROUP_BYTES_MAX
+            || self.reservation.try_resize(open.writer.memory_size()).is_err();
+        if full {
+            open.writer.flush().await.map_err(|error| self.store.explain(error.into()))?;
+            self.reservation.try_resize(open.writer.memory_size())?;
+        }
+        let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
+        self.open = Some(open);
+        if bytes as u64 >= self.spec.target_file_bytes {
+            self.finish_file().await?;
+        }
+        Ok(())
+    }
+
+    /// The file's columns of a batch, with the types of the file.
+    fn fit(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let schema = &self.spec.schema;
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+            if !field.is_nullable() && column.logical_null_count() > 0 {
+                return Err(CodedError::new(
+                    SqlState::NOT_NULL_VIOLATION,
+                    format!(
+                        "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                        field.name(),
+                        self.spec.table
+                    ),
+                )
+                .into());
+            }
+            columns.push(match column.data_type() == field.data_type() {
+                true => Arc::clone(column),
+                false => cast_with_options(column, field.data_type(), &EXACT)?,
+            });
+        }
+        let rows = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows)?)
+    }
+
+    async fn begin_file(&mut self, key: &[Option<String>]) -> Result<OpenFile> {
+        let mut path = String::new();
+        for (folder, value) in self.spec.partition.iter().zip(key) {
+            let value = value.as_deref().map_or_else(|| NULL_FOLDER.to_string(), encode);
+            path.push_str(&format!("{}={value}/", encode(&folder.name)));
+        }
+        path.push_str(&format!("{}-{}.parquet", self.name, self.files));
+        self.files += 1;
+        self.made.paths.push(path.clone());
+        let tail = Arc::new(Mutex::new(Tail::default()));
+        let sink = self.store.create(&path).await?;
+        let sink = Tailed { sink, tail: Arc::clone(&tail) };
+        let options =
+            ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
+        let writer = AsyncArrowWriter::try_new_with_options(sink, Arc::clone(&self.spec.schema), options)?;
+        Ok(OpenFile {
+            writer,
+            path,
+            key: key.to_vec(),
+            rows: 0,
+            nans: Nans::new(&self.spec.schema),
+            tail,
+        })
+    }
+
+    async fn finish_file(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        self.reservation.free();
+        while self.closing.len() >= CLOSING_MAX {
+            self.close_one().await?;
+        }
+        let store = self.store.clone();
+        let spec = Arc::clone(&self.spec);
+        self.closing.spawn(async move { open.close(&spec.schema).await.map_err(|error| store.explain(error)) });
+        Ok(())
+    }
+
+    async fn close_one(&mut self) -> Result<()> {
+        let closed = self.closing.join_next().await;
+        let record = closed
+            .ok_or_else(|| internal_datafusion_err!("no file is being closed"))?
+            .map_err(|error| exec_datafusion_err!("closing a file: {error}"))??;
+        self.counters.files.add(1);
+        self.counters.bytes.add(record.bytes as usize);
+        self.records.push(record);
+        Ok(())
+    }
+}
+
+/// What stands for NULL in the name of a folder.
+const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// All but letters, digits and a few signs percent-encoded.
+fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+fn text_at(texts: &StringArray, at: usize) -> Option<String> {
+    texts.is_valid(at).then(|| texts.value(at).to_string())
+}
+
+fn is_true(column: &ArrayRef) -> Result<BooleanArray> {
+    let marks = column
+        .as_boolean_opt()
+        .ok_or_else(|| internal_datafusion_err!("the mark of a row to be written is {}", column.data_type()))?;
+    Ok(match marks.null_count() {
+        0 => marks.clone(),
+        _ => datafusion::arrow::compute::prep_null_mask_filter(marks),
+    })
+}
+
+fn compression_of(name: &str) -> Result<Compression> {
+    name.parse().map_err(|_| {
+        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown compression \"{name}\""))
+            .with_hint("one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli, with a level as in zstd(3)")
+            .into()
+    })
+}
+
+struct OpenFile {
+    writer: AsyncArrowWriter<Tailed>,
+    path: String,
+    key: Vec<Option<String>>,
+    rows: i64,
+    nans: Nans,
+    tail: Arc<Mutex<Tail>>,
+}
+
+impl OpenFile {
+    async fn close(self, schema: &Schema) -> Result<FileRecord> {
+        let footer = self.writer.close().await?;
+        let stats = stats::of_file(&footer, schema, &self.nans)?;
+        let (bytes, footer_bytes) = self.tail.lock().sizes();
+        let partition = self.key.into_iter().map(|value| PartitionValue { value }).collect();
+        Ok(FileRecord { path: self.path, rows: self.rows, bytes, footer_bytes, partition, stats })
+    }
+}
+
+/// Writes rows of one data file that are deleted, to `location`, as a delete file; returns its size and that of its footer, bytes.
+pub async fn write_delete_file(
+    location: &str,
+    data_file: &str,
+    rows: &[i64],
+    context: &TaskContext,
+) -> Result<(i64, i64)> {
+    let field = |name: &str, kind: DataType, id: &str| {
+        Field::new(name, kind, true).with_metadata(
+            [(datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY.to_string(), id.to_string())].into(),
+        )
+    };
+    // The ids that Iceberg reserves for these columns.
+    let schema = Arc::new(Schema::new(vec![
+        field("file_path", DataType::Utf8, "2147483646"),
+        field("pos", DataType::Int64, "2147483645"),
+    ]));
+    let (folder, name) = location.rsplit_once('/').ok_or_else(|| internal_datafusion_err!("no folder in {location}"))?;
+    let store = Store::open(&format!("{folder}/"), context)?;
+    let tail = Arc::new(Mutex::new(Tail::default()));
+    let sink = Tailed { sink: store.create(name).await?, tail: Arc::clone(&tail) };
+    let mut made = Made { store: store.clone(), paths: vec![name.to_string()] };
+    let written = async {
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let mut writer = AsyncArrowWriter::try_new_with_options(sink, Arc::clone(&schema), options)?;
+        let paths: StringArray = std::iter::repeat_n(Some(data_file), rows.len()).collect();
+        let rows = Int64Array::from(rows.to_vec());
+        writer.write(&RecordBatch::try_new(schema, vec![Arc::new(paths), Arc::new(rows)])?).await?;
+        writer.close().await?;
+        Ok::<_, DataFusionError>(())
+    };
+    written.await.map_err(|error| store.explain(error))?;
+    made.paths.clear();
+    let sizes = tail.lock().sizes();
+    Ok(sizes)
+}
+
+/// Where files go: a local folder, written directly, or an object store.
+#[derive(Clone)]
+enum Store {
+    Local(std::path::PathBuf),
+    Objects { store: Arc<dyn ObjectStore>, folder: Path },
+}
+
+impl Store {
+    fn open(folder: &str, context: &TaskContext) -> Result<Self> {
+        if let Some(path) = local(folder) {
+            return Ok(Self::Local(path));
+        }
+        let (store, folder) = locate(folder)?;
+        Ok(Self::Objects { store: context.runtime_env().object_store(&store)?, folder })
+    }
+
+    /// `path` is relative to the folder, percent-encoded where folders are named after values.
+    async fn create(&self, path: &str) -> Result<Box<dyn AsyncFileWriter>> {
+        match self {
+            Self::Local(folder) => {
+                let path = folder.join(path);
+                let made = async {
+                    if let Some(parent) = path.parent() {
+                        tokio::fs::create_dir_all(parent).await?;
+                    }
+                    tokio::fs::OpenOptions::new().write(true).create_new(true).open(&path).await
+                };
+                let file = made.await.map_err(|error| cannot_write(&path.display().to_string(), error))?;
+                Ok(Box::new(Durable { file, path }))
+            }
+            Self::Objects { store, folder } => {
+                let path = self.object(folder, path);
+                Ok(Box::new(BufWriter::new(Arc::clone(store), path)))
+            }
+        }
+    }
+
+    fn object(&self, folder: &Path, path: &str) -> Path {
+        // Not parsed: a percent sign is part of the name.
+        Path::parse(format!("{folder}/{path}")).unwrap_or_else(|_| folder.clone().join(path))
+    }
+
+    fn explain(&self, error: DataFusionError) -> DataFusionError {
+        let Self::Local(folder) = self else { return error };
+        match io_error_in(&error) {
+            Some(error) => cannot_write(&folder.display().to_string(), error),
+            None => error,
+        }
+    }
+
+    async fn remove(&self, path: &str) {
+        match self {
+            Self::Local(folder) => drop(std::fs::remove_file(folder.join(path))),
+            Self::Objects { store, folder } => drop(store.delete(&self.object(folder, path)).await),
+        }
+    }
+}
+
+/// An error of the operating system below layers of others, by its number.
+fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return Some(match error.raw_os_error() {
+                Some(number) => std::io::Error::from_raw_os_error(number),
+                None => error.kind().into(),
+            });
+        }
+        source = match error.downcast_ref::<ParquetError>() {
+            Some(ParquetError::External(inner)) => Some(inner.as_ref() as _),
+            _ => error.source(),
+        };
+    }
+    None
+}
+
+fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
+    let state = match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => SqlState::DISK_FULL,
+        std::io::ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
+        std::io::ErrorKind::ReadOnlyFilesystem => SqlState::READ_ONLY,
+        _ => SqlState::IO_ERROR,
+    };
+    CodedError::new(state, format!("could not write to \"{path}\": {error}")).into()
+}
+
+/// Files that are removed when this is dropped.
+struct Made {
+    store: Store,
+    paths: Vec<String>,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.paths.is_empty() {
+            return;
+        }
+        let paths = std::mem::take(&mut self.paths);
+        let store = self.store.clone();
+        let remove = async move {
+            for path in paths {
+                store.remove(&path).await;
+            }
+        };
+        match (&self.store, tokio::runtime::Handle::try_current()) {
+            (Store::Objects { .. }, Ok(runtime)) => drop(runtime.spawn(remove)),
+            // Nothing in it waits for anything.
+            (Store::Local(_), _) => drop(remove.now_or_never()),
+            (Store::Objects { .. }, Err(_)) => {}
+        }
+    }
+}
+
+/// How much was written, and the last bytes of it: length of Parquet's footer and magic.
+#[derive(Default)]
+struct Tail {
+    bytes: u64,
+    last: Vec<u8>,
+}
+
+impl Tail {
+    fn see(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.last.extend_from_slice(&bytes[bytes.len().saturating_sub(8)..]);
+        let surplus = self.last.len().saturating_sub(8);
+        self.last.drain(..surplus);
+    }
+
+    /// Of the file, and of its footer.
+    fn sizes(&self) -> (i64, i64) {
+        let footer = self.last.first_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length));
+        (self.bytes as i64, i64::from(footer))
+    }
+}
+
+struct Tailed {
+    sink: Box<dyn AsyncFileWriter>,
+    tail: Arc<Mutex<Tail>>,
+}
+
+impl AsyncFileWriter for Tailed {
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, ParquetResult<()>> {
+        self.tail.lock().see(&bytes);
+        self.sink.write(bytes)
+    }
+
+    fn complete(&mut self) -> BoxFuture<'_, ParquetResult<()>> {
+        self.sink.complete()
+    }
+}
+
+/// A local file that is on the disk when it is complete: a commit that names it must not survive it.
+struct Durable {
+    file: tokio::fs::File,
+    path: std::path::PathBuf,
+}
+
+impl AsyncFileWriter for Durable {
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, ParquetResult<()>> {
+        async move { self.file.write_all(&bytes).await.map_err(external) }.boxed()
+    }
+
+    fn complete(&mut self) -> BoxFuture<'_, ParquetResult<()>> {
+        async move {
+            self.file.flush().await.map_err(external)?;
+            self.file.sync_all().await.map_err(external)?;
+            if let Some(folder) = self.path.parent() {
+                let folder = tokio::fs::File::open(folder).await.map_err(external)?;
+                folder.sync_all().await.map_err(external)?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+fn external(error: std::io::Error) -> ParquetError {
+    ParquetError::External(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_encoded() {
+        assert_eq!(encode("ev en/"), "ev%20en%2F");
+        assert_eq!(encode("2024-01-15"), "2024-01-15");
+        assert_eq!(encode("ä=%"), "%C3%A4%3D%25");
+    }
+
+    #[test]
+    fn tails_are_kept_over_writes() {
+        let mut tail = Tail::default();
+        for bytes in [&b"PAR1....."[..], &[5, 1], &[0, 0, b'P', b'A'], b"R1"] {
+            tail.see(bytes);
+        }
+        assert_eq!(tail.sizes(), (17, 261));
+    }
+}

@@ -1,0 +1,307 @@
+//! DuckDB, with its own extension for DuckLake, opens what Harrier writes, and the reverse: every question has the same answer in
+//! both. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` leaves these tests out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use harrier_testkit::session::{Answer, Configuration, Session};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// One statement in, one answer out, as `harrier sql --format lines` has it.
+const PEER: &str = r#"
+import glob, json, os, sys
+import duckdb, duckdb_extension_ducklake, duckdb_extension_sqlite_scanner
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+for module in (duckdb_extension_sqlite_scanner, duckdb_extension_ducklake):
+    [path] = glob.glob(os.path.join(os.path.dirname(module.__file__), "extensions", "*", "*.duckdb_extension"))
+    connection.execute(f"LOAD '{path}'")
+connection.execute("SET TimeZone = 'UTC'")
+for line in sys.stdin:
+    try:
+        result = connection.execute(json.loads(line))
+        rows = [[None if value is None else str(value) for value in row] for row in result.fetchall()]
+        print(json.dumps({"rows": rows}), flush=True)
+    except Exception as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+"#;
+
+struct Duck {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Duck {
+    fn start() -> Self {
+        let found = Command::new(checkout().join("scripts/duckdb.sh")).output().unwrap();
+        assert!(found.status.success(), "no DuckDB: {}", String::from_utf8_lossy(&found.stderr));
+        let python = String::from_utf8(found.stdout).unwrap();
+        let mut child = Command::new(python.trim())
+            .args(["-c", PEER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdin, stdout }
+    }
+
+    fn attached(lake: &Lake) -> Self {
+        let mut duck = Self::start();
+        duck.run(&format!("ATTACH 'ducklake:sqlite:{}' AS lake (DATA_PATH '{}')", lake.catalog(), lake.data()));
+        duck.run("USE lake");
+        duck
+    }
+
+    fn run(&mut self, sql: &str) -> Vec<Vec<Option<String>>> {
+        writeln!(self.stdin, "{}", Value::from(sql)).unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        let Some(rows) = answer["rows"].as_array() else {
+            panic!("DuckDB says {} of {sql}", answer["error"]);
+        };
+        let cell = |value: &Value| value.as_str().map(str::to_string);
+        rows.iter().map(|row| row.as_array().unwrap().iter().map(cell).collect()).collect()
+    }
+}
+
+impl Drop for Duck {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Lake(TempDir);
+
+impl Lake {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("warehouse")
+    }
+
+    fn catalog(&self) -> String {
+        self.folder().join("catalog.sqlite").display().to_string()
+    }
+
+    fn data(&self) -> String {
+        format!("{}/data/", self.folder().display())
+    }
+
+    fn harrier(&self) -> Session {
+        Session::start(&Configuration::embedded().with_warehouse(self.folder())).unwrap()
+    }
+}
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn skipped() -> bool {
+    let skipped = std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1");
+    if skipped {
+        eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
+    }
+    skipped
+}
+
+fn run(session: &mut Session, sql: &str) {
+    session.run(sql).unwrap_or_else(|error| panic!("Harrier says {error} of {sql}"));
+}
+
+fn rows(session: &mut Session, sql: &str) -> Vec<Vec<Option<String>>> {
+    match session.run(sql) {
+        Ok(Answer::Rows { rows, .. }) => rows,
+        other => panic!("{other:?} of {sql}"),
+    }
+}
+
+/// Both say the same, in the same order.
+fn agree(session: &mut Session, duck: &mut Duck, questions: &[&str]) {
+    for question in questions {
+        let plain = |rows: Vec<Vec<Option<String>>>| -> Vec<Vec<Option<String>>> {
+            let cell = |value: Option<String>| value.map(|value| value.to_lowercase());
+            rows.into_iter().map(|row| row.into_iter().map(cell).collect()).collect()
+        };
+        let theirs = plain(duck.run(question));
+        let ours = plain(rows(session, question));
+        assert_eq!(ours, theirs, "Harrier and DuckDB on {question}");
+    }
+}
+
+const TYPES: &str = "b BOOLEAN, i1 TINYINT, i2 SMALLINT, i4 INT, i8 BIGINT, f4 REAL, f8 DOUBLE PRECISION, d NUMERIC(20,4), \
+                     t TEXT, dt DATE, ts TIMESTAMP, tz TIMESTAMPTZ, tm TIME";
+
+const VALUES: [&str; 3] = [
+    "(true, -128, -32768, -2147483648, -9223372036854775808, 1.5, 0.1, '1234567890123456.7891'::NUMERIC(20,4), 'ü''x', '2024-02-29', \
+     '2024-02-29 23:59:59.999999', '2024-02-29 23:59:59.999999+00', '23:59:59.999999')",
+    "(false, 127, 32767, 2147483647, 9223372036854775807, -1.5, 1e300, -0.0001, '', '1969-12-31', \
+     '1969-12-31 00:00:00', '1900-01-01 00:00:00+00', '00:00:00')",
+    "(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+];
+
+/// Both dialects understand them.
+const QUESTIONS: [&str; 5] = [
+    "SELECT count(*), count(b), sum(i1), sum(i2), sum(i4), min(i8), max(i8), min(f4), min(d), max(d) FROM v",
+    "SELECT DISTINCT t, CAST(dt AS VARCHAR), replace(CAST(ts AS VARCHAR), 'T', ' '), CAST(tm AS VARCHAR) FROM v ORDER BY 1, 2",
+    "SELECT count(*) FROM v WHERE tz = TIMESTAMPTZ '2024-02-29 23:59:59.999999+00'",
+    "SELECT count(*) FROM v WHERE ts < TIMESTAMP '2000-01-01 00:00:00' OR f8 > 1e200",
+    "SELECT b, count(*) FROM v GROUP BY b ORDER BY b NULLS LAST",
+];
+
+#[test]
+fn duckdb_reads_what_harrier_wrote() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, &format!("CREATE TABLE v ({TYPES})"));
+    for values in VALUES {
+        run(&mut harrier, &format!("INSERT INTO v VALUES {values}"));
+    }
+    run(&mut harrier, "INSERT INTO v SELECT v.* FROM v, generate_series(1, 20)");
+    let mut duck = Duck::attached(&lake);
+    agree(&mut harrier, &mut duck, &QUESTIONS);
+
+    run(&mut harrier, "CREATE TABLE p (id INT, kind TEXT, at TIMESTAMP) PARTITION BY (kind, month(at), bucket(4, id))");
+    run(
+        &mut harrier,
+        "INSERT INTO p SELECT v, CASE v % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a b/%' ELSE 'ü' END, \
+         to_timestamp(1704067200 + v * 32400) FROM generate_series(1, 500) AS g(v)",
+    );
+    run(&mut harrier, "DELETE FROM p WHERE id IN (3, 5)");
+    run(&mut harrier, "DELETE FROM p WHERE id % 10 = 7");
+    run(&mut harrier, "UPDATE p SET kind = 'new' WHERE id BETWEEN 100 AND 130");
+    run(&mut harrier, "ALTER TABLE p ADD COLUMN extra INT DEFAULT 5");
+    run(&mut harrier, "ALTER TABLE p RENAME COLUMN id TO number");
+    run(&mut harrier, "INSERT INTO p (number, kind) VALUES (1000, 'last')");
+    run(&mut harrier, "CREATE SCHEMA s");
+    run(&mut harrier, "CREATE TABLE s.gone (a INT)");
+    run(&mut harrier, "DROP TABLE s.gone");
+    run(&mut harrier, "CREATE TABLE s.n AS SELECT v AS id, [v, v + 1] AS l FROM generate_series(1, 30) AS g(v)");
+    run(&mut harrier, "COMMENT ON TABLE p IS 'divided'");
+    run(&mut harrier, "CREATE VIEW w AS SELECT kind, count(*) AS n FROM main.p GROUP BY kind");
+    agree(
+        &mut harrier,
+        &mut duck,
+        &[
+            "SELECT kind, count(*), sum(number), sum(extra) FROM p GROUP BY kind ORDER BY kind NULLS LAST",
+            "SELECT count(*), min(number) FROM p WHERE kind = 'ü' AND at >= TIMESTAMP '2024-03-01 00:00:00'",
+            "SELECT number FROM p WHERE number = 77 OR number = 100 OR number = 3 OR number = 4",
+            "SELECT count(*), sum(id), sum(l[2]) FROM s.n",
+            "SELECT kind, n FROM w ORDER BY kind NULLS LAST",
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 's'",
+        ],
+    );
+    let comment = duck.run("SELECT comment FROM duckdb_tables() WHERE table_name = 'p' AND database_name = 'lake'");
+    assert_eq!(comment, [[Some("divided".to_string())]]);
+    // Buckets are those DuckDB would have chosen: what it adds to a bucket is found by its own pruning and by ours.
+    duck.run("INSERT INTO p SELECT range + 2000, 'duck', TIMESTAMP '2024-06-01 00:00:00', 1 FROM range(200)");
+    agree(
+        &mut harrier,
+        &mut duck,
+        &[
+            "SELECT number, kind FROM p WHERE number = 2077",
+            "SELECT count(*), sum(number) FROM p WHERE kind = 'duck'",
+        ],
+    );
+}
+
+#[test]
+fn harrier_reads_what_duckdb_wrote() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    std::fs::create_dir_all(lake.data()).unwrap();
+    let mut duck = Duck::attached(&lake);
+    duck.run(&format!("CREATE TABLE v ({TYPES})"));
+    for values in VALUES {
+        duck.run(&format!("INSERT INTO v VALUES {values}"));
+    }
+    let mut harrier = lake.harrier();
+    // From the catalog alone, then from files too.
+    agree(&mut harrier, &mut duck, &QUESTIONS);
+    duck.run("INSERT INTO v SELECT v.* FROM v, range(20)");
+    agree(&mut harrier, &mut duck, &QUESTIONS);
+    duck.run("CALL ducklake_flush_inlined_data('lake')");
+    agree(&mut harrier, &mut duck, &QUESTIONS);
+
+    duck.run("CREATE TABLE p (id INTEGER, kind VARCHAR, at TIMESTAMP)");
+    duck.run("ALTER TABLE p SET PARTITIONED BY (kind, year(at), bucket(4, id))");
+    duck.run(
+        "INSERT INTO p SELECT range, CASE WHEN range % 2 = 0 THEN 'ev en/' END, \
+         TIMESTAMP '2020-01-01 00:00:00' + INTERVAL (range) DAY FROM range(800)",
+    );
+    duck.run("DELETE FROM p WHERE id < 3");
+    duck.run("DELETE FROM p WHERE id BETWEEN 100 AND 400");
+    duck.run("UPDATE p SET kind = 'x' WHERE id = 20");
+    duck.run("ALTER TABLE p ADD COLUMN c INTEGER DEFAULT 5");
+    duck.run("INSERT INTO p VALUES (2000, 'n', NULL, 6)");
+    duck.run("ALTER TABLE p RENAME id TO number");
+    duck.run("ALTER TABLE p DROP COLUMN at");
+    duck.run("CREATE TABLE big AS SELECT range AS a, 'v' || range AS b, {'x': range, 'y': [range]} AS s FROM range(10000)");
+    duck.run("DELETE FROM big WHERE a % 100 = 0");
+    duck.run("CREATE VIEW w AS SELECT kind, count(*) AS n FROM p GROUP BY kind");
+    let questions = [
+        "SELECT kind, count(*), sum(number), sum(c) FROM p GROUP BY kind ORDER BY kind NULLS LAST",
+        "SELECT number FROM p WHERE number IN (1, 50, 99, 100, 401, 2000) ORDER BY 1",
+        "SELECT count(*), sum(a), min(b), sum(s['x']) FROM big",
+        "SELECT count(*) FROM big WHERE a BETWEEN 95 AND 205",
+        "SELECT kind, n FROM w ORDER BY kind NULLS LAST",
+    ];
+    agree(&mut harrier, &mut duck, &questions);
+    // What DuckDB makes of its files and deletes.
+    duck.run("CALL ducklake_flush_inlined_data('lake')");
+    duck.run("CALL ducklake_merge_adjacent_files('lake')");
+    agree(&mut harrier, &mut duck, &questions);
+    // Harrier goes on where DuckDB stopped, and the reverse.
+    run(&mut harrier, "DELETE FROM big WHERE a % 100 = 1");
+    run(&mut harrier, "DELETE FROM big WHERE a = 555");
+    run(&mut harrier, "UPDATE p SET c = c + 1 WHERE number < 50");
+    agree(&mut harrier, &mut duck, &questions);
+    duck.run("DELETE FROM big WHERE a % 100 = 2");
+    duck.run("UPDATE big SET b = 'duck' WHERE a < 50");
+    duck.run("UPDATE p SET c = c * 2 WHERE number > 700");
+    agree(&mut harrier, &mut duck, &questions);
+    run(&mut harrier, "INSERT INTO big SELECT a + 100000, b, s FROM big WHERE a < 1000");
+    run(&mut harrier, "TRUNCATE p");
+    run(&mut harrier, "INSERT INTO p SELECT v, 'again', v FROM generate_series(1, 100) AS g(v)");
+    agree(&mut harrier, &mut duck, &questions);
+}
+
+/// Two programs write at the same time: inserts all succeed, each once.
+#[test]
+fn both_write_at_the_same_time() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE t (who TEXT, n INT)");
+    let catalog = lake.catalog();
+    let other = std::thread::spawn(move || {
+        let mut duck = Duck::start();
+        duck.run("SET ducklake_max_retry_count = 100");
+        duck.run(&format!("ATTACH 'ducklake:sqlite:{catalog}' AS lake"));
+        for n in 0..30 {
+            duck.run(&format!("INSERT INTO lake.t VALUES ('duck', {n})"));
+        }
+        duck
+    });
+    for n in 0..30 {
+        run(&mut harrier, &format!("INSERT INTO t VALUES ('harrier', {n})"));
+    }
+    let mut duck = other.join().unwrap();
+    duck.run("USE lake");
+    agree(&mut harrier, &mut duck, &["SELECT who, count(*), sum(n) FROM t GROUP BY who ORDER BY who"]);
+    assert_eq!(rows(&mut harrier, "SELECT count(*), count(DISTINCT who || n) FROM t"), [[Some("60".into()), Some("60".into())]]);
+}
