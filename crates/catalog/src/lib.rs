@@ -11,11 +11,24 @@
 #![warn(missing_docs)]
 #![allow(missing_docs, reason = "fields that carry the name DuckLake gives them")]
 
+mod catalog;
+mod changes;
+mod commit;
+mod conflicts;
+mod database;
 mod error;
 pub mod files;
+mod inlined;
+mod layout;
+mod load;
 pub mod state;
+mod stats;
 mod transaction;
 pub mod types;
+mod values;
 
+pub use catalog::Catalog;
+pub use commit::{CommitNote, Committed, Hook, Step};
 pub use error::{Error, Result};
+pub use load::{SnapshotInfo, TableColumnStats, TableStats};
 pub use transaction::Transaction;

@@ -23,6 +23,8 @@ pub struct State {
     pub schemas: BTreeMap<ObjectId, Arc<Schema>>,
     pub tables: BTreeMap<ObjectId, Arc<Table>>,
     pub views: BTreeMap<ObjectId, Arc<View>>,
+    /// Tables that exist and cannot be used, with the reason: their names are taken.
+    pub unusable: BTreeMap<ObjectId, Arc<Unusable>>,
     /// Settings of the whole warehouse (`ducklake_metadata` without a scope).
     pub options: BTreeMap<String, String>,
 }
@@ -118,6 +120,14 @@ pub struct View {
     pub comment: Option<String>,
 }
 
+/// A table with something in it that Harrier does not know, such as a column of type `variant`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unusable {
+    pub schema: ObjectId,
+    pub name: String,
+    pub reason: String,
+}
+
 /// A path that is relative to its parent's (file to table, table to schema, schema to the data path), or absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
@@ -144,6 +154,12 @@ impl State {
 
     pub fn table(&self, schema: ObjectId, name: &str) -> Option<&Arc<Table>> {
         self.tables.values().find(|table| table.schema == schema && table.name == name)
+    }
+
+    /// Why there is a table of this name that cannot be used.
+    pub fn unusable(&self, schema: ObjectId, name: &str) -> Option<&str> {
+        let of_name = self.unusable.values().find(|table| table.schema == schema && table.name == name);
+        of_name.map(|table| table.reason.as_str())
     }
 
     pub fn view(&self, schema: ObjectId, name: &str) -> Option<&Arc<View>> {

@@ -1,0 +1,207 @@
+//! A warehouse's catalog: what programs call.
+//!
+//! Invariants: a snapshot, once committed, always reads the same until it expires. Snapshots are numbered without gaps.
+//! Between two snapshots lies one transaction, all of it or nothing.
+//!
+//! Order of calls: `open` or `create`; `head` (or `at`) for what there is; `data` for the files of a table; a
+//! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many processes.
+//!
+//! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
+//! `STATES_MAX` versions are kept. `data` has every file of one table.
+//!
+//! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already sent may
+//! have happened. Crash: the database rolls back what was not committed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::commit::{self, CommitNote, Committed, Hook};
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::files::{ColumnStats, TableData};
+use crate::load::{self, Head, Settings, SnapshotInfo, TableStats};
+use crate::state::{Column, ColumnId, ObjectId, SnapshotId, State, Table};
+use crate::transaction::Transaction;
+use crate::{inlined, layout};
+
+/// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in time.
+const STATES_MAX: usize = 8;
+/// How often `create` starts again when another program makes the tables at the same time.
+const CREATE_ATTEMPTS_MAX: usize = 5;
+
+/// A warehouse's catalog. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Catalog {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub database: Database,
+    states: Mutex<Vec<(Settings, Arc<State>)>>,
+    pub hook: Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog").field("database", &self.inner.database.name()).finish_non_exhaustive()
+    }
+}
+
+impl Catalog {
+    /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Makes nothing: `Error::NotFound` if there is no
+    /// warehouse.
+    pub async fn open(url: &str) -> Result<Self> {
+        let database = Database::connect(url, false).await?;
+        if !database.has_warehouse().await? {
+            return Err(Error::NotFound(format!("there is no warehouse in {}: it has no DuckLake tables", database.name())));
+        }
+        let catalog = Self::new(database);
+        // Says early what it does not support.
+        let mut session = catalog.inner.database.read().await?;
+        load::head(&mut session, None).await?;
+        Ok(catalog)
+    }
+
+    /// Opens it, and makes it if there is none. `data_path` is where data files go; it ends in `/` and is stored as given.
+    pub async fn create(url: &str, data_path: &str) -> Result<Self> {
+        let database = Database::connect(url, true).await?;
+        let mut attempt = 1;
+        while !database.has_warehouse().await? {
+            match make(&database, data_path).await {
+                Ok(()) => break,
+                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        drop(database);
+        Self::open(url).await
+    }
+
+    fn new(database: Database) -> Self {
+        let inner = Inner { database, states: Mutex::new(Vec::new()), hook: Mutex::new(None) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The newest snapshot. One small query if no schema, table or view has changed since the last call.
+    pub async fn head(&self) -> Result<Arc<State>> {
+        self.state(None).await
+    }
+
+    /// A snapshot of the past; `Error::NotFound` if it is unknown or has expired.
+    pub async fn at(&self, snapshot: SnapshotId) -> Result<Arc<State>> {
+        self.state(Some(snapshot)).await
+    }
+
+    /// The newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a zone, UTC.
+    pub async fn at_time(&self, time: &str) -> Result<Arc<State>> {
+        let mut session = self.inner.database.read().await?;
+        let snapshot = load::snapshot_at(&mut session, time).await?;
+        drop(session);
+        self.state(Some(snapshot)).await
+    }
+
+    async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
+        let mut session = self.inner.database.read().await?;
+        let head = load::head(&mut session, snapshot).await?;
+        if let Some(state) = self.cached(&head) {
+            return Ok(state);
+        }
+        let state = Arc::new(load::state(&mut session, &head).await?);
+        self.keep(&head, &state);
+        Ok(state)
+    }
+
+    /// The state of this snapshot, or of another with the same schemas, tables and views.
+    fn cached(&self, head: &Head) -> Option<Arc<State>> {
+        let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(settings, state): &(Settings, Arc<State>)| {
+            state.schema_version == head.schema_version && *settings == head.settings
+        };
+        let place = states.iter().position(same)?;
+        let (settings, mut state) = states.remove(place);
+        if state.snapshot != head.snapshot {
+            state = Arc::new(State { snapshot: head.snapshot, ..State::clone(&state) });
+        }
+        states.push((settings, Arc::clone(&state)));
+        Some(state)
+    }
+
+    fn keep(&self, head: &Head, state: &Arc<State>) {
+        let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.push((head.settings.clone(), Arc::clone(state)));
+        if states.len() > STATES_MAX {
+            states.remove(0);
+        }
+    }
+
+    /// Every file and kept row of a table at a snapshot.
+    pub async fn data(&self, table: &Table, snapshot: SnapshotId) -> Result<TableData> {
+        if table.id < 0 {
+            return Ok(TableData { table: table.id, snapshot, ..TableData::default() });
+        }
+        let mut session = self.inner.database.read().await?;
+        load::head(&mut session, Some(snapshot)).await?;
+        load::data(&mut session, table.id, snapshot).await.map_err(|error| match error {
+            Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
+            other => other,
+        })
+    }
+
+    /// What is known of columns in single files: of all files, or of those named.
+    pub async fn column_stats(
+        &self,
+        table: ObjectId,
+        columns: &[ColumnId],
+        files: Option<&[i64]>,
+    ) -> Result<BTreeMap<(i64, ColumnId), ColumnStats>> {
+        let mut session = self.inner.database.read().await?;
+        load::column_stats(&mut session, table, columns, files).await
+    }
+
+    /// What is known of a table and its columns; `None` if no row was ever put in.
+    pub async fn table_stats(&self, table: ObjectId) -> Result<Option<TableStats>> {
+        let mut session = self.inner.database.read().await?;
+        load::table_stats(&mut session, table).await
+    }
+
+    /// The table's columns as they were at a snapshot, for files and rows written then.
+    pub async fn columns_at(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<Column>> {
+        let mut session = self.inner.database.read().await?;
+        load::columns_at(&mut session, table, snapshot).await
+    }
+
+    /// All snapshots that have not expired, oldest first.
+    pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let mut session = self.inner.database.read().await?;
+        load::snapshots(&mut session, "").await
+    }
+
+    /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake uses, or that
+    /// differ in case only, or too many of them.
+    pub fn can_inline(&self, table: &Table) -> bool {
+        inlined::fits(self.inner.database.dialect(), table)
+    }
+
+    /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes nothing. Not
+    /// cancel-safe in that a dropped call may have committed. An empty transaction gives the snapshot it began with.
+    pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+        commit::commit(self, transaction, note).await
+    }
+
+    /// For tests: what to do before each statement of a commit, before its end, and after it.
+    #[doc(hidden)]
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        *self.inner.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+}
+
+/// Makes the tables, unless they are there by then.
+async fn make(database: &Database, data_path: &str) -> Result<()> {
+    let mut session = database.write().await?;
+    if !session.has_table("ducklake_metadata").await? {
+        layout::create(&mut session, data_path).await?;
+        session.commit().await?;
+        tracing::info!(catalog = database.name(), data_path, "created a warehouse");
+    }
+    Ok(())
+}

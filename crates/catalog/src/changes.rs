@@ -1,0 +1,190 @@
+//! What a snapshot changed, in the words of `ducklake_snapshot_changes.changes_made`.
+//!
+//! They tell who may have come between a transaction and its commit. Where they are too coarse (a delete names a table,
+//! not a file) `conflicts.rs` looks at the rows themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::database::{Session, name};
+use crate::error::{Error, Result};
+use crate::state::{ObjectId, SnapshotId};
+
+/// What is done to one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Deed {
+    Dropped,
+    Altered,
+    Inserted,
+    Deleted,
+    Compacted,
+    /// A word that a newer program may have written.
+    Unknown,
+}
+
+/// What others have committed in a number of snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// By table or view: what was done to it, and in which snapshot last.
+    deeds: BTreeMap<ObjectId, BTreeMap<Deed, SnapshotId>>,
+    /// A word that could not be read at all: it may name anything.
+    unreadable: Option<SnapshotId>,
+}
+
+impl Others {
+    /// All that snapshots after `since` did, up to `head`.
+    pub async fn load(session: &mut Session, since: SnapshotId, head: SnapshotId) -> Result<Self> {
+        let mut others = Self::default();
+        if since >= head {
+            return Ok(others);
+        }
+        let sql = format!(
+            "SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > {since} \
+             ORDER BY snapshot_id"
+        );
+        let rows = session.query(sql).await?;
+        if (rows.len() as i64) < head - since {
+            return Err(Error::Conflict(format!(
+                "snapshots since {since}, which the transaction began with, have expired meanwhile"
+            )));
+        }
+        for row in rows {
+            others.add(row.integer(0)?, &row.optional_text(1)?.unwrap_or_default());
+        }
+        Ok(others)
+    }
+
+    fn add(&mut self, snapshot: SnapshotId, changes: &str) {
+        for (word, value) in split(changes) {
+            let deed = match word.to_ascii_lowercase().as_str() {
+                "dropped_table" | "dropped_view" => Deed::Dropped,
+                "altered_table" | "altered_view" => Deed::Altered,
+                "inserted_into_table" | "inlined_insert" => Deed::Inserted,
+                "deleted_from_table" | "inlined_delete" => Deed::Deleted,
+                "compacted_table" | "merge_adjacent" | "rewrite_delete" | "inline_flush" | "flushed_inlined" => {
+                    Deed::Compacted
+                }
+                // Names are checked where they are taken: a table that was renamed is in no list of words.
+                "created_table" | "created_view" | "created_schema" | "dropped_schema" | "created_scalar_macro"
+                | "created_table_macro" | "dropped_scalar_macro" | "dropped_table_macro" => continue,
+                _ => Deed::Unknown,
+            };
+            match value.parse() {
+                Ok(id) => {
+                    self.deeds.entry(id).or_default().insert(deed, snapshot);
+                }
+                Err(_) => self.unreadable = Some(snapshot),
+            }
+        }
+    }
+
+    /// Whether this was done to this table in a snapshot after `since`.
+    pub fn did(&self, deed: Deed, table: ObjectId, since: SnapshotId) -> bool {
+        let done = self.deeds.get(&table).and_then(|deeds| deeds.get(&deed));
+        done.is_some_and(|snapshot| *snapshot > since)
+            || (deed == Deed::Unknown && self.unreadable.is_some_and(|snapshot| snapshot > since))
+    }
+}
+
+/// The words and their values; a comma within quotes is part of a name.
+fn split(changes: &str) -> Vec<(&str, &str)> {
+    let mut quoted = false;
+    let entries = changes.split(|character| {
+        quoted ^= character == '"';
+        character == ',' && !quoted
+    });
+    entries.filter(|entry| !entry.is_empty()).map(|entry| entry.split_once(':').unwrap_or((entry, ""))).collect()
+}
+
+/// What this transaction does, to be written in DuckDB's order.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub dropped_schemas: BTreeSet<ObjectId>,
+    pub dropped_tables: BTreeSet<ObjectId>,
+    pub dropped_views: BTreeSet<ObjectId>,
+    pub created_schemas: Vec<String>,
+    /// `table` or `view`, schema, name.
+    pub created: Vec<(&'static str, String, String)>,
+    pub inserted: BTreeSet<ObjectId>,
+    pub deleted: BTreeSet<ObjectId>,
+    pub altered_tables: BTreeSet<ObjectId>,
+    pub altered_views: BTreeSet<ObjectId>,
+    pub inlined_inserted: BTreeSet<ObjectId>,
+    pub inlined_deleted: BTreeSet<ObjectId>,
+    pub flushed: BTreeSet<ObjectId>,
+    pub rewritten: BTreeSet<ObjectId>,
+}
+
+impl Changes {
+    /// `None` for a commit that has only changed what there are no words for, such as options: DuckDB cannot read an
+    /// empty list.
+    pub fn text(&self) -> Result<Option<String>> {
+        let mut words: Vec<String> = Vec::new();
+        let ids = |words: &mut Vec<String>, word: &str, ids: &BTreeSet<ObjectId>| {
+            words.extend(ids.iter().map(|id| format!("{word}:{id}")));
+        };
+        ids(&mut words, "dropped_schema", &self.dropped_schemas);
+        ids(&mut words, "dropped_table", &self.dropped_tables);
+        ids(&mut words, "dropped_view", &self.dropped_views);
+        for schema in &self.created_schemas {
+            words.push(format!("created_schema:{}", name(schema)?));
+        }
+        for (kind, schema, object) in &self.created {
+            words.push(format!("created_{kind}:{}.{}", name(schema)?, name(object)?));
+        }
+        ids(&mut words, "inserted_into_table", &self.inserted);
+        ids(&mut words, "deleted_from_table", &self.deleted);
+        ids(&mut words, "altered_table", &self.altered_tables);
+        ids(&mut words, "altered_view", &self.altered_views);
+        ids(&mut words, "inlined_insert", &self.inlined_inserted);
+        ids(&mut words, "inlined_delete", &self.inlined_deleted);
+        ids(&mut words, "inline_flush", &self.flushed);
+        ids(&mut words, "rewrite_delete", &self.rewritten);
+        Ok((!words.is_empty()).then(|| words.join(",")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_split_at_commas_outside_of_quotes() {
+        let cases: &[(&str, &[(&str, &str)])] = &[
+            ("", &[]),
+            ("inserted_into_table:2", &[("inserted_into_table", "2")]),
+            (
+                "created_table:\"ma,in\".\"a \"\"b\"\",c\",inlined_insert:1",
+                &[("created_table", "\"ma,in\".\"a \"\"b\"\",c\""), ("inlined_insert", "1")],
+            ),
+            ("new word", &[("new word", "")]),
+        ];
+        for (changes, expected) in cases {
+            assert_eq!(split(changes), *expected, "{changes}");
+        }
+    }
+
+    #[test]
+    fn others_are_known_by_snapshot() {
+        let mut others = Others::default();
+        others.add(5, "inserted_into_table:2,dropped_view:7");
+        others.add(6, "recoloured_table:3");
+        assert!(others.did(Deed::Inserted, 2, 4) && !others.did(Deed::Inserted, 2, 5));
+        assert!(!others.did(Deed::Deleted, 2, 4));
+        assert!(others.did(Deed::Dropped, 7, 0));
+        assert!(others.did(Deed::Unknown, 3, 5) && !others.did(Deed::Unknown, 2, 5));
+        others.add(7, "gibberish");
+        assert!(others.did(Deed::Unknown, 2, 6));
+    }
+
+    #[test]
+    fn changes_are_written_in_the_order_of_duckdb() {
+        let mut changes = Changes::default();
+        assert_eq!(changes.text().unwrap(), None);
+        changes.inlined_inserted.insert(2);
+        changes.inserted.extend([3, 2]);
+        changes.created.push(("table", "main".into(), "a\"b".into()));
+        changes.dropped_schemas.insert(9);
+        let expected = "dropped_schema:9,created_table:\"main\".\"a\"\"b\",inserted_into_table:2,inserted_into_table:3,inlined_insert:2";
+        assert_eq!(changes.text().unwrap().as_deref(), Some(expected));
+    }
+}

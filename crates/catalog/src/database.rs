@@ -1,0 +1,505 @@
+//! Connections to the database that holds the catalog, and the two dialects of SQL it may speak.
+//!
+//! Everything above writes SQL as text, with literals made here, and reads rows as plain cells: a commit of ten thousand
+//! files is a few statements of many rows, and both databases run the same code.
+//!
+//! Cancellation: a `Session` that is dropped rolls back.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Decode, PgPool, Postgres, Row as _, Sqlite, SqlitePool, TypeInfo, ValueRef,
+};
+
+use crate::error::{Error, Result};
+use crate::files::Cell;
+
+/// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a statement waits for one of the connections below. Commits of one process queue for them.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Connections to PostgreSQL. Commits exclude one another anyway; the others serve readers.
+const POSTGRES_CONNECTIONS_MAX: u32 = 8;
+/// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in order
+/// instead of polling for the lock.
+const SQLITE_READERS_MAX: u32 = 4;
+/// Bytes of SQL at which a statement of many rows is ended and the next begun: large enough that the round trip does not
+/// matter, small enough to be parsed in little memory.
+const STATEMENT_BYTES: usize = 256 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Database {
+    Sqlite { path: String, readers: SqlitePool, writer: SqlitePool },
+    Postgres { pool: PgPool },
+}
+
+/// One database transaction.
+pub(crate) enum Session {
+    Sqlite(sqlx::Transaction<'static, Sqlite>),
+    Postgres(sqlx::Transaction<'static, Postgres>),
+}
+
+/// A row of an answer.
+#[derive(Debug)]
+pub(crate) struct Row(Vec<Cell>);
+
+impl Database {
+    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it.
+    pub async fn connect(url: &str, create: bool) -> Result<Self> {
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            return sqlite(path.strip_prefix("//").unwrap_or(path), create).await;
+        }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return postgres(url).await;
+        }
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        Err(Error::Unsupported(format!(
+            "catalog \"{scheme}:…\" is of no known kind: sqlite:PATH and postgres://HOST/DATABASE are"
+        )))
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite { .. } => Dialect::Sqlite,
+            Self::Postgres { .. } => Dialect::Postgres,
+        }
+    }
+
+    /// A transaction that reads, all of it as of one moment.
+    pub async fn read(&self) -> Result<Session> {
+        match self {
+            Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
+            Self::Postgres { pool } => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                Ok(Session::Postgres(pool.begin_with(begin).await.map_err(failed)?))
+            }
+        }
+    }
+
+    /// A transaction that writes. Only one at a time is between `write` and its end, in all processes.
+    pub async fn write(&self) -> Result<Session> {
+        match self {
+            Self::Sqlite { writer, .. } => {
+                Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
+            }
+            Self::Postgres { pool } => {
+                let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+                let mut session = Session::Postgres(pool.begin_with(begin).await.map_err(failed)?);
+                // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
+                // finds its number taken.
+                if session.has_table("ducklake_snapshot").await? {
+                    session.execute("LOCK TABLE ducklake_snapshot IN SHARE ROW EXCLUSIVE MODE").await?;
+                }
+                Ok(session)
+            }
+        }
+    }
+
+    /// Whether the tables of a warehouse are there.
+    pub async fn has_warehouse(&self) -> Result<bool> {
+        let mut session = self.read().await?;
+        session.has_table("ducklake_metadata").await
+    }
+
+    /// Where it is, without a password.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Sqlite { path, .. } => path.clone(),
+            Self::Postgres { pool } => {
+                let options = pool.connect_options();
+                format!("{} on {}", options.get_database().unwrap_or(options.get_username()), options.get_host())
+            }
+        }
+    }
+}
+
+async fn sqlite(path: &str, create: bool) -> Result<Database> {
+    let file = std::path::Path::new(path);
+    if file.is_dir() {
+        return Err(Error::NotFound(format!("\"{path}\" is a folder, not an SQLite database")));
+    }
+    if !file.exists() {
+        if !create {
+            return Err(Error::NotFound(format!("there is no warehouse at \"{path}\": the file does not exist")));
+        }
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if parent.is_some_and(|parent| !parent.is_dir()) {
+            return Err(Error::NotFound(format!("cannot create \"{path}\": its folder does not exist")));
+        }
+    }
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(create)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging();
+    let pool = |connections| {
+        SqlitePoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
+    };
+    let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
+    let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
+    Ok(Database::Sqlite { path: path.to_string(), readers, writer })
+}
+
+/// What opening a file that is no SQLite database gives.
+fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
+    match sqlite_code(&error) {
+        Some(26) => Error::NotFound(format!("\"{path}\" is not an SQLite database")),
+        Some(14) => Error::ReadOnly(format!("cannot open \"{path}\": no permission to read or to create it")),
+        _ => failed(error),
+    }
+}
+
+async fn postgres(url: &str) -> Result<Database> {
+    let options: PgConnectOptions = url.parse().map_err(Error::Database)?;
+    let options = options.disable_statement_logging();
+    let pool = PgPoolOptions::new()
+        .max_connections(POSTGRES_CONNECTIONS_MAX)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                // What text of other types looks like, and how literals are read, must not depend on the server's settings.
+                let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
+                    SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
+                    SET client_min_messages = warning";
+                sqlx::raw_sql(settings).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options);
+    // The first connection, made here, tells a database that does not exist from one that cannot be reached.
+    match pool.acquire().await {
+        Ok(_) => Ok(Database::Postgres { pool }),
+        Err(error) if postgres_code(&error).as_deref() == Some("3D000") => {
+            Err(Error::NotFound(format!("there is no warehouse: {error}")))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+impl Session {
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    pub async fn query(&mut self, sql: impl Into<String>) -> Result<Vec<Row>> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
+        match self {
+            Self::Sqlite(transaction) => {
+                let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
+                rows.iter().map(sqlite_row).collect()
+            }
+            Self::Postgres(transaction) => {
+                let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
+                rows.iter().map(postgres_row).collect()
+            }
+        }
+    }
+
+    /// How many rows the statement changed.
+    pub async fn execute(&mut self, sql: impl Into<String>) -> Result<u64> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
+        match self {
+            Self::Sqlite(transaction) => {
+                Ok(sql.execute(&mut **transaction).await.map_err(failed)?.rows_affected())
+            }
+            Self::Postgres(transaction) => {
+                Ok(sql.execute(&mut **transaction).await.map_err(failed)?.rows_affected())
+            }
+        }
+    }
+
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(transaction) => transaction.commit().await,
+            Self::Postgres(transaction) => transaction.commit().await,
+        }
+    }
+
+    pub async fn has_table(&mut self, name: &str) -> Result<bool> {
+        let name = text(name)?;
+        let sql = match self {
+            Self::Sqlite(_) => format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}"),
+            Self::Postgres(_) => format!("SELECT 1 WHERE to_regclass({name}) IS NOT NULL"),
+        };
+        Ok(!self.query(sql).await?.is_empty())
+    }
+}
+
+fn sqlite_row(row: &SqliteRow) -> Result<Row> {
+    let cell = |index| {
+        let value = row.try_get_raw(index).map_err(failed)?;
+        if value.is_null() {
+            return Ok(Cell::Null);
+        }
+        let kind = value.type_info().name().to_string();
+        let unreadable = |error| Error::Corrupt(format!("a value of the catalog cannot be read: {error}"));
+        match kind.as_str() {
+            "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Cell::Integer).map_err(unreadable),
+            "REAL" => {
+                <f64 as Decode<Sqlite>>::decode(value).map(|real| Cell::Text(real.to_string())).map_err(unreadable)
+            }
+            "BLOB" => <Vec<u8> as Decode<Sqlite>>::decode(value).map(Cell::Blob).map_err(unreadable),
+            _ => <String as Decode<Sqlite>>::decode(value).map(Cell::Text).map_err(unreadable),
+        }
+    };
+    Ok(Row((0..row.len()).map(cell).collect::<Result<_>>()?))
+}
+
+/// `raw_sql` uses the simple query protocol, so every value comes as text.
+fn postgres_row(row: &PgRow) -> Result<Row> {
+    let cell = |index| {
+        let value = row.try_get_raw(index).map_err(failed)?;
+        if value.is_null() {
+            return Ok(Cell::Null);
+        }
+        let unreadable = |error: &dyn std::fmt::Display| {
+            Error::Corrupt(format!("a value of the catalog cannot be read: {error}"))
+        };
+        if value.format() != PgValueFormat::Text {
+            return Err(unreadable(&"it came in binary"));
+        }
+        let written = value.as_str().map_err(|error| unreadable(&error))?;
+        match value.type_info().name() {
+            "INT2" | "INT4" | "INT8" => written.parse().map(Cell::Integer).map_err(|error| unreadable(&error)),
+            "BOOL" => Ok(Cell::Integer(i64::from(written == "t"))),
+            "BYTEA" => {
+                let bytes = written.strip_prefix("\\x").and_then(from_hex);
+                bytes.map(Cell::Blob).ok_or_else(|| unreadable(&"bytes are not in hex"))
+            }
+            _ => Ok(Cell::Text(written.to_string())),
+        }
+    };
+    Ok(Row((0..row.len()).map(cell).collect::<Result<_>>()?))
+}
+
+impl Row {
+    pub fn integer(&self, index: usize) -> Result<i64> {
+        self.optional_integer(index)?.ok_or_else(|| self.unexpected(index, "a number"))
+    }
+
+    pub fn optional_integer(&self, index: usize) -> Result<Option<i64>> {
+        match self.0.get(index) {
+            Some(Cell::Integer(value)) => Ok(Some(*value)),
+            Some(Cell::Null) => Ok(None),
+            // SQLite keeps what a column without a type was given.
+            Some(Cell::Text(value)) => value.parse().map(Some).map_err(|_| self.unexpected(index, "a number")),
+            _ => Err(self.unexpected(index, "a number")),
+        }
+    }
+
+    pub fn text(&self, index: usize) -> Result<String> {
+        self.optional_text(index)?.ok_or_else(|| self.unexpected(index, "text"))
+    }
+
+    pub fn optional_text(&self, index: usize) -> Result<Option<String>> {
+        match self.0.get(index) {
+            Some(Cell::Text(value)) => Ok(Some(value.clone())),
+            Some(Cell::Integer(value)) => Ok(Some(value.to_string())),
+            Some(Cell::Null) => Ok(None),
+            _ => Err(self.unexpected(index, "text")),
+        }
+    }
+
+    /// Of a column made by `flag`.
+    pub fn flag(&self, index: usize) -> Result<bool> {
+        Ok(self.optional_flag(index)?.unwrap_or(false))
+    }
+
+    pub fn optional_flag(&self, index: usize) -> Result<Option<bool>> {
+        Ok(self.optional_integer(index)?.map(|value| value != 0))
+    }
+
+    pub fn into_cells(self) -> Vec<Cell> {
+        self.0
+    }
+
+    fn unexpected(&self, index: usize, wanted: &str) -> Error {
+        Error::Corrupt(format!("the catalog has {:?} where {wanted} belongs", self.0.get(index)))
+    }
+}
+
+/// A boolean column as 0, 1 or NULL. SQLite has no booleans: DuckDB stores numbers, other programs perhaps words.
+pub(crate) fn flag(column: &str) -> String {
+    format!("CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END")
+}
+
+/// A literal that both databases read as this text. Neither can hold NUL in text.
+pub(crate) fn text(value: &str) -> Result<String> {
+    if value.contains('\0') {
+        return Err(Error::Unsupported("text with a character of code 0 cannot be kept in the catalog".to_string()));
+    }
+    Ok(format!("'{}'", value.replace('\'', "''")))
+}
+
+pub(crate) fn optional_text(value: Option<&str>) -> Result<String> {
+    value.map_or_else(|| Ok("NULL".to_string()), text)
+}
+
+pub(crate) fn optional(value: Option<i64>) -> String {
+    value.map_or_else(|| "NULL".to_string(), |value| value.to_string())
+}
+
+pub(crate) fn boolean(value: bool) -> &'static str {
+    if value { "TRUE" } else { "FALSE" }
+}
+
+pub(crate) fn optional_boolean(value: Option<bool>) -> &'static str {
+    value.map_or("NULL", boolean)
+}
+
+/// A quoted name.
+pub(crate) fn name(value: &str) -> Result<String> {
+    if value.contains('\0') {
+        return Err(Error::Unsupported("a name with a character of code 0 cannot be kept in the catalog".to_string()));
+    }
+    Ok(format!("\"{}\"", value.replace('"', "\"\"")))
+}
+
+/// Rows that exist at a snapshot.
+pub(crate) fn visible(alias: &str, snapshot: i64) -> String {
+    format!(
+        "{alias}begin_snapshot <= {snapshot} AND ({alias}end_snapshot IS NULL OR {alias}end_snapshot > {snapshot})"
+    )
+}
+
+/// `1, 2, 3`; of nothing `NULL`, which `IN` never finds.
+pub(crate) fn list<T: std::fmt::Display>(values: impl IntoIterator<Item = T>) -> String {
+    let mut out = String::new();
+    for value in values {
+        let _ = write!(out, "{}{value}", if out.is_empty() { "" } else { ", " });
+    }
+    if out.is_empty() { "NULL".to_string() } else { out }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        let _ = write!(out, "{byte:02X}");
+        out
+    })
+}
+
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = text.as_bytes();
+    if bytes.len() % 2 != 0 {
+        return None;
+    }
+    bytes.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
+}
+
+/// Rows to be inserted into one table, by statements of bounded size.
+pub(crate) struct Rows {
+    head: String,
+    open: String,
+    statements: Vec<String>,
+}
+
+impl Rows {
+    pub fn into(table: &str, columns: &str) -> Self {
+        Self { head: format!("INSERT INTO {table} ({columns}) VALUES "), open: String::new(), statements: Vec::new() }
+    }
+
+    /// Adds a row, written as literals with commas between them.
+    pub fn add(&mut self, row: &str) {
+        let before = if self.open.is_empty() { self.head.as_str() } else { ", " };
+        self.open.reserve(before.len() + row.len() + 2);
+        self.open.push_str(before);
+        self.open.push('(');
+        self.open.push_str(row);
+        self.open.push(')');
+        if self.open.len() >= STATEMENT_BYTES {
+            self.statements.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    pub fn finish(mut self) -> Vec<String> {
+        if !self.open.is_empty() {
+            self.statements.push(self.open);
+        }
+        self.statements
+    }
+}
+
+/// The error of a statement, told apart as far as a caller can do something about it.
+pub(crate) fn failed(error: sqlx::Error) -> Error {
+    match sqlite_code(&error) {
+        Some(8) => return Error::ReadOnly(format!("the catalog can only be read: {error}")),
+        Some(14) => {
+            return Error::ReadOnly(format!("the catalog's folder cannot be written: {error}"));
+        }
+        Some(26) => return Error::NotFound(format!("the catalog is not an SQLite database: {error}")),
+        Some(11) => return Error::Corrupt(format!("the catalog database is damaged: {error}")),
+        _ => {}
+    }
+    match postgres_code(&error).as_deref() {
+        Some("25006" | "42501") => Error::ReadOnly(format!("the catalog can only be read: {error}")),
+        _ => Error::Database(error),
+    }
+}
+
+/// SQLite's primary result code.
+fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
+    let database = error.as_database_error()?.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
+    use sqlx::error::DatabaseError;
+    database.code()?.parse::<i32>().ok().map(|code| code & 0xff)
+}
+
+fn postgres_code(error: &sqlx::Error) -> Option<String> {
+    let database = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
+    Some(database.code().to_string())
+}
+
+/// Whether the same commit may well succeed if it is tried again from its start: its number was taken (DuckDB takes no
+/// lock), or the server chose it as a victim.
+pub(crate) fn is_transient(error: &Error) -> bool {
+    let Error::Database(error) = error else { return false };
+    if let Some(code) = postgres_code(error) {
+        return matches!(code.as_str(), "23505" | "40001" | "40P01" | "42P07");
+    }
+    // SQLite: another process has made the same row, table or number.
+    matches!(sqlite_code(error), Some(19))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_quoted() {
+        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")] {
+            assert_eq!(text(value).unwrap(), expected);
+        }
+        assert!(matches!(text("a\0b"), Err(Error::Unsupported(_))));
+        assert_eq!(name("a\"b").unwrap(), "\"a\"\"b\"");
+    }
+
+    #[test]
+    fn hex_goes_both_ways() {
+        assert_eq!(from_hex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
+        assert_eq!(from_hex("abc"), None);
+        assert_eq!(from_hex("zz"), None);
+    }
+
+    #[test]
+    fn rows_are_split_over_statements() {
+        let mut rows = Rows::into("t", "a");
+        let row = "1".repeat(STATEMENT_BYTES / 2);
+        for _ in 0..3 {
+            rows.add(&row);
+        }
+        assert_eq!(rows.finish().len(), 2);
+        assert!(Rows::into("t", "a").finish().is_empty());
+    }
+}

@@ -1,0 +1,143 @@
+//! Rows that the catalog itself keeps: the table for each version of a user's table, and the encoding of its cells.
+//!
+//! Cells look the same to callers whichever database holds them: whole numbers of up to 64 bits with a sign, and
+//! booleans as 0 and 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
+
+use crate::database::{self, Dialect};
+use crate::error::{Error, Result};
+use crate::files::Cell;
+use crate::state::{Column, ObjectId, Table};
+use crate::types::ColumnType;
+
+/// Names that DuckLake gives columns of its own, in such tables and in files.
+const RESERVED: &[&str] =
+    &["row_id", "begin_snapshot", "end_snapshot", "_ducklake_internal_snapshot_id", "_ducklake_internal_row_id"];
+/// Columns of a table of PostgreSQL (1600) and SQLite (2000), less DuckLake's three.
+const POSTGRES_COLUMNS_MAX: usize = 1597;
+const SQLITE_COLUMNS_MAX: usize = 1997;
+/// Longer names PostgreSQL would cut, and two might become one.
+const POSTGRES_NAME_BYTES_MAX: usize = 63;
+
+pub(crate) fn data_table(table: ObjectId, schema_version: i64) -> String {
+    format!("ducklake_inlined_data_{table}_{schema_version}")
+}
+
+pub(crate) fn delete_table(table: ObjectId) -> String {
+    format!("ducklake_inlined_delete_{table}")
+}
+
+/// Whether the database can have a table with these columns beside DuckLake's.
+pub(crate) fn fits(dialect: Dialect, table: &Table) -> bool {
+    let (columns_max, name_bytes_max) = match dialect {
+        Dialect::Sqlite => (SQLITE_COLUMNS_MAX, usize::MAX),
+        Dialect::Postgres => (POSTGRES_COLUMNS_MAX, POSTGRES_NAME_BYTES_MAX),
+    };
+    let mut names: Vec<String> = table.columns.iter().map(|column| column.name.to_lowercase()).collect();
+    let fit = table.columns.len() <= columns_max
+        && names.iter().all(|name| !RESERVED.contains(&name.as_str()) && !name.contains('\0'))
+        && table.columns.iter().all(|column| !column.name.is_empty() && column.name.len() <= name_bytes_max);
+    names.sort();
+    // SQLite does not tell names apart by case.
+    fit && names.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// `CREATE TABLE` for rows of this version.
+pub(crate) fn create(dialect: Dialect, name: &str, columns: &[Column]) -> Result<String> {
+    let mut definition =
+        format!("CREATE TABLE IF NOT EXISTS {name} (row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT");
+    for column in columns {
+        definition += &format!(", {} {}", database::name(&column.name)?, column_type(dialect, column.kind));
+    }
+    Ok(definition + ")")
+}
+
+pub(crate) fn create_deletes(name: &str) -> String {
+    format!("CREATE TABLE IF NOT EXISTS {name} (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+}
+
+fn column_type(dialect: Dialect, kind: ColumnType) -> String {
+    use ColumnType::*;
+    let name = match (dialect, kind) {
+        (Dialect::Sqlite, Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32) => "BIGINT",
+        (Dialect::Sqlite, Blob) => "BLOB",
+        (Dialect::Sqlite, _) => "VARCHAR",
+        (Dialect::Postgres, Boolean) => "BOOLEAN",
+        (Dialect::Postgres, Int8 | Int16) => "SMALLINT",
+        (Dialect::Postgres, Int32 | UInt8 | UInt16) => "INTEGER",
+        (Dialect::Postgres, Int64 | UInt32) => "BIGINT",
+        (Dialect::Postgres, Float32) => "REAL",
+        (Dialect::Postgres, Float64) => "DOUBLE PRECISION",
+        (Dialect::Postgres, Decimal { precision, scale }) => return format!("DECIMAL({precision},{scale})"),
+        (Dialect::Postgres, Time) => "TIME",
+        (Dialect::Postgres, TimeTz) => "TIME WITH TIME ZONE",
+        (Dialect::Postgres, Interval) => "INTERVAL",
+        (Dialect::Postgres, Uuid) => "UUID",
+        (Dialect::Postgres, Varchar | Json | Blob) => "BYTEA",
+        (Dialect::Postgres, _) => "VARCHAR",
+    };
+    name.to_string()
+}
+
+/// A cell as a literal.
+pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result<String> {
+    let bytes = |bytes: &[u8]| match dialect {
+        Dialect::Sqlite => format!("X'{}'", database::hex(bytes)),
+        Dialect::Postgres => format!("'\\x{}'::bytea", database::hex(bytes)),
+    };
+    Ok(match (dialect, cell) {
+        (_, Cell::Null) => "NULL".to_string(),
+        (Dialect::Postgres, Cell::Integer(value)) if kind == ColumnType::Boolean => {
+            database::boolean(*value != 0).to_string()
+        }
+        (Dialect::Postgres, Cell::Integer(value)) => format!("'{value}'"),
+        (Dialect::Sqlite, Cell::Integer(value)) => value.to_string(),
+        (_, Cell::Blob(value)) => bytes(value),
+        (Dialect::Postgres, Cell::Text(value)) if column_type(dialect, kind) == "BYTEA" => bytes(value.as_bytes()),
+        // A literal with this character would end there.
+        (Dialect::Sqlite, Cell::Text(value)) if value.contains('\0') => {
+            format!("CAST({} AS TEXT)", bytes(value.as_bytes()))
+        }
+        (_, Cell::Text(value)) => database::text(value)?,
+    })
+}
+
+/// A cell as the database gives it, in the form that callers know.
+pub(crate) fn decode(dialect: Dialect, kind: ColumnType, cell: Cell) -> Result<Cell> {
+    use ColumnType::*;
+    Ok(match (kind, cell) {
+        (_, Cell::Null) => Cell::Null,
+        (Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32, Cell::Text(value)) => {
+            let number = match value.as_str() {
+                "true" => Some(1),
+                "false" => Some(0),
+                other => other.parse().ok(),
+            };
+            number.map(Cell::Integer).ok_or_else(|| {
+                Error::Corrupt(format!("the catalog keeps \"{value}\" in a column of type {kind}"))
+            })?
+        }
+        (Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32, cell) => cell,
+        (Blob, Cell::Text(value)) => Cell::Blob(value.into_bytes()),
+        (Blob, cell) => cell,
+        (_, Cell::Blob(bytes)) => Cell::Text(String::from_utf8(bytes).map_err(|_| {
+            Error::Corrupt(format!("the catalog keeps bytes that are no text in a column of type {kind}"))
+        })?),
+        (_, Cell::Integer(value)) => Cell::Text(value.to_string()),
+        (Float32 | Float64, Cell::Text(value)) if dialect == Dialect::Postgres => Cell::Text(match value.as_str() {
+            "NaN" => "nan".to_string(),
+            "Infinity" => "inf".to_string(),
+            "-Infinity" => "-inf".to_string(),
+            _ => value,
+        }),
+        // "1 year 2 mons +3 days": DuckDB and Arrow know the word month only.
+        (Interval, Cell::Text(value)) if dialect == Dialect::Postgres => {
+            let word = |word: &str| match word {
+                "mon" => "month".to_string(),
+                "mons" => "months".to_string(),
+                _ => word.trim_start_matches('+').to_string(),
+            };
+            Cell::Text(value.split(' ').map(word).collect::<Vec<_>>().join(" "))
+        }
+        (_, cell) => cell,
+    })
+}

@@ -1,0 +1,734 @@
+//! What the catalog holds at a snapshot, read from its tables.
+//!
+//! Every function reads within one database transaction, so that what it returns is of one moment even while snapshots
+//! are expired.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::database::{Row, Session, flag, list, text, visible};
+use crate::error::{Error, Result};
+use crate::files::{ColumnStats, DataFile, DeleteFile, InlinedRows, TableData};
+use crate::layout::VERSION;
+use crate::state::{
+    Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State, Table,
+    Transform, Unusable, View,
+};
+use crate::{inlined, values};
+
+/// A row of `ducklake_snapshot`, and the settings, which have no snapshots.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Head {
+    pub snapshot: SnapshotId,
+    pub schema_version: i64,
+    pub next_catalog_id: i64,
+    pub next_file_id: i64,
+    /// Microseconds since 1970.
+    pub time: i64,
+    pub settings: Settings,
+}
+
+/// `ducklake_metadata`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Settings {
+    global: BTreeMap<String, String>,
+    schemas: BTreeMap<ObjectId, BTreeMap<String, String>>,
+    tables: BTreeMap<ObjectId, BTreeMap<String, String>>,
+}
+
+/// One snapshot as `snapshots` lists it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotInfo {
+    pub snapshot: SnapshotId,
+    /// UTC, as `2026-11-22 07:30:28.649688+00`.
+    pub time: String,
+    pub schema_version: i64,
+    /// In DuckLake's words, such as `created_table:"main"."t",inserted_into_table:1`.
+    pub changes: String,
+    pub author: Option<String>,
+    pub message: Option<String>,
+    pub extra: Option<String>,
+}
+
+/// What is known of a whole table. Bounds hold for every snapshot; counts are of the newest and may be estimates.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableStats {
+    pub record_count: i64,
+    pub next_row_id: i64,
+    pub file_size_bytes: i64,
+    pub columns: BTreeMap<ColumnId, TableColumnStats>,
+}
+
+/// What is known of a column in all files of a table. `None`: unknown.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableColumnStats {
+    pub contains_null: Option<bool>,
+    pub contains_nan: Option<bool>,
+    pub min: Option<String>,
+    pub max: Option<String>,
+}
+
+/// The row of a snapshot (the newest if `None`) and the settings, in one query.
+pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) -> Result<Head> {
+    let wanted = match snapshot {
+        Some(snapshot) => snapshot.to_string(),
+        None => "(SELECT max(snapshot_id) FROM ducklake_snapshot)".to_string(),
+    };
+    let rows = session
+        .query(format!(
+            "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
+             m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
+             FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
+        ))
+        .await?;
+    let Some(first) = rows.first() else {
+        return Err(match snapshot {
+            Some(snapshot) => Error::NotFound(format!("there is no snapshot {snapshot}: unknown or expired")),
+            None => Error::Corrupt("the catalog has no snapshot".to_string()),
+        });
+    };
+    let time = first.optional_text(4)?.and_then(|time| values::parse_time(&time)).unwrap_or_default();
+    let mut head = Head {
+        snapshot: first.integer(0)?,
+        schema_version: first.integer(1)?,
+        next_catalog_id: first.integer(2)?,
+        next_file_id: first.integer(3)?,
+        time,
+        settings: Settings::default(),
+    };
+    for row in &rows {
+        let (Some(key), Some(value)) = (row.optional_text(5)?, row.optional_text(6)?) else { continue };
+        let settings = &mut head.settings;
+        match (row.optional_text(7)?.as_deref(), row.optional_integer(8)?) {
+            (Some("schema"), Some(id)) => settings.schemas.entry(id).or_default().insert(key, value),
+            (Some("table"), Some(id)) => settings.tables.entry(id).or_default().insert(key, value),
+            _ => settings.global.insert(key, value),
+        };
+    }
+    head.settings.check()?;
+    Ok(head)
+}
+
+impl Settings {
+    fn check(&self) -> Result<()> {
+        match self.global.get("version").map(String::as_str) {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(Error::Unsupported(format!(
+                    "the catalog has version {other} of the DuckLake layout; Harrier knows {VERSION}"
+                )));
+            }
+            None => return Err(Error::Corrupt("the catalog does not name the version of its layout".to_string())),
+        }
+        if self.global.get("encrypted").is_some_and(|encrypted| encrypted == "true") {
+            return Err(Error::Unsupported("the warehouse is encrypted, which Harrier does not support".to_string()));
+        }
+        Ok(())
+    }
+
+    fn data_path(&self) -> Result<String> {
+        let path = self.global.get("data_path");
+        let mut path =
+            path.cloned().ok_or_else(|| Error::Corrupt("the catalog does not name the path of its data".to_string()))?;
+        if !path.ends_with('/') {
+            path.push('/');
+        }
+        Ok(path)
+    }
+
+    /// Settings that describe the warehouse itself are not options.
+    fn options(&self) -> BTreeMap<String, String> {
+        let mut options = self.global.clone();
+        options.retain(|key, _| !is_fixed(key));
+        options
+    }
+}
+
+/// Keys of `ducklake_metadata` that no transaction changes.
+pub(crate) fn is_fixed(key: &str) -> bool {
+    matches!(key, "version" | "created_by" | "data_path" | "encrypted")
+}
+
+/// Everything but the data files, at the snapshot of `head`.
+pub(crate) async fn state(session: &mut Session, head: &Head) -> Result<State> {
+    let mut state = State {
+        snapshot: head.snapshot,
+        schema_version: head.schema_version,
+        data_path: head.settings.data_path()?,
+        schemas: BTreeMap::new(),
+        tables: BTreeMap::new(),
+        views: BTreeMap::new(),
+        unusable: BTreeMap::new(),
+        options: head.settings.options(),
+    };
+    let comments = comments(session, head.snapshot).await?;
+    schemas(session, head, &comments, &mut state).await?;
+    tables(session, head, &comments, &mut state).await?;
+    views(session, head, &comments, &mut state).await?;
+    Ok(state)
+}
+
+async fn comments(session: &mut Session, snapshot: SnapshotId) -> Result<HashMap<ObjectId, String>> {
+    let visible = visible("", snapshot);
+    let sql = format!("SELECT object_id, \"value\" FROM ducklake_tag WHERE \"key\" = 'comment' AND {visible}");
+    let mut comments = HashMap::new();
+    for row in session.query(sql).await? {
+        if let Some(comment) = row.optional_text(1)? {
+            comments.insert(row.integer(0)?, comment);
+        }
+    }
+    Ok(comments)
+}
+
+fn location(row: &Row, path: usize, relative: usize) -> Result<Location> {
+    // Without a path of its own a schema or table lies in its parent's folder.
+    match row.optional_text(path)? {
+        Some(path) => Ok(Location { path, relative: row.flag(relative)? }),
+        None => Ok(Location { path: String::new(), relative: true }),
+    }
+}
+
+async fn schemas(
+    session: &mut Session,
+    head: &Head,
+    comments: &HashMap<ObjectId, String>,
+    state: &mut State,
+) -> Result<()> {
+    let sql = format!(
+        "SELECT schema_id, schema_uuid, schema_name, path, {} FROM ducklake_schema WHERE {}",
+        flag("path_is_relative"),
+        visible("", head.snapshot)
+    );
+    for row in session.query(sql).await? {
+        let id = row.integer(0)?;
+        let schema = Schema {
+            id,
+            uuid: row.optional_text(1)?.unwrap_or_default(),
+            name: row.text(2)?,
+            path: location(&row, 3, 4)?,
+            comment: comments.get(&id).cloned(),
+            options: head.settings.schemas.get(&id).cloned().unwrap_or_default(),
+        };
+        state.schemas.insert(id, Arc::new(schema));
+    }
+    Ok(())
+}
+
+async fn tables(
+    session: &mut Session,
+    head: &Head,
+    comments: &HashMap<ObjectId, String>,
+    state: &mut State,
+) -> Result<()> {
+    let visible = visible("", head.snapshot);
+    let mut columns: HashMap<ObjectId, Vec<ColumnRow>> = HashMap::new();
+    for (table, column) in column_rows(session, &visible, &visible).await? {
+        columns.entry(table).or_default().push(column);
+    }
+    let mut next_columns = HashMap::new();
+    for row in session.query("SELECT table_id, max(column_id) FROM ducklake_column GROUP BY table_id").await? {
+        next_columns.insert(row.integer(0)?, row.integer(1)? + 1);
+    }
+    let mut partitions = partitions(session, &visible).await?;
+    let mut sorts = sorts(session, &visible).await?;
+    let sql = format!(
+        "SELECT table_id, table_uuid, schema_id, table_name, path, {} FROM ducklake_table WHERE {visible}",
+        flag("path_is_relative"),
+    );
+    for row in session.query(sql).await? {
+        let (id, schema, name) = (row.integer(0)?, row.integer(2)?, row.text(3)?);
+        let mut unusable = |reason: String| {
+            let unusable = Unusable { schema, name: name.clone(), reason };
+            state.unusable.insert(id, Arc::new(unusable));
+        };
+        if !state.schemas.contains_key(&schema) {
+            return Err(Error::Corrupt(format!("table \"{name}\" is in schema {schema}, which does not exist")));
+        }
+        let columns = match tree(columns.remove(&id).unwrap_or_default()) {
+            Ok(columns) => columns,
+            Err(Error::Unsupported(reason)) => {
+                unusable(reason);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let (partition_id, partition) = match partitions.remove(&id) {
+            Some((_, Err(transform))) => {
+                unusable(format!("it is partitioned by {transform}, which Harrier does not support"));
+                continue;
+            }
+            Some((partition_id, Ok(partition))) if !partition.is_empty() => (Some(partition_id), partition),
+            _ => (None, Vec::new()),
+        };
+        let table = Table {
+            id,
+            uuid: row.optional_text(1)?.unwrap_or_default(),
+            schema,
+            name,
+            path: location(&row, 4, 5)?,
+            columns,
+            next_column: next_columns.get(&id).copied().unwrap_or(1),
+            partition,
+            partition_id,
+            sort: sorts.remove(&id).unwrap_or_default(),
+            comment: comments.get(&id).cloned(),
+            options: head.settings.tables.get(&id).cloned().unwrap_or_default(),
+        };
+        state.tables.insert(id, Arc::new(table));
+    }
+    Ok(())
+}
+
+async fn views(
+    session: &mut Session,
+    head: &Head,
+    comments: &HashMap<ObjectId, String>,
+    state: &mut State,
+) -> Result<()> {
+    let sql = format!(
+        "SELECT view_id, view_uuid, schema_id, view_name, dialect, \"sql\", column_aliases FROM ducklake_view WHERE {}",
+        visible("", head.snapshot)
+    );
+    for row in session.query(sql).await? {
+        let id = row.integer(0)?;
+        let view = View {
+            id,
+            uuid: row.optional_text(1)?.unwrap_or_default(),
+            schema: row.integer(2)?,
+            name: row.text(3)?,
+            dialect: row.optional_text(4)?.unwrap_or_default(),
+            sql: row.text(5)?,
+            column_aliases: row.optional_text(6)?.unwrap_or_default(),
+            comment: comments.get(&id).cloned(),
+        };
+        state.views.insert(id, Arc::new(view));
+    }
+    Ok(())
+}
+
+/// The keys, or the transform that is not known.
+type Partitioning = std::result::Result<Vec<PartitionKey>, String>;
+
+async fn partitions(session: &mut Session, visible: &str) -> Result<HashMap<ObjectId, (i64, Partitioning)>> {
+    let mut partitions: HashMap<ObjectId, (i64, Partitioning)> = HashMap::new();
+    let sql = format!(
+        "SELECT i.table_id, i.partition_id, c.column_id, c.\"transform\" \
+         FROM (SELECT table_id, partition_id FROM ducklake_partition_info WHERE {visible}) i \
+         JOIN ducklake_partition_column c ON c.partition_id = i.partition_id AND c.table_id = i.table_id \
+         ORDER BY i.partition_id, c.partition_key_index"
+    );
+    for row in session.query(sql).await? {
+        let (table, id, column, transform) = (row.integer(0)?, row.integer(1)?, row.integer(2)?, row.text(3)?);
+        let entry = partitions.entry(table).or_insert_with(|| (id, Ok(Vec::new())));
+        match (parse_transform(&transform), &mut entry.1) {
+            (Some(transform), Ok(keys)) => keys.push(PartitionKey { column, transform }),
+            (None, _) => entry.1 = Err(transform),
+            _ => {}
+        }
+    }
+    Ok(partitions)
+}
+
+fn parse_transform(text: &str) -> Option<Transform> {
+    let buckets = |rest: &str| rest.strip_suffix(')')?.trim().parse().ok().filter(|buckets| *buckets > 0);
+    Some(match text {
+        "identity" => Transform::Identity,
+        "year" => Transform::Year,
+        "month" => Transform::Month,
+        "day" => Transform::Day,
+        "hour" => Transform::Hour,
+        _ => Transform::Bucket(buckets(text.strip_prefix("bucket(")?)?),
+    })
+}
+
+pub(crate) fn transform_name(transform: Transform) -> String {
+    match transform {
+        Transform::Identity => "identity".to_string(),
+        Transform::Year => "year".to_string(),
+        Transform::Month => "month".to_string(),
+        Transform::Day => "day".to_string(),
+        Transform::Hour => "hour".to_string(),
+        Transform::Bucket(buckets) => format!("bucket({buckets})"),
+    }
+}
+
+async fn sorts(session: &mut Session, visible: &str) -> Result<HashMap<ObjectId, Vec<SortKey>>> {
+    let mut sorts: HashMap<ObjectId, Vec<SortKey>> = HashMap::new();
+    let sql = format!(
+        "SELECT i.table_id, e.expression, e.dialect, e.sort_direction, e.null_order \
+         FROM (SELECT table_id, sort_id FROM ducklake_sort_info WHERE {visible}) i \
+         JOIN ducklake_sort_expression e ON e.sort_id = i.sort_id AND e.table_id = i.table_id \
+         ORDER BY i.sort_id, e.sort_key_index"
+    );
+    for row in session.query(sql).await? {
+        sorts.entry(row.integer(0)?).or_default().push(SortKey {
+            expression: row.text(1)?,
+            dialect: row.optional_text(2)?.unwrap_or_default(),
+            descending: row.optional_text(3)?.is_some_and(|direction| direction.eq_ignore_ascii_case("DESC")),
+            nulls_first: row.optional_text(4)?.is_some_and(|order| order.eq_ignore_ascii_case("NULLS_FIRST")),
+        });
+    }
+    Ok(sorts)
+}
+
+/// A row of `ducklake_column`.
+struct ColumnRow {
+    parent: Option<ColumnId>,
+    kind: String,
+    column: Column,
+}
+
+/// The columns of tables, in order of place. `columns` and `tags` are the conditions on the two tables.
+async fn column_rows(session: &mut Session, columns: &str, tags: &str) -> Result<Vec<(ObjectId, ColumnRow)>> {
+    let mut comments = HashMap::new();
+    let sql = format!(
+        "SELECT table_id, column_id, \"value\" FROM ducklake_column_tag WHERE \"key\" = 'comment' AND {tags}"
+    );
+    for row in session.query(sql).await? {
+        if let Some(comment) = row.optional_text(2)? {
+            comments.insert((row.integer(0)?, row.integer(1)?), comment);
+        }
+    }
+    let sql = format!(
+        "SELECT table_id, column_id, parent_column, column_name, column_type, initial_default, default_value, \
+         default_value_type, default_value_dialect, {} FROM ducklake_column WHERE {columns} \
+         ORDER BY table_id, column_order",
+        flag("nulls_allowed")
+    );
+    let mut rows = Vec::new();
+    for row in session.query(sql).await? {
+        let (table, id) = (row.integer(0)?, row.integer(1)?);
+        let default = match (row.optional_text(6)?, row.optional_text(7)?.as_deref()) {
+            (None, _) => None,
+            (Some(sql), Some("expression")) => {
+                Some(DefaultValue::Expression { sql, dialect: row.optional_text(8)?.unwrap_or_default() })
+            }
+            // DuckDB's way to say that there is none.
+            (Some(value), _) if value == "NULL" => None,
+            (Some(value), _) => Some(DefaultValue::Literal(value)),
+        };
+        let column = Column {
+            id,
+            name: row.text(3)?,
+            // Put in by `tree`, which can say of which column a type is not known.
+            kind: crate::types::ColumnType::Boolean,
+            children: Vec::new(),
+            nullable: row.optional_flag(9)?.unwrap_or(true),
+            initial_default: row.optional_text(5)?,
+            default,
+            comment: comments.remove(&(table, id)),
+        };
+        rows.push((table, ColumnRow { parent: row.optional_integer(2)?, kind: row.text(4)?, column }));
+    }
+    Ok(rows)
+}
+
+/// Puts columns into their parents.
+fn tree(rows: Vec<ColumnRow>) -> Result<Vec<Column>> {
+    let mut children: HashMap<Option<ColumnId>, Vec<ColumnRow>> = HashMap::new();
+    let count = rows.len();
+    for row in rows {
+        children.entry(row.parent).or_default().push(row);
+    }
+    let mut placed = 0;
+    let columns = subtree(None, &mut children, &mut placed)?;
+    if placed != count {
+        return Err(Error::Corrupt("a column of the catalog is part of one that does not exist".to_string()));
+    }
+    Ok(columns)
+}
+
+fn subtree(
+    parent: Option<ColumnId>,
+    children: &mut HashMap<Option<ColumnId>, Vec<ColumnRow>>,
+    placed: &mut usize,
+) -> Result<Vec<Column>> {
+    let mut columns = Vec::new();
+    for ColumnRow { kind, mut column, .. } in children.remove(&parent).unwrap_or_default() {
+        *placed += 1;
+        column.kind = kind.parse().map_err(|_| {
+            Error::Unsupported(format!(
+                "its column \"{}\" has type {kind}, which Harrier does not support",
+                column.name
+            ))
+        })?;
+        column.children = subtree(Some(column.id), children, placed)?;
+        columns.push(column);
+    }
+    Ok(columns)
+}
+
+/// The columns of one table as they were at a snapshot.
+pub(crate) async fn columns_at(
+    session: &mut Session,
+    table: ObjectId,
+    snapshot: SnapshotId,
+) -> Result<Vec<Column>> {
+    let condition = format!("table_id = {table} AND {}", visible("", snapshot));
+    let rows = column_rows(session, &condition, &condition).await?;
+    tree(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Every file and kept row of one table.
+pub(crate) async fn data(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<TableData> {
+    let mut files = files(session, table, snapshot).await?;
+    partition_values(session, table, snapshot, &mut files).await?;
+    let deletes = inlined::delete_table(table);
+    if !files.is_empty() && session.has_table(&deletes).await? {
+        let sql = format!("SELECT file_id, row_id FROM {deletes} WHERE begin_snapshot <= {snapshot} ORDER BY row_id");
+        let places = places(&files);
+        for row in session.query(sql).await? {
+            if let Some(place) = places.get(&row.integer(0)?) {
+                files[*place].deleted_inline.push(row.integer(1)?);
+            }
+        }
+    }
+    let inlined = inlined_rows(session, table, snapshot).await?;
+    Ok(TableData { table, snapshot, files, inlined })
+}
+
+fn places(files: &[DataFile]) -> HashMap<i64, usize> {
+    files.iter().enumerate().map(|(place, file)| (file.id, place)).collect()
+}
+
+async fn files(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<DataFile>> {
+    let sql = format!(
+        "SELECT f.data_file_id, f.begin_snapshot, f.path, {}, f.file_format, f.record_count, f.file_size_bytes, \
+         f.footer_size, f.partition_id, f.mapping_id, f.partial_max, f.encryption_key, \
+         d.delete_file_id, d.path, {}, d.format, d.delete_count, d.file_size_bytes, d.footer_size, d.partial_max, \
+         d.encryption_key \
+         FROM ducklake_data_file f LEFT JOIN \
+         (SELECT * FROM ducklake_delete_file WHERE table_id = {table} AND {}) d ON d.data_file_id = f.data_file_id \
+         WHERE f.table_id = {table} AND {} ORDER BY f.file_order, f.data_file_id",
+        flag("f.path_is_relative"),
+        flag("d.path_is_relative"),
+        visible("", snapshot),
+        visible("f.", snapshot),
+    );
+    let mut files: Vec<DataFile> = Vec::new();
+    for row in session.query(sql).await? {
+        if row.optional_text(11)?.is_some() || row.optional_text(20)?.is_some() {
+            return Err(Error::Unsupported("the table has encrypted files, which Harrier does not support".into()));
+        }
+        let deletes = match row.optional_integer(12)? {
+            None => None,
+            Some(id) => Some(DeleteFile {
+                id,
+                path: Location { path: row.text(13)?, relative: row.flag(14)? },
+                format: row.optional_text(15)?.unwrap_or_else(|| "parquet".to_string()),
+                rows: row.integer(16)?,
+                bytes: row.integer(17)?,
+                footer_bytes: row.optional_integer(18)?,
+                partial_max: row.optional_integer(19)?,
+            }),
+        };
+        let id = row.integer(0)?;
+        if files.last().is_some_and(|last| last.id == id) {
+            return Err(Error::Corrupt(format!("data file {id} has two delete files at snapshot {snapshot}")));
+        }
+        files.push(DataFile {
+            id,
+            begin: row.integer(1)?,
+            path: Location { path: row.text(2)?, relative: row.flag(3)? },
+            format: row.optional_text(4)?.unwrap_or_else(|| "parquet".to_string()),
+            rows: row.integer(5)?,
+            bytes: row.integer(6)?,
+            footer_bytes: row.optional_integer(7)?,
+            partition_id: row.optional_integer(8)?,
+            partition_values: Vec::new(),
+            mapping: row.optional_integer(9)?,
+            partial_max: row.optional_integer(10)?,
+            deletes,
+            deleted_inline: Vec::new(),
+        });
+    }
+    Ok(files)
+}
+
+async fn partition_values(
+    session: &mut Session,
+    table: ObjectId,
+    snapshot: SnapshotId,
+    files: &mut [DataFile],
+) -> Result<()> {
+    if files.iter().all(|file| file.partition_id.is_none()) {
+        return Ok(());
+    }
+    let places = places(files);
+    let sql = format!(
+        "SELECT v.data_file_id, v.partition_key_index, v.partition_value FROM ducklake_file_partition_value v \
+         JOIN ducklake_data_file f ON f.data_file_id = v.data_file_id \
+         WHERE v.table_id = {table} AND {} ORDER BY v.data_file_id, v.partition_key_index",
+        visible("f.", snapshot)
+    );
+    for row in session.query(sql).await? {
+        let Some(place) = places.get(&row.integer(0)?) else { continue };
+        let values = &mut files[*place].partition_values;
+        if row.integer(1)? != values.len() as i64 {
+            return Err(Error::Corrupt(format!("the partition values of data file {} have gaps", files[*place].id)));
+        }
+        values.push(row.optional_text(2)?);
+    }
+    Ok(())
+}
+
+/// The tables that keep rows of `table`: version of its schema, and name.
+pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Result<BTreeMap<i64, String>> {
+    let sql = format!("SELECT schema_version, table_name FROM ducklake_inlined_data_tables WHERE table_id = {table}");
+    session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
+}
+
+async fn inlined_rows(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<InlinedRows>> {
+    let mut found = Vec::new();
+    for (schema_version, name) in inlined_tables(session, table).await? {
+        let name = crate::database::name(&name)?;
+        // Of most versions there is nothing left; their columns need not be read.
+        let visible = visible("", snapshot);
+        if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
+            continue;
+        }
+        let began = session
+            .query(format!(
+                "SELECT max(begin_snapshot) FROM ducklake_schema_versions \
+                 WHERE table_id = {table} AND schema_version <= {schema_version}"
+            ))
+            .await?;
+        let began = match began.first().map(|row| row.optional_integer(0)).transpose()?.flatten() {
+            Some(began) => began,
+            None => {
+                let sql = format!("SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = {table}");
+                session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?
+            }
+        };
+        let columns = columns_at(session, table, began).await?;
+        let mut wanted = String::from("row_id");
+        for (place, column) in columns.iter().enumerate() {
+            // PostgreSQL and SQLite both allow names that differ from DuckLake's only in the alias.
+            wanted += &format!(", {} AS c{place}", crate::database::name(&column.name)?);
+        }
+        let sql = format!("SELECT {wanted} FROM {name} WHERE {visible} ORDER BY row_id");
+        let mut rows = InlinedRows {
+            schema_version,
+            columns: columns.iter().map(|column| (column.id, column.name.clone())).collect(),
+            row_ids: Vec::new(),
+            rows: Vec::new(),
+        };
+        let dialect = session.dialect();
+        for row in session.query(sql).await? {
+            rows.row_ids.push(row.integer(0)?);
+            let cells = row.into_cells().into_iter().skip(1).zip(&columns);
+            rows.rows.push(
+                cells.map(|(cell, column)| inlined::decode(dialect, column.kind, cell)).collect::<Result<_>>()?,
+            );
+        }
+        found.push(rows);
+    }
+    Ok(found)
+}
+
+pub(crate) async fn column_stats(
+    session: &mut Session,
+    table: ObjectId,
+    columns: &[ColumnId],
+    files: Option<&[i64]>,
+) -> Result<BTreeMap<(i64, ColumnId), ColumnStats>> {
+    let of_files = files.map_or_else(String::new, |files| format!("AND data_file_id IN ({})", list(files)));
+    let sql = format!(
+        "SELECT data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, {} \
+         FROM ducklake_file_column_stats WHERE table_id = {table} AND column_id IN ({}) {of_files}",
+        flag("contains_nan"),
+        list(columns)
+    );
+    let mut stats = BTreeMap::new();
+    for row in session.query(sql).await? {
+        let of_column = ColumnStats {
+            bytes: row.optional_integer(2)?,
+            values: row.optional_integer(3)?,
+            nulls: row.optional_integer(4)?,
+            min: row.optional_text(5)?,
+            max: row.optional_text(6)?,
+            nan: row.optional_flag(7)?,
+        };
+        stats.insert((row.integer(0)?, row.integer(1)?), of_column);
+    }
+    Ok(stats)
+}
+
+pub(crate) async fn table_stats(session: &mut Session, table: ObjectId) -> Result<Option<TableStats>> {
+    let sql = format!(
+        "SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = {table}"
+    );
+    let rows = session.query(sql).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let mut stats = TableStats {
+        record_count: row.optional_integer(0)?.unwrap_or_default(),
+        next_row_id: row.optional_integer(1)?.unwrap_or_default(),
+        file_size_bytes: row.optional_integer(2)?.unwrap_or_default(),
+        columns: BTreeMap::new(),
+    };
+    let sql = format!(
+        "SELECT column_id, {}, {}, min_value, max_value FROM ducklake_table_column_stats WHERE table_id = {table}",
+        flag("contains_null"),
+        flag("contains_nan")
+    );
+    for row in session.query(sql).await? {
+        let of_column = TableColumnStats {
+            contains_null: row.optional_flag(1)?,
+            contains_nan: row.optional_flag(2)?,
+            min: row.optional_text(3)?,
+            max: row.optional_text(4)?,
+        };
+        stats.columns.insert(row.integer(0)?, of_column);
+    }
+    Ok(Some(stats))
+}
+
+/// All snapshots, or those that meet a condition, oldest first.
+pub(crate) async fn snapshots(session: &mut Session, condition: &str) -> Result<Vec<SnapshotInfo>> {
+    let sql = format!(
+        "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author, c.commit_message, \
+         c.commit_extra_info FROM ducklake_snapshot s \
+         LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = s.snapshot_id {condition} ORDER BY s.snapshot_id"
+    );
+    let row = |row: &Row| {
+        let time = row.optional_text(1)?.unwrap_or_default();
+        Ok(SnapshotInfo {
+            snapshot: row.integer(0)?,
+            time: values::parse_time(&time).map_or(time, values::format_time),
+            schema_version: row.integer(2)?,
+            changes: row.optional_text(3)?.unwrap_or_default(),
+            author: row.optional_text(4)?,
+            message: row.optional_text(5)?,
+            extra: row.optional_text(6)?,
+        })
+    };
+    session.query(sql).await?.iter().map(row).collect()
+}
+
+/// The newest snapshot that is not younger than `time`.
+pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<SnapshotId> {
+    let wanted = values::parse_time(time)
+        .ok_or_else(|| Error::NotFound(format!("\"{time}\" is not a time: cannot tell a snapshot from it")))?;
+    // SQLite keeps times as text, with the zone of whoever wrote it: they are compared here.
+    let mut found = None;
+    for row in session.query("SELECT snapshot_id, snapshot_time FROM ducklake_snapshot").await? {
+        let taken = row.optional_text(1)?.and_then(|taken| values::parse_time(&taken));
+        if taken.is_some_and(|taken| taken <= wanted) {
+            found = found.max(Some(row.integer(0)?));
+        }
+    }
+    found.ok_or_else(|| Error::NotFound(format!("there is no snapshot of {time} or before: unknown or expired")))
+}
+
+/// The snapshot that a transaction was committed as, if it was.
+pub(crate) async fn find_transaction(
+    session: &mut Session,
+    base: SnapshotId,
+    extra: &str,
+) -> Result<Option<SnapshotId>> {
+    let sql = format!(
+        "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE snapshot_id > {base} AND commit_extra_info = {}",
+        text(extra)?
+    );
+    session.query(sql).await?.first().map(|row| row.integer(0)).transpose()
+}
