@@ -53,7 +53,10 @@ impl Catalog {
     pub async fn open(url: &str) -> Result<Self> {
         let database = Database::connect(url, false).await?;
         if !database.has_warehouse().await? {
-            return Err(Error::NotFound(format!("there is no warehouse in {}: it has no DuckLake tables", database.name())));
+            return Err(Error::NotFound(format!(
+                "there is no warehouse in {}: it has no DuckLake tables",
+                database.name()
+            )));
         }
         let catalog = Self::new(database);
         // Says early what it does not support.
@@ -69,7 +72,9 @@ impl Catalog {
         while !database.has_warehouse().await? {
             match make(&database, data_path).await {
                 Ok(()) => break,
-                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
+                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => {
+                    attempt += 1
+                }
                 Err(error) => return Err(error),
             }
         }

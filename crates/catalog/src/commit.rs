@@ -24,7 +24,8 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::conflicts::{self, differ_beyond_options};
 use crate::database::{
-    Dialect, Rows, Session, boolean, failed, is_transient, list, name, optional, optional_boolean, optional_text, text,
+    Dialect, Rows, Session, boolean, failed, is_transient, list, name, optional, optional_boolean,
+    optional_text, text,
 };
 use crate::error::{Error, Result};
 use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -70,9 +71,14 @@ pub enum Step {
 }
 
 /// What a test does at a step. An error there counts as the statement's, or as that of COMMIT.
-pub type Hook = Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
+pub type Hook =
+    Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
 
-pub(crate) async fn commit(catalog: &Catalog, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+pub(crate) async fn commit(
+    catalog: &Catalog,
+    transaction: &Transaction,
+    note: &CommitNote,
+) -> Result<Committed> {
     if transaction.is_empty() {
         let objects = BTreeMap::new();
         return Ok(Committed { snapshot: transaction.base.snapshot, state_changed: false, objects });
@@ -124,7 +130,11 @@ fn verify(transaction: &Transaction) -> Result<()> {
     Ok(())
 }
 
-async fn attempt_commit(catalog: &Catalog, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+async fn attempt_commit(
+    catalog: &Catalog,
+    transaction: &Transaction,
+    note: &CommitNote,
+) -> Result<Committed> {
     let mut session = catalog.inner.database.write().await?;
     let head = load::head(&mut session, None).await?;
     conflicts::check(&mut session, transaction, &head).await?;
@@ -334,7 +344,8 @@ impl<'a> Draft<'a> {
         } else {
             self.changes.altered_views.insert(id);
         }
-        let same_row = before.is_some_and(|before| View { comment: view.comment.clone(), ..before.clone() } == *view);
+        let same_row =
+            before.is_some_and(|before| View { comment: view.comment.clone(), ..before.clone() } == *view);
         if !same_row {
             if before.is_some() {
                 self.end("ducklake_view", &format!("view_id = {id}"));
@@ -417,7 +428,13 @@ impl<'a> Draft<'a> {
     }
 
     /// A row of `ducklake_column` for `column_rows`.
-    fn column_row(&self, table: ObjectId, column: &Column, parent: Option<ColumnId>, order: i64) -> Result<String> {
+    fn column_row(
+        &self,
+        table: ObjectId,
+        column: &Column,
+        parent: Option<ColumnId>,
+        order: i64,
+    ) -> Result<String> {
         let (default, kind, dialect) = match &column.default {
             // As DuckDB writes that there is none.
             None => ("NULL", if column.kind.is_nested() { "" } else { "literal" }, "duckdb"),
@@ -505,9 +522,12 @@ impl<'a> Draft<'a> {
         let (mut old, mut new) = (Vec::new(), Vec::new());
         flatten(&before.columns, None, &mut old);
         flatten(&table.columns, None, &mut new);
-        let old: BTreeMap<ColumnId, _> = old.into_iter().map(|(column, parent)| (column.id, (column, parent))).collect();
+        let old: BTreeMap<ColumnId, _> =
+            old.into_iter().map(|(column, parent)| (column.id, (column, parent))).collect();
 
-        let sql = format!("SELECT column_id, column_order FROM ducklake_column WHERE table_id = {id} AND end_snapshot IS NULL");
+        let sql = format!(
+            "SELECT column_id, column_order FROM ducklake_column WHERE table_id = {id} AND end_snapshot IS NULL"
+        );
         let mut orders = BTreeMap::new();
         for row in session.query(sql).await? {
             orders.insert(row.integer(0)?, row.integer(1)?);
@@ -536,7 +556,9 @@ impl<'a> Draft<'a> {
             }
             self.column_comment(id, column.id, comment, column.comment.as_deref())?;
         }
-        for (column, _) in old.values().filter(|(column, _)| !new.iter().any(|(kept, _)| kept.id == column.id)) {
+        for (column, _) in
+            old.values().filter(|(column, _)| !new.iter().any(|(kept, _)| kept.id == column.id))
+        {
             changed = true;
             ended.push(column.id);
             self.column_comment(id, column.id, column.comment.as_deref(), None)?;
@@ -551,7 +573,12 @@ impl<'a> Draft<'a> {
         Ok(changed)
     }
 
-    fn partition(&mut self, id: ObjectId, before: &[crate::state::PartitionKey], table: &Table) -> Result<()> {
+    fn partition(
+        &mut self,
+        id: ObjectId,
+        before: &[crate::state::PartitionKey],
+        table: &Table,
+    ) -> Result<()> {
         if !before.is_empty() {
             self.end("ducklake_partition_info", &format!("table_id = {id}"));
         }
@@ -655,7 +682,9 @@ impl<'a> Draft<'a> {
         after: &BTreeMap<String, String>,
     ) -> Result<()> {
         let (condition, columns) = match scope {
-            Some((scope, id)) => (format!("\"scope\" = '{scope}' AND scope_id = {id}"), format!("'{scope}', {id}")),
+            Some((scope, id)) => {
+                (format!("\"scope\" = '{scope}' AND scope_id = {id}"), format!("'{scope}', {id}"))
+            }
             None => ("\"scope\" IS NULL".to_string(), "NULL, NULL".to_string()),
         };
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -667,7 +696,10 @@ impl<'a> Draft<'a> {
             if scope.is_none() && load::is_fixed(key) {
                 return Err(Error::Unsupported(format!("\"{key}\" is no option that can be set")));
             }
-            self.push(format!("DELETE FROM ducklake_metadata WHERE \"key\" = {} AND {condition}", text(key)?));
+            self.push(format!(
+                "DELETE FROM ducklake_metadata WHERE \"key\" = {} AND {condition}",
+                text(key)?
+            ));
             if let Some(value) = new {
                 let row = format!("{}, {}, {columns}", text(key)?, text(value)?);
                 self.push(format!(
@@ -691,7 +723,8 @@ impl<'a> Draft<'a> {
 
     /// Whether DuckDB would keep small inserts into this table in the catalog, and so expect the table for them.
     fn inlines(&self, table: &Table) -> bool {
-        let limit = self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
+        let limit =
+            self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
         limit != Some(0) && inlined::fits(self.dialect, table)
     }
 
@@ -726,7 +759,12 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    async fn table_data(&mut self, session: &mut Session, table: &Table, changes: &TableChanges) -> Result<()> {
+    async fn table_data(
+        &mut self,
+        session: &mut Session,
+        table: &Table,
+        changes: &TableChanges,
+    ) -> Result<()> {
         let id = self.real(table.id);
         self.words(id, changes);
         let mut totals = stats::Totals::load(session, id, &table.columns).await?;
@@ -790,12 +828,18 @@ impl<'a> Draft<'a> {
             ];
             let deletes = inlined::delete_table(id);
             if session.has_table(&deletes).await? {
-                counts.push(format!("SELECT -count(*), 0 FROM {deletes} WHERE file_id IN ({files})"));
+                // A delete file has taken in what was deleted in the catalog before it.
+                counts.push(format!(
+                    "SELECT -count(*), 0 FROM {deletes} i WHERE i.file_id IN ({files}) AND NOT EXISTS \
+                     (SELECT 1 FROM ducklake_delete_file d WHERE d.data_file_id = i.file_id AND d.end_snapshot IS NULL \
+                     AND d.begin_snapshot >= i.begin_snapshot)"
+                ));
             }
             for count in counts {
                 for row in session.query(count).await? {
                     // PostgreSQL's sums are of a type without bounds.
-                    totals.remove(row.optional_integer(0)?.unwrap_or(0), row.optional_integer(1)?.unwrap_or(0));
+                    totals
+                        .remove(row.optional_integer(0)?.unwrap_or(0), row.optional_integer(1)?.unwrap_or(0));
                 }
             }
             self.end("ducklake_data_file", &format!("data_file_id IN ({files})"));
@@ -939,7 +983,8 @@ impl<'a> Draft<'a> {
                 columns.add(&file_stats(file_id, id, *column, stats)?);
             }
             for (index, value) in file.partition_values.iter().enumerate() {
-                partition_values.add(&format!("{file_id}, {id}, {index}, {}", optional_text(value.as_deref())?));
+                partition_values
+                    .add(&format!("{file_id}, {id}, {index}, {}", optional_text(value.as_deref())?));
             }
             self.deleted_of_new(file, file_id, &mut deletes, &mut inline);
         }
@@ -987,7 +1032,10 @@ impl<'a> Draft<'a> {
         let kept = inlined::data_table(id, version);
         let registered = load::inlined_tables(session, id).await?.contains_key(&version);
         let made_here = self.versioned.contains(&id)
-            && self.statements.iter().any(|statement| statement.starts_with(&format!("CREATE TABLE IF NOT EXISTS {kept} ")));
+            && self
+                .statements
+                .iter()
+                .any(|statement| statement.starts_with(&format!("CREATE TABLE IF NOT EXISTS {kept} ")));
         if !registered && !made_here {
             self.register_inlined(id, version, &kept, table)?;
         }
@@ -1026,7 +1074,8 @@ impl<'a> Draft<'a> {
             return Ok(self.schema_version);
         }
         let sql = format!("SELECT max(schema_version) FROM ducklake_schema_versions WHERE table_id = {id}");
-        let version = session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
+        let version =
+            session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
         Ok(version.unwrap_or(self.head.schema_version))
     }
 
@@ -1091,7 +1140,8 @@ fn place(
         let last = last.entry(*parent).or_insert(i64::MIN);
         if order <= *last {
             let anew = columns.iter().zip(1..);
-            let anew = anew.map(|((column, _), order)| (column.id, (order, before.get(&column.id) == Some(&order))));
+            let anew =
+                anew.map(|((column, _), order)| (column.id, (order, before.get(&column.id) == Some(&order))));
             return anew.collect();
         }
         *last = order;
@@ -1120,4 +1170,3 @@ fn uuid(value: &str) -> Result<String> {
         Err(_) => Err(Error::Corrupt(format!("\"{value}\" is no UUID"))),
     }
 }
-

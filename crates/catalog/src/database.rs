@@ -116,7 +116,11 @@ impl Database {
             Self::Sqlite { path, .. } => path.clone(),
             Self::Postgres { pool } => {
                 let options = pool.connect_options();
-                format!("{} on {}", options.get_database().unwrap_or(options.get_username()), options.get_host())
+                format!(
+                    "{} on {}",
+                    options.get_database().unwrap_or(options.get_username()),
+                    options.get_host()
+                )
             }
         }
     }
@@ -129,7 +133,9 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     }
     if !file.exists() {
         if !create {
-            return Err(Error::NotFound(format!("there is no warehouse at \"{path}\": the file does not exist")));
+            return Err(Error::NotFound(format!(
+                "there is no warehouse at \"{path}\": the file does not exist"
+            )));
         }
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         if parent.is_some_and(|parent| !parent.is_dir()) {
@@ -142,7 +148,10 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
     let pool = |connections| {
-        SqlitePoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
     };
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
@@ -247,9 +256,9 @@ fn sqlite_row(row: &SqliteRow) -> Result<Row> {
         let unreadable = |error| Error::Corrupt(format!("a value of the catalog cannot be read: {error}"));
         match kind.as_str() {
             "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Cell::Integer).map_err(unreadable),
-            "REAL" => {
-                <f64 as Decode<Sqlite>>::decode(value).map(|real| Cell::Text(real.to_string())).map_err(unreadable)
-            }
+            "REAL" => <f64 as Decode<Sqlite>>::decode(value)
+                .map(|real| Cell::Text(real.to_string()))
+                .map_err(unreadable),
             "BLOB" => <Vec<u8> as Decode<Sqlite>>::decode(value).map(Cell::Blob).map_err(unreadable),
             _ => <String as Decode<Sqlite>>::decode(value).map(Cell::Text).map_err(unreadable),
         }
@@ -272,7 +281,9 @@ fn postgres_row(row: &PgRow) -> Result<Row> {
         }
         let written = value.as_str().map_err(|error| unreadable(&error))?;
         match value.type_info().name() {
-            "INT2" | "INT4" | "INT8" => written.parse().map(Cell::Integer).map_err(|error| unreadable(&error)),
+            "INT2" | "INT4" | "INT8" => {
+                written.parse().map(Cell::Integer).map_err(|error| unreadable(&error))
+            }
             "BOOL" => Ok(Cell::Integer(i64::from(written == "t"))),
             "BYTEA" => {
                 let bytes = written.strip_prefix("\\x").and_then(from_hex);
@@ -294,7 +305,9 @@ impl Row {
             Some(Cell::Integer(value)) => Ok(Some(*value)),
             Some(Cell::Null) => Ok(None),
             // SQLite keeps what a column without a type was given.
-            Some(Cell::Text(value)) => value.parse().map(Some).map_err(|_| self.unexpected(index, "a number")),
+            Some(Cell::Text(value)) => {
+                value.parse().map(Some).map_err(|_| self.unexpected(index, "a number"))
+            }
             _ => Err(self.unexpected(index, "a number")),
         }
     }
@@ -338,7 +351,9 @@ pub(crate) fn flag(column: &str) -> String {
 /// A literal that both databases read as this text. Neither can hold NUL in text.
 pub(crate) fn text(value: &str) -> Result<String> {
     if value.contains('\0') {
-        return Err(Error::Unsupported("text with a character of code 0 cannot be kept in the catalog".to_string()));
+        return Err(Error::Unsupported(
+            "text with a character of code 0 cannot be kept in the catalog".to_string(),
+        ));
     }
     Ok(format!("'{}'", value.replace('\'', "''")))
 }
@@ -362,7 +377,9 @@ pub(crate) fn optional_boolean(value: Option<bool>) -> &'static str {
 /// A quoted name.
 pub(crate) fn name(value: &str) -> Result<String> {
     if value.contains('\0') {
-        return Err(Error::Unsupported("a name with a character of code 0 cannot be kept in the catalog".to_string()));
+        return Err(Error::Unsupported(
+            "a name with a character of code 0 cannot be kept in the catalog".to_string(),
+        ));
     }
     Ok(format!("\"{}\"", value.replace('"', "\"\"")))
 }
@@ -408,7 +425,11 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub fn into(table: &str, columns: &str) -> Self {
-        Self { head: format!("INSERT INTO {table} ({columns}) VALUES "), open: String::new(), statements: Vec::new() }
+        Self {
+            head: format!("INSERT INTO {table} ({columns}) VALUES "),
+            open: String::new(),
+            statements: Vec::new(),
+        }
     }
 
     /// Adds a row, written as literals with commas between them.
@@ -478,7 +499,8 @@ mod tests {
 
     #[test]
     fn literals_are_quoted() {
-        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")] {
+        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")]
+        {
             assert_eq!(text(value).unwrap(), expected);
         }
         assert!(matches!(text("a\0b"), Err(Error::Unsupported(_))));

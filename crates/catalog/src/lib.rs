@@ -25,6 +25,7 @@ pub mod state;
 mod stats;
 mod transaction;
 pub mod types;
+mod upkeep;
 mod values;
 
 pub use catalog::Catalog;
@@ -32,3 +33,4 @@ pub use commit::{CommitNote, Committed, Hook, Step};
 pub use error::{Error, Result};
 pub use load::{SnapshotInfo, TableColumnStats, TableStats};
 pub use transaction::Transaction;
+pub use upkeep::{Expired, Expiry, ScheduledFile};

@@ -70,9 +70,33 @@ fn everything_about_tables_comes_back() {
         let mut transaction = begin(catalog).await;
         let schema = create_schema(&mut transaction, "it's \"s\"");
         let kinds = [
-            Boolean, Int8, Int16, Int32, Int64, Int128, UInt8, UInt16, UInt32, UInt64, UInt128, Float32, Float64,
-            Decimal { precision: 38, scale: 10 }, Time, TimeTz, Date, Timestamp, TimestampTz, TimestampS, TimestampMs,
-            TimestampNs, Interval, Varchar, Blob, Json, Uuid,
+            Boolean,
+            Int8,
+            Int16,
+            Int32,
+            Int64,
+            Int128,
+            UInt8,
+            UInt16,
+            UInt32,
+            UInt64,
+            UInt128,
+            Float32,
+            Float64,
+            Decimal { precision: 38, scale: 10 },
+            Time,
+            TimeTz,
+            Date,
+            Timestamp,
+            TimestampTz,
+            TimestampS,
+            TimestampMs,
+            TimestampNs,
+            Interval,
+            Varchar,
+            Blob,
+            Json,
+            Uuid,
         ];
         let mut columns: Vec<_> =
             kinds.iter().zip(1..).map(|(kind, id)| column(id, &format!("c{id}"), *kind)).collect();
@@ -98,8 +122,18 @@ fn everything_about_tables_comes_back() {
                 PartitionKey { column: 4, transform: Transform::Bucket(16) },
             ];
             table.sort = vec![
-                SortKey { expression: "c5".into(), dialect: "duckdb".into(), descending: true, nulls_first: false },
-                SortKey { expression: "c6".into(), dialect: "duckdb".into(), descending: false, nulls_first: true },
+                SortKey {
+                    expression: "c5".into(),
+                    dialect: "duckdb".into(),
+                    descending: true,
+                    nulls_first: false,
+                },
+                SortKey {
+                    expression: "c6".into(),
+                    dialect: "duckdb".into(),
+                    descending: false,
+                    nulls_first: true,
+                },
             ];
             table.comment = Some("a table".into());
             table.options.insert("target_file_size".into(), "1MB".into());
@@ -109,8 +143,11 @@ fn everything_about_tables_comes_back() {
         a_view.comment = Some("a view".into());
         a_view.column_aliases = "(a)".into();
         transaction.changing_state().views.insert(view_id, Arc::new(a_view));
-        Arc::make_mut(transaction.changing_state().schemas.get_mut(&schema).unwrap()).comment = Some("s".into());
-        Arc::make_mut(transaction.changing_state().schemas.get_mut(&0).unwrap()).options.insert("a".into(), "b".into());
+        Arc::make_mut(transaction.changing_state().schemas.get_mut(&schema).unwrap()).comment =
+            Some("s".into());
+        Arc::make_mut(transaction.changing_state().schemas.get_mut(&0).unwrap())
+            .options
+            .insert("a".into(), "b".into());
         transaction.changing_state().options.insert("expire_older_than".into(), "1 week".into());
         let first = round_trip(catalog, &transaction).await;
 

@@ -45,7 +45,12 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 pub fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 /// A new warehouse, and the folder it is in.
@@ -99,7 +104,7 @@ chmod 755 "$folder"
 if [ "$(id -u)" -eq 0 ]; then mkdir "$folder/pg"; chown postgres "$folder/pg"; else mkdir "$folder/pg"; fi
 cd "$folder/pg"
 as "$bin/initdb" -D data -A trust -U harrier --encoding=UTF8 --locale=C >log 2>&1 || { cat log; exit 1; }
-as "$bin/pg_ctl" -D data -w -s -l log -o "-p $port -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=200" start || { cat log; exit 1; }
+as "$bin/pg_ctl" -D data -w -s -l server.log -o "-p $port -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=200" start || { cat server.log; exit 1; }
 echo up
 read -r _
 as "$bin/pg_ctl" -D data -w -s -m immediate stop
@@ -107,7 +112,8 @@ as "$bin/pg_ctl" -D data -w -s -m immediate stop
 
 impl Server {
     fn start() -> Self {
-        let found = Command::new(checkout().join("scripts/postgres.sh")).output().expect("scripts/postgres.sh runs");
+        let found =
+            Command::new(checkout().join("scripts/postgres.sh")).output().expect("scripts/postgres.sh runs");
         let bin = String::from_utf8(found.stdout).unwrap().trim().to_string();
         assert!(
             found.status.success(),
@@ -225,7 +231,12 @@ pub fn integers(name: &str) -> Vec<Column> {
 }
 
 /// Adds a table to a transaction.
-pub fn create_table(transaction: &mut Transaction, schema: ObjectId, name: &str, columns: Vec<Column>) -> ObjectId {
+pub fn create_table(
+    transaction: &mut Transaction,
+    schema: ObjectId,
+    name: &str,
+    columns: Vec<Column>,
+) -> ObjectId {
     let id = transaction.new_object();
     let table = table(id, schema, name, columns);
     transaction.changing_state().tables.insert(id, Arc::new(table));
@@ -340,7 +351,8 @@ pub fn is_conflict<T: std::fmt::Debug>(result: &Result<T>) -> bool {
 pub fn duckdb(url: &str, script: &str) -> String {
     static PYTHON: OnceLock<String> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {
-        let found = Command::new(checkout().join("scripts/duckdb.sh")).output().expect("scripts/duckdb.sh runs");
+        let found =
+            Command::new(checkout().join("scripts/duckdb.sh")).output().expect("scripts/duckdb.sh runs");
         assert!(
             found.status.success(),
             "DuckDB cannot be had: {}; set HARRIER_SKIP_SERVERS=1 to leave out what needs it",
@@ -371,14 +383,8 @@ def run(sql): con.execute(sql)
 def show(sql):
     for row in con.execute(sql).fetchall(): print("|".join(str(value) for value in row))
 "#;
-    let output = Command::new(python)
-        .args(["-c", &format!("{prelude}\n{script}"), &attach])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "DuckDB failed:\n{script}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output =
+        Command::new(python).args(["-c", &format!("{prelude}\n{script}"), &attach]).output().unwrap();
+    assert!(output.status.success(), "DuckDB failed:\n{script}\n{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_string()
 }
