@@ -769,7 +769,7 @@ impl<'a> Draft<'a> {
         self.words(id, changes);
         let mut totals = stats::Totals::load(session, id, &table.columns).await?;
         self.remove(session, id, changes, &mut totals).await?;
-        self.delete(id, changes, &mut totals)?;
+        self.delete(id, changes)?;
         self.add(id, table, changes, &mut totals)?;
         self.keep(session, id, table, changes, &mut totals).await?;
         self.statements.extend(totals.write()?);
@@ -781,10 +781,9 @@ impl<'a> Draft<'a> {
         let by_file = |deletes: &NewDeletes| matches!(deletes, NewDeletes::File { .. });
         let removes_rows = changes.removed_inlined || !changes.deleted_inlined.is_empty();
         if changes.compacts {
-            if removes_rows {
-                words.flushed.insert(id);
-            }
-            if !removes_rows || !changes.removed.is_empty() || !changes.deleted.is_empty() {
+            // DuckDB compares deletes in files with the one word, and deletes in the catalog with the other only.
+            words.flushed.insert(id);
+            if !changes.removed.is_empty() || !changes.deleted.is_empty() {
                 words.rewritten.insert(id);
             }
             return;
@@ -817,31 +816,12 @@ impl<'a> Draft<'a> {
     ) -> Result<()> {
         if !changes.removed.is_empty() {
             let files = list(&changes.removed);
-            let mut counts = vec![
-                format!(
-                    "SELECT sum(record_count), sum(file_size_bytes) FROM ducklake_data_file WHERE data_file_id IN ({files})"
-                ),
-                format!(
-                    "SELECT -sum(delete_count), 0 FROM ducklake_delete_file WHERE data_file_id IN ({files}) \
-                     AND end_snapshot IS NULL"
-                ),
-            ];
-            let deletes = inlined::delete_table(id);
-            if session.has_table(&deletes).await? {
-                // A delete file has taken in what was deleted in the catalog before it.
-                counts.push(format!(
-                    "SELECT -count(*), 0 FROM {deletes} i WHERE i.file_id IN ({files}) AND NOT EXISTS \
-                     (SELECT 1 FROM ducklake_delete_file d WHERE d.data_file_id = i.file_id AND d.end_snapshot IS NULL \
-                     AND d.begin_snapshot >= i.begin_snapshot)"
-                ));
-            }
-            for count in counts {
-                for row in session.query(count).await? {
-                    // PostgreSQL's sums are of a type without bounds.
-                    totals
-                        .remove(row.optional_integer(0)?.unwrap_or(0), row.optional_integer(1)?.unwrap_or(0));
-                }
-            }
+            let sql = format!(
+                "SELECT sum(file_size_bytes) FROM ducklake_data_file WHERE data_file_id IN ({files})"
+            );
+            let bytes =
+                session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
+            totals.remove_bytes(bytes.unwrap_or(0));
             self.end("ducklake_data_file", &format!("data_file_id IN ({files})"));
             self.end("ducklake_delete_file", &format!("data_file_id IN ({files})"));
         }
@@ -850,12 +830,7 @@ impl<'a> Draft<'a> {
             let since = changes.since;
             for table in tables.values() {
                 let (table, condition) = (name(table)?, format!("begin_snapshot <= {since}"));
-                let sql = format!("SELECT count(*) FROM {table} WHERE {condition} AND end_snapshot IS NULL");
-                let count = session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
-                if count > 0 {
-                    totals.remove(count, 0);
-                    self.end(&table, &condition);
-                }
+                self.end(&table, &condition);
             }
         } else {
             let mut rows: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
@@ -866,7 +841,6 @@ impl<'a> Draft<'a> {
                 let table = tables.get(&version).ok_or_else(|| {
                     Error::Corrupt(format!("the catalog keeps no rows of version {version} of table {id}"))
                 })?;
-                totals.remove(rows.len() as i64, 0);
                 self.end(&name(table)?, &format!("row_id IN ({})", list(&rows)));
             }
         }
@@ -874,19 +848,15 @@ impl<'a> Draft<'a> {
     }
 
     /// Rows of files that were there before.
-    fn delete(&mut self, id: ObjectId, changes: &TableChanges, totals: &mut stats::Totals) -> Result<()> {
+    fn delete(&mut self, id: ObjectId, changes: &TableChanges) -> Result<()> {
         let mut inline = Vec::new();
         let mut files = Vec::new();
         for (file, deletes) in &changes.deleted {
             match deletes {
                 NewDeletes::Inline(positions) => {
                     inline.extend(positions.iter().map(|position| (*file, *position)));
-                    totals.remove(positions.len() as i64, 0);
                 }
-                NewDeletes::File { file: written, positions } => {
-                    totals.remove(positions.len() as i64, 0);
-                    files.push((*file, written));
-                }
+                NewDeletes::File { file: written, .. } => files.push((*file, written)),
             }
         }
         if !files.is_empty() {
@@ -976,7 +946,7 @@ impl<'a> Draft<'a> {
                 file.rows,
                 file.bytes,
                 file.footer_bytes,
-                totals.add_file(file),
+                totals.add_file(file, changes.compacts),
                 optional(partition)
             ));
             for (column, stats) in &file.stats {

@@ -50,9 +50,10 @@ pub struct SnapshotInfo {
     pub extra: Option<String>,
 }
 
-/// What is known of a whole table. Bounds hold for every snapshot; counts are of the newest and may be estimates.
+/// What is known of a whole table. Bounds hold for every snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
+    /// Rows that were ever put in, those deleted since included. Those that are left are the sum over `Catalog::data`.
     pub record_count: i64,
     pub next_row_id: i64,
     pub file_size_bytes: i64,
@@ -119,7 +120,9 @@ impl Settings {
                 )));
             }
             None => {
-                return Err(Error::Corrupt("the catalog does not name the version of its layout".to_string()));
+                return Err(Error::Corrupt(
+                    "the catalog does not name the version of its layout".to_string(),
+                ));
             }
         }
         if self.global.get("encrypted").is_some_and(|encrypted| encrypted == "true") {
