@@ -154,7 +154,11 @@ async fn attempt_commit(
     }
     let outcome = match at(Step::BeforeCommit).await {
         Ok(()) => session.commit().await,
-        Err(error) => Err(error),
+        Err(error) => {
+            // Its connection is needed to look up the outcome.
+            drop(session);
+            Err(error)
+        }
     };
     let outcome = match outcome {
         Ok(()) => at(Step::AfterCommit).await,
