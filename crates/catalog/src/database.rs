@@ -11,7 +11,8 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Decode, PgPool, Postgres, Row as _, Sqlite, SqlitePool, TypeInfo, ValueRef,
+    AssertSqlSafe, ConnectOptions, Connection as _, Decode, PgConnection, PgPool, Postgres, Row as _, Sqlite,
+    SqlitePool, TypeInfo, ValueRef,
 };
 
 use crate::error::{Error, Result};
@@ -19,10 +20,13 @@ use crate::files::Cell;
 
 /// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a statement waits for one of the connections below. Commits of one process queue for them.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Connections to PostgreSQL. Commits exclude one another anyway; the others serve readers.
-const POSTGRES_CONNECTIONS_MAX: u32 = 8;
+/// How long a statement waits for one of the connections below, and for a server that does not answer. Commits of one
+/// process queue for them.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections to PostgreSQL that only read.
+const POSTGRES_READERS_MAX: u32 = 6;
+/// Connections to PostgreSQL that commit: while one does, the other has begun and waits for its lock.
+const POSTGRES_WRITERS_MAX: u32 = 2;
 /// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in order
 /// instead of polling for the lock.
 const SQLITE_READERS_MAX: u32 = 4;
@@ -39,7 +43,7 @@ pub(crate) enum Dialect {
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
     Sqlite { path: String, readers: SqlitePool, writer: SqlitePool },
-    Postgres { pool: PgPool },
+    Postgres { readers: PgPool, writers: PgPool },
 }
 
 /// One database transaction.
@@ -78,9 +82,9 @@ impl Database {
     pub async fn read(&self) -> Result<Session> {
         match self {
             Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
-            Self::Postgres { pool } => {
+            Self::Postgres { readers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                Ok(Session::Postgres(pool.begin_with(begin).await.map_err(failed)?))
+                Ok(Session::Postgres(readers.begin_with(begin).await.map_err(failed)?))
             }
         }
     }
@@ -91,9 +95,9 @@ impl Database {
             Self::Sqlite { writer, .. } => {
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }
-            Self::Postgres { pool } => {
+            Self::Postgres { writers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-                let mut session = Session::Postgres(pool.begin_with(begin).await.map_err(failed)?);
+                let mut session = Session::Postgres(writers.begin_with(begin).await.map_err(failed)?);
                 // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
                 // finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
@@ -114,8 +118,8 @@ impl Database {
     pub fn name(&self) -> String {
         match self {
             Self::Sqlite { path, .. } => path.clone(),
-            Self::Postgres { pool } => {
-                let options = pool.connect_options();
+            Self::Postgres { readers, .. } => {
+                let options = readers.connect_options();
                 format!(
                     "{} on {}",
                     options.get_database().unwrap_or(options.get_username()),
@@ -170,28 +174,33 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
 async fn postgres(url: &str) -> Result<Database> {
     let options: PgConnectOptions = url.parse().map_err(Error::Database)?;
     let options = options.disable_statement_logging();
-    let pool = PgPoolOptions::new()
-        .max_connections(POSTGRES_CONNECTIONS_MAX)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                // What text of other types looks like, and how literals are read, must not depend on the server's settings.
-                let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
-                    SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
-                    SET client_min_messages = warning";
-                sqlx::raw_sql(settings).execute(connection).await?;
-                Ok(())
-            })
-        })
-        .connect_lazy_with(options);
-    // The first connection, made here, tells a database that does not exist from one that cannot be reached.
-    match pool.acquire().await {
-        Ok(_) => Ok(Database::Postgres { pool }),
+    // The first connection, made here without the patience of a pool, tells a database that does not exist from one that
+    // cannot be reached.
+    match PgConnection::connect_with(&options).await {
+        Ok(connection) => drop(connection.close().await),
         Err(error) if postgres_code(&error).as_deref() == Some("3D000") => {
-            Err(Error::NotFound(format!("there is no warehouse: {error}")))
+            return Err(Error::NotFound(format!("there is no warehouse: {error}")));
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => return Err(failed(error)),
     }
+    let pool = |connections| {
+        PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // What text of other types looks like, and how literals are read, must not depend on the server's
+                    // settings.
+                    let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
+                        SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
+                        SET client_min_messages = warning";
+                    sqlx::raw_sql(settings).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(options.clone())
+    };
+    Ok(Database::Postgres { readers: pool(POSTGRES_READERS_MAX), writers: pool(POSTGRES_WRITERS_MAX) })
 }
 
 impl Session {
