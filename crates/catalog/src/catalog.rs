@@ -106,11 +106,12 @@ impl Catalog {
     }
 
     async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
-        let mut session = self.inner.database.read().await?;
-        let head = load::head(&mut session, snapshot).await?;
-        if let Some(state) = self.cached(&head) {
+        let rows = self.inner.database.query(load::head_query(snapshot)).await?;
+        if let Some(state) = self.cached(&load::read_head(&rows, snapshot)?) {
             return Ok(state);
         }
+        let mut session = self.inner.database.read().await?;
+        let head = load::head(&mut session, snapshot).await?;
         let state = Arc::new(load::state(&mut session, &head).await?);
         self.keep(&head, &state);
         Ok(state)

@@ -136,22 +136,31 @@ async fn attempt_commit(
     note: &CommitNote,
 ) -> Result<Committed> {
     let mut session = catalog.inner.database.write().await?;
-    let head = load::head(&mut session, None).await?;
-    conflicts::check(&mut session, transaction, &head).await?;
-    let mut draft = Draft::new(session.dialect(), transaction, &head);
-    draft.state(&mut session).await?;
-    draft.data(&mut session).await?;
-    let committed = draft.finish(note)?;
-
     let hook = catalog.inner.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let at = async |step| match &hook {
         Some(hook) => hook(step).await,
         None => Ok(()),
     };
-    for (number, statement) in draft.statements.into_iter().enumerate() {
-        at(Step::Statement(number)).await.map_err(failed)?;
-        session.execute(statement).await?;
-    }
+    let work = async {
+        let head = load::head(&mut session, None).await?;
+        conflicts::check(&mut session, transaction, &head).await?;
+        let mut draft = Draft::new(session.dialect(), transaction, &head);
+        draft.state(&mut session).await?;
+        draft.data(&mut session).await?;
+        let committed = draft.finish(note)?;
+        for (number, statement) in draft.statements.into_iter().enumerate() {
+            at(Step::Statement(number)).await.map_err(failed)?;
+            session.execute(statement).await?;
+        }
+        Ok(committed)
+    };
+    let committed = match work.await {
+        Ok(committed) => committed,
+        Err(error) => {
+            session.rollback().await;
+            return Err(error);
+        }
+    };
     let outcome = match at(Step::BeforeCommit).await {
         Ok(()) => session.commit().await,
         Err(error) => {

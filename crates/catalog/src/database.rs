@@ -78,6 +78,19 @@ impl Database {
         }
     }
 
+    /// One query, by itself.
+    pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        match self {
+            Self::Sqlite { readers, .. } => {
+                sql.fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
+            }
+            Self::Postgres { readers, .. } => {
+                sql.fetch_all(readers).await.map_err(failed)?.iter().map(postgres_row).collect()
+            }
+        }
+    }
+
     /// A transaction that reads, all of it as of one moment.
     pub async fn read(&self) -> Result<Session> {
         match self {
@@ -242,6 +255,17 @@ impl Session {
         match self {
             Self::Sqlite(transaction) => transaction.commit().await,
             Self::Postgres(transaction) => transaction.commit().await,
+        }
+    }
+
+    /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait for its lock.
+    pub async fn rollback(self) {
+        let outcome = match self {
+            Self::Sqlite(transaction) => transaction.rollback().await,
+            Self::Postgres(transaction) => transaction.rollback().await,
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "a transaction of the catalog ended with its connection");
         }
     }
 
@@ -419,7 +443,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let bytes = text.as_bytes();
-    if bytes.len() % 2 != 0 {
+    if !bytes.len().is_multiple_of(2) {
         return None;
     }
     bytes.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()

@@ -71,17 +71,24 @@ pub struct TableColumnStats {
 
 /// The row of a snapshot (the newest if `None`) and the settings, in one query.
 pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) -> Result<Head> {
+    let rows = session.query(head_query(snapshot)).await?;
+    read_head(&rows, snapshot)
+}
+
+/// The query of `head`, for `read_head`.
+pub(crate) fn head_query(snapshot: Option<SnapshotId>) -> String {
     let wanted = match snapshot {
         Some(snapshot) => snapshot.to_string(),
         None => "(SELECT max(snapshot_id) FROM ducklake_snapshot)".to_string(),
     };
-    let rows = session
-        .query(format!(
-            "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
-             m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
-             FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
-        ))
-        .await?;
+    format!(
+        "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
+         m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
+         FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
+    )
+}
+
+pub(crate) fn read_head(rows: &[Row], snapshot: Option<SnapshotId>) -> Result<Head> {
     let Some(first) = rows.first() else {
         return Err(match snapshot {
             Some(snapshot) => Error::NotFound(format!("there is no snapshot {snapshot}: unknown or expired")),
@@ -97,7 +104,7 @@ pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) ->
         time,
         settings: Settings::default(),
     };
-    for row in &rows {
+    for row in rows {
         let (Some(key), Some(value)) = (row.optional_text(5)?, row.optional_text(6)?) else { continue };
         let settings = &mut head.settings;
         match (row.optional_text(7)?.as_deref(), row.optional_integer(8)?) {

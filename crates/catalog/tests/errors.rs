@@ -179,14 +179,13 @@ fn what_may_only_be_read_can_be_read() {
         };
         set(&folder.join("lake.sqlite"), 0o444);
         set(folder, 0o555);
-        // Root may write everywhere: then somebody else tries.
-        let output = Command::new(std::env::current_exe().unwrap());
-        let mut output = match is_root() {
-            false => output,
+        // Root may write everywhere: then somebody else tries, with a copy of this program that anybody may run.
+        let copy = TempDir::new().unwrap();
+        let mut command = match is_root() {
+            false => Command::new(std::env::current_exe().unwrap()),
             true => {
-                let copy = TempDir::new().unwrap().keep();
-                set(&copy, 0o755);
-                let program = copy.join("test");
+                set(copy.path(), 0o755);
+                let program = copy.path().join("test");
                 std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
                 set(&program, 0o755);
                 let mut command = Command::new("setpriv");
@@ -194,7 +193,7 @@ fn what_may_only_be_read_can_be_read() {
                 command
             }
         };
-        let output = output
+        let output = command
             .args(["reader", "--exact", "--ignored", "--nocapture"])
             .env("HARRIER_CATALOG_URL", &lake.url)
             .env("HARRIER_CATALOG_TABLE", id.to_string())

@@ -108,6 +108,7 @@ as "$bin/pg_ctl" -D data -w -s -l server.log -o "-p $port -c listen_addresses=12
 echo up
 read -r _
 as "$bin/pg_ctl" -D data -w -s -m immediate stop
+cd / && rm -rf "$folder"
 "#;
 
 impl Server {
@@ -142,6 +143,7 @@ impl Server {
             }
             // The port may have been taken meanwhile.
             eprintln!("PostgreSQL did not start: {said}");
+            keeper.wait().unwrap();
         }
         panic!("PostgreSQL does not start");
     }
