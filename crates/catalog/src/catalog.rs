@@ -53,7 +53,10 @@ impl Catalog {
     pub async fn open(url: &str) -> Result<Self> {
         let database = Database::connect(url, false).await?;
         if !database.has_warehouse().await? {
-            return Err(Error::NotFound(format!("there is no warehouse in {}: it has no DuckLake tables", database.name())));
+            return Err(Error::NotFound(format!(
+                "there is no warehouse in {}: it has no DuckLake tables",
+                database.name()
+            )));
         }
         let catalog = Self::new(database);
         // Says early what it does not support.
@@ -69,7 +72,9 @@ impl Catalog {
         while !database.has_warehouse().await? {
             match make(&database, data_path).await {
                 Ok(()) => break,
-                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
+                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => {
+                    attempt += 1
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -101,11 +106,12 @@ impl Catalog {
     }
 
     async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
-        let mut session = self.inner.database.read().await?;
-        let head = load::head(&mut session, snapshot).await?;
-        if let Some(state) = self.cached(&head) {
+        let rows = self.inner.database.query(load::head_query(snapshot)).await?;
+        if let Some(state) = self.cached(&load::read_head(&rows, snapshot)?) {
             return Ok(state);
         }
+        let mut session = self.inner.database.read().await?;
+        let head = load::head(&mut session, snapshot).await?;
         let state = Arc::new(load::state(&mut session, &head).await?);
         self.keep(&head, &state);
         Ok(state)

@@ -60,12 +60,17 @@ impl Others {
                 "altered_table" | "altered_view" => Deed::Altered,
                 "inserted_into_table" | "inlined_insert" => Deed::Inserted,
                 "deleted_from_table" | "inlined_delete" => Deed::Deleted,
-                "compacted_table" | "merge_adjacent" | "rewrite_delete" | "inline_flush" | "flushed_inlined" => {
-                    Deed::Compacted
-                }
+                "compacted_table" | "merge_adjacent" | "rewrite_delete" | "inline_flush"
+                | "flushed_inlined" => Deed::Compacted,
                 // Names are checked where they are taken: a table that was renamed is in no list of words.
-                "created_table" | "created_view" | "created_schema" | "dropped_schema" | "created_scalar_macro"
-                | "created_table_macro" | "dropped_scalar_macro" | "dropped_table_macro" => continue,
+                "created_table"
+                | "created_view"
+                | "created_schema"
+                | "dropped_schema"
+                | "created_scalar_macro"
+                | "created_table_macro"
+                | "dropped_scalar_macro"
+                | "dropped_table_macro" => continue,
                 _ => Deed::Unknown,
             };
             match value.parse() {
@@ -92,7 +97,10 @@ fn split(changes: &str) -> Vec<(&str, &str)> {
         quoted ^= character == '"';
         character == ',' && !quoted
     });
-    entries.filter(|entry| !entry.is_empty()).map(|entry| entry.split_once(':').unwrap_or((entry, ""))).collect()
+    entries
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| entry.split_once(':').unwrap_or((entry, "")))
+        .collect()
 }
 
 /// What this transaction does, to be written in DuckDB's order.

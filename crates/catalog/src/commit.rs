@@ -24,7 +24,8 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::conflicts::{self, differ_beyond_options};
 use crate::database::{
-    Dialect, Rows, Session, boolean, failed, is_transient, list, name, optional, optional_boolean, optional_text, text,
+    Dialect, Rows, Session, boolean, failed, is_transient, list, name, optional, optional_boolean,
+    optional_text, text,
 };
 use crate::error::{Error, Result};
 use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -70,9 +71,14 @@ pub enum Step {
 }
 
 /// What a test does at a step. An error there counts as the statement's, or as that of COMMIT.
-pub type Hook = Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
+pub type Hook =
+    Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
 
-pub(crate) async fn commit(catalog: &Catalog, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+pub(crate) async fn commit(
+    catalog: &Catalog,
+    transaction: &Transaction,
+    note: &CommitNote,
+) -> Result<Committed> {
     if transaction.is_empty() {
         let objects = BTreeMap::new();
         return Ok(Committed { snapshot: transaction.base.snapshot, state_changed: false, objects });
@@ -124,27 +130,44 @@ fn verify(transaction: &Transaction) -> Result<()> {
     Ok(())
 }
 
-async fn attempt_commit(catalog: &Catalog, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+async fn attempt_commit(
+    catalog: &Catalog,
+    transaction: &Transaction,
+    note: &CommitNote,
+) -> Result<Committed> {
     let mut session = catalog.inner.database.write().await?;
-    let head = load::head(&mut session, None).await?;
-    conflicts::check(&mut session, transaction, &head).await?;
-    let mut draft = Draft::new(session.dialect(), transaction, &head);
-    draft.state(&mut session).await?;
-    draft.data(&mut session).await?;
-    let committed = draft.finish(note)?;
-
     let hook = catalog.inner.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let at = async |step| match &hook {
         Some(hook) => hook(step).await,
         None => Ok(()),
     };
-    for (number, statement) in draft.statements.into_iter().enumerate() {
-        at(Step::Statement(number)).await.map_err(failed)?;
-        session.execute(statement).await?;
-    }
+    let work = async {
+        let head = load::head(&mut session, None).await?;
+        conflicts::check(&mut session, transaction, &head).await?;
+        let mut draft = Draft::new(session.dialect(), transaction, &head);
+        draft.state(&mut session).await?;
+        draft.data(&mut session).await?;
+        let committed = draft.finish(note)?;
+        for (number, statement) in draft.statements.into_iter().enumerate() {
+            at(Step::Statement(number)).await.map_err(failed)?;
+            session.execute(statement).await?;
+        }
+        Ok(committed)
+    };
+    let committed = match work.await {
+        Ok(committed) => committed,
+        Err(error) => {
+            session.rollback().await;
+            return Err(error);
+        }
+    };
     let outcome = match at(Step::BeforeCommit).await {
         Ok(()) => session.commit().await,
-        Err(error) => Err(error),
+        Err(error) => {
+            // Its connection is needed to look up the outcome.
+            drop(session);
+            Err(error)
+        }
     };
     let outcome = match outcome {
         Ok(()) => at(Step::AfterCommit).await,
@@ -334,7 +357,8 @@ impl<'a> Draft<'a> {
         } else {
             self.changes.altered_views.insert(id);
         }
-        let same_row = before.is_some_and(|before| View { comment: view.comment.clone(), ..before.clone() } == *view);
+        let same_row =
+            before.is_some_and(|before| View { comment: view.comment.clone(), ..before.clone() } == *view);
         if !same_row {
             if before.is_some() {
                 self.end("ducklake_view", &format!("view_id = {id}"));
@@ -417,7 +441,13 @@ impl<'a> Draft<'a> {
     }
 
     /// A row of `ducklake_column` for `column_rows`.
-    fn column_row(&self, table: ObjectId, column: &Column, parent: Option<ColumnId>, order: i64) -> Result<String> {
+    fn column_row(
+        &self,
+        table: ObjectId,
+        column: &Column,
+        parent: Option<ColumnId>,
+        order: i64,
+    ) -> Result<String> {
         let (default, kind, dialect) = match &column.default {
             // As DuckDB writes that there is none.
             None => ("NULL", if column.kind.is_nested() { "" } else { "literal" }, "duckdb"),
@@ -505,9 +535,12 @@ impl<'a> Draft<'a> {
         let (mut old, mut new) = (Vec::new(), Vec::new());
         flatten(&before.columns, None, &mut old);
         flatten(&table.columns, None, &mut new);
-        let old: BTreeMap<ColumnId, _> = old.into_iter().map(|(column, parent)| (column.id, (column, parent))).collect();
+        let old: BTreeMap<ColumnId, _> =
+            old.into_iter().map(|(column, parent)| (column.id, (column, parent))).collect();
 
-        let sql = format!("SELECT column_id, column_order FROM ducklake_column WHERE table_id = {id} AND end_snapshot IS NULL");
+        let sql = format!(
+            "SELECT column_id, column_order FROM ducklake_column WHERE table_id = {id} AND end_snapshot IS NULL"
+        );
         let mut orders = BTreeMap::new();
         for row in session.query(sql).await? {
             orders.insert(row.integer(0)?, row.integer(1)?);
@@ -536,7 +569,9 @@ impl<'a> Draft<'a> {
             }
             self.column_comment(id, column.id, comment, column.comment.as_deref())?;
         }
-        for (column, _) in old.values().filter(|(column, _)| !new.iter().any(|(kept, _)| kept.id == column.id)) {
+        for (column, _) in
+            old.values().filter(|(column, _)| !new.iter().any(|(kept, _)| kept.id == column.id))
+        {
             changed = true;
             ended.push(column.id);
             self.column_comment(id, column.id, column.comment.as_deref(), None)?;
@@ -551,7 +586,12 @@ impl<'a> Draft<'a> {
         Ok(changed)
     }
 
-    fn partition(&mut self, id: ObjectId, before: &[crate::state::PartitionKey], table: &Table) -> Result<()> {
+    fn partition(
+        &mut self,
+        id: ObjectId,
+        before: &[crate::state::PartitionKey],
+        table: &Table,
+    ) -> Result<()> {
         if !before.is_empty() {
             self.end("ducklake_partition_info", &format!("table_id = {id}"));
         }
@@ -655,7 +695,9 @@ impl<'a> Draft<'a> {
         after: &BTreeMap<String, String>,
     ) -> Result<()> {
         let (condition, columns) = match scope {
-            Some((scope, id)) => (format!("\"scope\" = '{scope}' AND scope_id = {id}"), format!("'{scope}', {id}")),
+            Some((scope, id)) => {
+                (format!("\"scope\" = '{scope}' AND scope_id = {id}"), format!("'{scope}', {id}"))
+            }
             None => ("\"scope\" IS NULL".to_string(), "NULL, NULL".to_string()),
         };
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -667,7 +709,10 @@ impl<'a> Draft<'a> {
             if scope.is_none() && load::is_fixed(key) {
                 return Err(Error::Unsupported(format!("\"{key}\" is no option that can be set")));
             }
-            self.push(format!("DELETE FROM ducklake_metadata WHERE \"key\" = {} AND {condition}", text(key)?));
+            self.push(format!(
+                "DELETE FROM ducklake_metadata WHERE \"key\" = {} AND {condition}",
+                text(key)?
+            ));
             if let Some(value) = new {
                 let row = format!("{}, {}, {columns}", text(key)?, text(value)?);
                 self.push(format!(
@@ -691,7 +736,8 @@ impl<'a> Draft<'a> {
 
     /// Whether DuckDB would keep small inserts into this table in the catalog, and so expect the table for them.
     fn inlines(&self, table: &Table) -> bool {
-        let limit = self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
+        let limit =
+            self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
         limit != Some(0) && inlined::fits(self.dialect, table)
     }
 
@@ -726,12 +772,17 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    async fn table_data(&mut self, session: &mut Session, table: &Table, changes: &TableChanges) -> Result<()> {
+    async fn table_data(
+        &mut self,
+        session: &mut Session,
+        table: &Table,
+        changes: &TableChanges,
+    ) -> Result<()> {
         let id = self.real(table.id);
         self.words(id, changes);
         let mut totals = stats::Totals::load(session, id, &table.columns).await?;
         self.remove(session, id, changes, &mut totals).await?;
-        self.delete(id, changes, &mut totals)?;
+        self.delete(id, changes)?;
         self.add(id, table, changes, &mut totals)?;
         self.keep(session, id, table, changes, &mut totals).await?;
         self.statements.extend(totals.write()?);
@@ -743,10 +794,9 @@ impl<'a> Draft<'a> {
         let by_file = |deletes: &NewDeletes| matches!(deletes, NewDeletes::File { .. });
         let removes_rows = changes.removed_inlined || !changes.deleted_inlined.is_empty();
         if changes.compacts {
-            if removes_rows {
-                words.flushed.insert(id);
-            }
-            if !removes_rows || !changes.removed.is_empty() || !changes.deleted.is_empty() {
+            // DuckDB compares deletes in files with the one word, and deletes in the catalog with the other only.
+            words.flushed.insert(id);
+            if !changes.removed.is_empty() || !changes.deleted.is_empty() {
                 words.rewritten.insert(id);
             }
             return;
@@ -779,30 +829,12 @@ impl<'a> Draft<'a> {
     ) -> Result<()> {
         if !changes.removed.is_empty() {
             let files = list(&changes.removed);
-            let mut counts = vec![
-                format!(
-                    "SELECT sum(record_count), sum(file_size_bytes) FROM ducklake_data_file WHERE data_file_id IN ({files})"
-                ),
-                format!(
-                    "SELECT -sum(delete_count), 0 FROM ducklake_delete_file WHERE data_file_id IN ({files}) \
-                     AND end_snapshot IS NULL"
-                ),
-            ];
-            let deletes = inlined::delete_table(id);
-            if session.has_table(&deletes).await? {
-                // A delete file has taken in what was deleted in the catalog before it.
-                counts.push(format!(
-                    "SELECT -count(*), 0 FROM {deletes} i WHERE i.file_id IN ({files}) AND NOT EXISTS \
-                     (SELECT 1 FROM ducklake_delete_file d WHERE d.data_file_id = i.file_id AND d.end_snapshot IS NULL \
-                     AND d.begin_snapshot >= i.begin_snapshot)"
-                ));
-            }
-            for count in counts {
-                for row in session.query(count).await? {
-                    // PostgreSQL's sums are of a type without bounds.
-                    totals.remove(row.optional_integer(0)?.unwrap_or(0), row.optional_integer(1)?.unwrap_or(0));
-                }
-            }
+            let sql = format!(
+                "SELECT sum(file_size_bytes) FROM ducklake_data_file WHERE data_file_id IN ({files})"
+            );
+            let bytes =
+                session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
+            totals.remove_bytes(bytes.unwrap_or(0));
             self.end("ducklake_data_file", &format!("data_file_id IN ({files})"));
             self.end("ducklake_delete_file", &format!("data_file_id IN ({files})"));
         }
@@ -811,12 +843,7 @@ impl<'a> Draft<'a> {
             let since = changes.since;
             for table in tables.values() {
                 let (table, condition) = (name(table)?, format!("begin_snapshot <= {since}"));
-                let sql = format!("SELECT count(*) FROM {table} WHERE {condition} AND end_snapshot IS NULL");
-                let count = session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
-                if count > 0 {
-                    totals.remove(count, 0);
-                    self.end(&table, &condition);
-                }
+                self.end(&table, &condition);
             }
         } else {
             let mut rows: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
@@ -827,7 +854,6 @@ impl<'a> Draft<'a> {
                 let table = tables.get(&version).ok_or_else(|| {
                     Error::Corrupt(format!("the catalog keeps no rows of version {version} of table {id}"))
                 })?;
-                totals.remove(rows.len() as i64, 0);
                 self.end(&name(table)?, &format!("row_id IN ({})", list(&rows)));
             }
         }
@@ -835,19 +861,15 @@ impl<'a> Draft<'a> {
     }
 
     /// Rows of files that were there before.
-    fn delete(&mut self, id: ObjectId, changes: &TableChanges, totals: &mut stats::Totals) -> Result<()> {
+    fn delete(&mut self, id: ObjectId, changes: &TableChanges) -> Result<()> {
         let mut inline = Vec::new();
         let mut files = Vec::new();
         for (file, deletes) in &changes.deleted {
             match deletes {
                 NewDeletes::Inline(positions) => {
                     inline.extend(positions.iter().map(|position| (*file, *position)));
-                    totals.remove(positions.len() as i64, 0);
                 }
-                NewDeletes::File { file: written, positions } => {
-                    totals.remove(positions.len() as i64, 0);
-                    files.push((*file, written));
-                }
+                NewDeletes::File { file: written, .. } => files.push((*file, written)),
             }
         }
         if !files.is_empty() {
@@ -937,14 +959,15 @@ impl<'a> Draft<'a> {
                 file.rows,
                 file.bytes,
                 file.footer_bytes,
-                totals.add_file(file),
+                totals.add_file(file, changes.compacts),
                 optional(partition)
             ));
             for (column, stats) in &file.stats {
                 columns.add(&file_stats(file_id, id, *column, stats)?);
             }
             for (index, value) in file.partition_values.iter().enumerate() {
-                partition_values.add(&format!("{file_id}, {id}, {index}, {}", optional_text(value.as_deref())?));
+                partition_values
+                    .add(&format!("{file_id}, {id}, {index}, {}", optional_text(value.as_deref())?));
             }
             self.deleted_of_new(file, file_id, &mut deletes, &mut inline);
         }
@@ -992,7 +1015,10 @@ impl<'a> Draft<'a> {
         let kept = inlined::data_table(id, version);
         let registered = load::inlined_tables(session, id).await?.contains_key(&version);
         let made_here = self.versioned.contains(&id)
-            && self.statements.iter().any(|statement| statement.starts_with(&format!("CREATE TABLE IF NOT EXISTS {kept} ")));
+            && self
+                .statements
+                .iter()
+                .any(|statement| statement.starts_with(&format!("CREATE TABLE IF NOT EXISTS {kept} ")));
         if !registered && !made_here {
             self.register_inlined(id, version, &kept, table)?;
         }
@@ -1031,7 +1057,8 @@ impl<'a> Draft<'a> {
             return Ok(self.schema_version);
         }
         let sql = format!("SELECT max(schema_version) FROM ducklake_schema_versions WHERE table_id = {id}");
-        let version = session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
+        let version =
+            session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
         Ok(version.unwrap_or(self.head.schema_version))
     }
 
@@ -1096,7 +1123,8 @@ fn place(
         let last = last.entry(*parent).or_insert(i64::MIN);
         if order <= *last {
             let anew = columns.iter().zip(1..);
-            let anew = anew.map(|((column, _), order)| (column.id, (order, before.get(&column.id) == Some(&order))));
+            let anew =
+                anew.map(|((column, _), order)| (column.id, (order, before.get(&column.id) == Some(&order))));
             return anew.collect();
         }
         *last = order;
@@ -1125,4 +1153,3 @@ fn uuid(value: &str) -> Result<String> {
         Err(_) => Err(Error::Corrupt(format!("\"{value}\" is no UUID"))),
     }
 }
-

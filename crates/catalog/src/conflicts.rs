@@ -88,7 +88,8 @@ impl Rows<'_> {
             self.refuse(Deed::Deleted, "was deleted from")?;
             self.refuse(Deed::Compacted, "was compacted")?;
         }
-        let live = format!("SELECT 1 FROM ducklake_table WHERE table_id = {} AND end_snapshot IS NULL", self.table);
+        let live =
+            format!("SELECT 1 FROM ducklake_table WHERE table_id = {} AND end_snapshot IS NULL", self.table);
         if self.session.query(live).await?.is_empty() {
             return Err(conflict(format!("{} was dropped", self.title)));
         }
@@ -209,11 +210,13 @@ async fn state(
     since: SnapshotId,
 ) -> Result<()> {
     let (base, own) = (&transaction.base, &transaction.state);
-    let sql = "SELECT schema_id, 0, schema_name, begin_snapshot FROM ducklake_schema WHERE end_snapshot IS NULL";
+    let sql =
+        "SELECT schema_id, 0, schema_name, begin_snapshot FROM ducklake_schema WHERE end_snapshot IS NULL";
     let schemas = live(session, sql).await?;
     let sql = "SELECT table_id, schema_id, table_name, begin_snapshot FROM ducklake_table WHERE end_snapshot IS NULL";
     let tables = live(session, sql).await?;
-    let sql = "SELECT view_id, schema_id, view_name, begin_snapshot FROM ducklake_view WHERE end_snapshot IS NULL";
+    let sql =
+        "SELECT view_id, schema_id, view_name, begin_snapshot FROM ducklake_view WHERE end_snapshot IS NULL";
     let views = live(session, sql).await?;
 
     for (id, schema) in &base.schemas {
@@ -225,10 +228,13 @@ async fn state(
             return Err(conflict(format!("schema \"{schema}\" was dropped")));
         }
         let left = |live: &Live, own: &dyn Fn(&ObjectId) -> bool| {
-            live.iter().find(|(object, (within, ..))| within == id && !own(object)).map(|(_, (_, name, _))| name.clone())
+            live.iter()
+                .find(|(object, (within, ..))| within == id && !own(object))
+                .map(|(_, (_, name, _))| name.clone())
         };
-        let made = left(&tables, &|table| base.tables.contains_key(table) || base.unusable.contains_key(table))
-            .or_else(|| left(&views, &|view| base.views.contains_key(view)));
+        let made =
+            left(&tables, &|table| base.tables.contains_key(table) || base.unusable.contains_key(table))
+                .or_else(|| left(&views, &|view| base.views.contains_key(view)));
         if let Some(made) = made {
             return Err(conflict(format!("\"{made}\" was created in schema \"{schema}\"")));
         }
@@ -313,7 +319,10 @@ async fn state(
                     free(*id, table.schema, &table.name)?;
                 }
                 if tightened(&before.columns, &table.columns) && others.did(Deed::Inserted, *id, since) {
-                    let what = format!("table \"{}\", of which a column is no longer to be NULL, was inserted into", before.name);
+                    let what = format!(
+                        "table \"{}\", of which a column is no longer to be NULL, was inserted into",
+                        before.name
+                    );
                     return Err(conflict(what));
                 }
             }
@@ -346,7 +355,8 @@ async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> 
              AND end_snapshot IS NULL"
         );
         if let Some(row) = session.query(sql).await?.first() {
-            let what = format!("macro {} was created in schema {}", text(&row.text(0)?)?, name(&schema.name)?);
+            let what =
+                format!("macro {} was created in schema {}", text(&row.text(0)?)?, name(&schema.name)?);
             return Err(conflict(what));
         }
     }
@@ -363,6 +373,8 @@ pub(crate) fn differ_beyond_options(before: &Table, after: &Table) -> bool {
 fn tightened(before: &[Column], after: &[Column]) -> bool {
     after.iter().any(|column| {
         let old = before.iter().find(|old| old.id == column.id);
-        old.is_some_and(|old| (old.nullable && !column.nullable) || tightened(&old.children, &column.children))
+        old.is_some_and(|old| {
+            (old.nullable && !column.nullable) || tightened(&old.children, &column.children)
+        })
     })
 }

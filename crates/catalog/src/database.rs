@@ -11,7 +11,8 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Decode, PgPool, Postgres, Row as _, Sqlite, SqlitePool, TypeInfo, ValueRef,
+    AssertSqlSafe, ConnectOptions, Connection as _, Decode, PgConnection, PgPool, Postgres, Row as _, Sqlite,
+    SqlitePool, TypeInfo, ValueRef,
 };
 
 use crate::error::{Error, Result};
@@ -19,10 +20,13 @@ use crate::files::Cell;
 
 /// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a statement waits for one of the connections below. Commits of one process queue for them.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Connections to PostgreSQL. Commits exclude one another anyway; the others serve readers.
-const POSTGRES_CONNECTIONS_MAX: u32 = 8;
+/// How long a statement waits for one of the connections below, and for a server that does not answer. Commits of one
+/// process queue for them.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections to PostgreSQL that only read.
+const POSTGRES_READERS_MAX: u32 = 6;
+/// Connections to PostgreSQL that commit: while one does, the other has begun and waits for its lock.
+const POSTGRES_WRITERS_MAX: u32 = 2;
 /// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in order
 /// instead of polling for the lock.
 const SQLITE_READERS_MAX: u32 = 4;
@@ -39,7 +43,7 @@ pub(crate) enum Dialect {
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
     Sqlite { path: String, readers: SqlitePool, writer: SqlitePool },
-    Postgres { pool: PgPool },
+    Postgres { readers: PgPool, writers: PgPool },
 }
 
 /// One database transaction.
@@ -74,13 +78,26 @@ impl Database {
         }
     }
 
+    /// One query, by itself.
+    pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        match self {
+            Self::Sqlite { readers, .. } => {
+                sql.fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
+            }
+            Self::Postgres { readers, .. } => {
+                sql.fetch_all(readers).await.map_err(failed)?.iter().map(postgres_row).collect()
+            }
+        }
+    }
+
     /// A transaction that reads, all of it as of one moment.
     pub async fn read(&self) -> Result<Session> {
         match self {
             Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
-            Self::Postgres { pool } => {
+            Self::Postgres { readers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                Ok(Session::Postgres(pool.begin_with(begin).await.map_err(failed)?))
+                Ok(Session::Postgres(readers.begin_with(begin).await.map_err(failed)?))
             }
         }
     }
@@ -91,9 +108,9 @@ impl Database {
             Self::Sqlite { writer, .. } => {
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }
-            Self::Postgres { pool } => {
+            Self::Postgres { writers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-                let mut session = Session::Postgres(pool.begin_with(begin).await.map_err(failed)?);
+                let mut session = Session::Postgres(writers.begin_with(begin).await.map_err(failed)?);
                 // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
                 // finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
@@ -114,9 +131,13 @@ impl Database {
     pub fn name(&self) -> String {
         match self {
             Self::Sqlite { path, .. } => path.clone(),
-            Self::Postgres { pool } => {
-                let options = pool.connect_options();
-                format!("{} on {}", options.get_database().unwrap_or(options.get_username()), options.get_host())
+            Self::Postgres { readers, .. } => {
+                let options = readers.connect_options();
+                format!(
+                    "{} on {}",
+                    options.get_database().unwrap_or(options.get_username()),
+                    options.get_host()
+                )
             }
         }
     }
@@ -129,7 +150,9 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     }
     if !file.exists() {
         if !create {
-            return Err(Error::NotFound(format!("there is no warehouse at \"{path}\": the file does not exist")));
+            return Err(Error::NotFound(format!(
+                "there is no warehouse at \"{path}\": the file does not exist"
+            )));
         }
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         if parent.is_some_and(|parent| !parent.is_dir()) {
@@ -142,7 +165,10 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
     let pool = |connections| {
-        SqlitePoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
     };
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
@@ -161,28 +187,33 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
 async fn postgres(url: &str) -> Result<Database> {
     let options: PgConnectOptions = url.parse().map_err(Error::Database)?;
     let options = options.disable_statement_logging();
-    let pool = PgPoolOptions::new()
-        .max_connections(POSTGRES_CONNECTIONS_MAX)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                // What text of other types looks like, and how literals are read, must not depend on the server's settings.
-                let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
-                    SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
-                    SET client_min_messages = warning";
-                sqlx::raw_sql(settings).execute(connection).await?;
-                Ok(())
-            })
-        })
-        .connect_lazy_with(options);
-    // The first connection, made here, tells a database that does not exist from one that cannot be reached.
-    match pool.acquire().await {
-        Ok(_) => Ok(Database::Postgres { pool }),
+    // The first connection, made here without the patience of a pool, tells a database that does not exist from one that
+    // cannot be reached.
+    match PgConnection::connect_with(&options).await {
+        Ok(connection) => drop(connection.close().await),
         Err(error) if postgres_code(&error).as_deref() == Some("3D000") => {
-            Err(Error::NotFound(format!("there is no warehouse: {error}")))
+            return Err(Error::NotFound(format!("there is no warehouse: {error}")));
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => return Err(failed(error)),
     }
+    let pool = |connections| {
+        PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // What text of other types looks like, and how literals are read, must not depend on the server's
+                    // settings.
+                    let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
+                        SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
+                        SET client_min_messages = warning";
+                    sqlx::raw_sql(settings).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(options.clone())
+    };
+    Ok(Database::Postgres { readers: pool(POSTGRES_READERS_MAX), writers: pool(POSTGRES_WRITERS_MAX) })
 }
 
 impl Session {
@@ -227,6 +258,17 @@ impl Session {
         }
     }
 
+    /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait for its lock.
+    pub async fn rollback(self) {
+        let outcome = match self {
+            Self::Sqlite(transaction) => transaction.rollback().await,
+            Self::Postgres(transaction) => transaction.rollback().await,
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "a transaction of the catalog ended with its connection");
+        }
+    }
+
     pub async fn has_table(&mut self, name: &str) -> Result<bool> {
         let name = text(name)?;
         let sql = match self {
@@ -247,9 +289,9 @@ fn sqlite_row(row: &SqliteRow) -> Result<Row> {
         let unreadable = |error| Error::Corrupt(format!("a value of the catalog cannot be read: {error}"));
         match kind.as_str() {
             "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Cell::Integer).map_err(unreadable),
-            "REAL" => {
-                <f64 as Decode<Sqlite>>::decode(value).map(|real| Cell::Text(real.to_string())).map_err(unreadable)
-            }
+            "REAL" => <f64 as Decode<Sqlite>>::decode(value)
+                .map(|real| Cell::Text(real.to_string()))
+                .map_err(unreadable),
             "BLOB" => <Vec<u8> as Decode<Sqlite>>::decode(value).map(Cell::Blob).map_err(unreadable),
             _ => <String as Decode<Sqlite>>::decode(value).map(Cell::Text).map_err(unreadable),
         }
@@ -272,7 +314,9 @@ fn postgres_row(row: &PgRow) -> Result<Row> {
         }
         let written = value.as_str().map_err(|error| unreadable(&error))?;
         match value.type_info().name() {
-            "INT2" | "INT4" | "INT8" => written.parse().map(Cell::Integer).map_err(|error| unreadable(&error)),
+            "INT2" | "INT4" | "INT8" => {
+                written.parse().map(Cell::Integer).map_err(|error| unreadable(&error))
+            }
             "BOOL" => Ok(Cell::Integer(i64::from(written == "t"))),
             "BYTEA" => {
                 let bytes = written.strip_prefix("\\x").and_then(from_hex);
@@ -294,7 +338,9 @@ impl Row {
             Some(Cell::Integer(value)) => Ok(Some(*value)),
             Some(Cell::Null) => Ok(None),
             // SQLite keeps what a column without a type was given.
-            Some(Cell::Text(value)) => value.parse().map(Some).map_err(|_| self.unexpected(index, "a number")),
+            Some(Cell::Text(value)) => {
+                value.parse().map(Some).map_err(|_| self.unexpected(index, "a number"))
+            }
             _ => Err(self.unexpected(index, "a number")),
         }
     }
@@ -338,7 +384,9 @@ pub(crate) fn flag(column: &str) -> String {
 /// A literal that both databases read as this text. Neither can hold NUL in text.
 pub(crate) fn text(value: &str) -> Result<String> {
     if value.contains('\0') {
-        return Err(Error::Unsupported("text with a character of code 0 cannot be kept in the catalog".to_string()));
+        return Err(Error::Unsupported(
+            "text with a character of code 0 cannot be kept in the catalog".to_string(),
+        ));
     }
     Ok(format!("'{}'", value.replace('\'', "''")))
 }
@@ -362,7 +410,9 @@ pub(crate) fn optional_boolean(value: Option<bool>) -> &'static str {
 /// A quoted name.
 pub(crate) fn name(value: &str) -> Result<String> {
     if value.contains('\0') {
-        return Err(Error::Unsupported("a name with a character of code 0 cannot be kept in the catalog".to_string()));
+        return Err(Error::Unsupported(
+            "a name with a character of code 0 cannot be kept in the catalog".to_string(),
+        ));
     }
     Ok(format!("\"{}\"", value.replace('"', "\"\"")))
 }
@@ -393,7 +443,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let bytes = text.as_bytes();
-    if bytes.len() % 2 != 0 {
+    if !bytes.len().is_multiple_of(2) {
         return None;
     }
     bytes.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
@@ -408,7 +458,11 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub fn into(table: &str, columns: &str) -> Self {
-        Self { head: format!("INSERT INTO {table} ({columns}) VALUES "), open: String::new(), statements: Vec::new() }
+        Self {
+            head: format!("INSERT INTO {table} ({columns}) VALUES "),
+            open: String::new(),
+            statements: Vec::new(),
+        }
     }
 
     /// Adds a row, written as literals with commas between them.
@@ -478,7 +532,8 @@ mod tests {
 
     #[test]
     fn literals_are_quoted() {
-        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")] {
+        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")]
+        {
             assert_eq!(text(value).unwrap(), expected);
         }
         assert!(matches!(text("a\0b"), Err(Error::Unsupported(_))));

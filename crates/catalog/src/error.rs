@@ -9,7 +9,10 @@ pub enum Error {
     /// Another transaction has committed a change that this one conflicts with (SQLSTATE 40001).
     Conflict(String),
     /// A commit was sent and its outcome could not be read back (40003).
-    Unknown { transaction: String, source: Option<sqlx::Error> },
+    Unknown {
+        transaction: String,
+        source: Option<sqlx::Error>,
+    },
     /// The catalog database cannot be reached or failed (08001, 08006, 58030).
     Database(sqlx::Error),
     /// It holds something that this program does not understand (0A000), or that makes no sense (XX001).

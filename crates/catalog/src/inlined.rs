@@ -10,8 +10,13 @@ use crate::state::{Column, ObjectId, Table};
 use crate::types::ColumnType;
 
 /// Names that DuckLake gives columns of its own, in such tables and in files.
-const RESERVED: &[&str] =
-    &["row_id", "begin_snapshot", "end_snapshot", "_ducklake_internal_snapshot_id", "_ducklake_internal_row_id"];
+const RESERVED: &[&str] = &[
+    "row_id",
+    "begin_snapshot",
+    "end_snapshot",
+    "_ducklake_internal_snapshot_id",
+    "_ducklake_internal_row_id",
+];
 /// Columns of a table of PostgreSQL (1600) and SQLite (2000), less DuckLake's three.
 const POSTGRES_COLUMNS_MAX: usize = 1597;
 const SQLITE_COLUMNS_MAX: usize = 1997;
@@ -43,8 +48,9 @@ pub(crate) fn fits(dialect: Dialect, table: &Table) -> bool {
 
 /// `CREATE TABLE` for rows of this version.
 pub(crate) fn create(dialect: Dialect, name: &str, columns: &[Column]) -> Result<String> {
-    let mut definition =
-        format!("CREATE TABLE IF NOT EXISTS {name} (row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT");
+    let mut definition = format!(
+        "CREATE TABLE IF NOT EXISTS {name} (row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT"
+    );
     for column in columns {
         definition += &format!(", {} {}", database::name(&column.name)?, column_type(dialect, column.kind));
     }
@@ -92,7 +98,9 @@ pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result
         (Dialect::Postgres, Cell::Integer(value)) => format!("'{value}'"),
         (Dialect::Sqlite, Cell::Integer(value)) => value.to_string(),
         (_, Cell::Blob(value)) => bytes(value),
-        (Dialect::Postgres, Cell::Text(value)) if column_type(dialect, kind) == "BYTEA" => bytes(value.as_bytes()),
+        (Dialect::Postgres, Cell::Text(value)) if column_type(dialect, kind) == "BYTEA" => {
+            bytes(value.as_bytes())
+        }
         // A literal with this character would end there.
         (Dialect::Sqlite, Cell::Text(value)) if value.contains('\0') => {
             format!("CAST({} AS TEXT)", bytes(value.as_bytes()))
@@ -123,12 +131,14 @@ pub(crate) fn decode(dialect: Dialect, kind: ColumnType, cell: Cell) -> Result<C
             Error::Corrupt(format!("the catalog keeps bytes that are no text in a column of type {kind}"))
         })?),
         (_, Cell::Integer(value)) => Cell::Text(value.to_string()),
-        (Float32 | Float64, Cell::Text(value)) if dialect == Dialect::Postgres => Cell::Text(match value.as_str() {
-            "NaN" => "nan".to_string(),
-            "Infinity" => "inf".to_string(),
-            "-Infinity" => "-inf".to_string(),
-            _ => value,
-        }),
+        (Float32 | Float64, Cell::Text(value)) if dialect == Dialect::Postgres => {
+            Cell::Text(match value.as_str() {
+                "NaN" => "nan".to_string(),
+                "Infinity" => "inf".to_string(),
+                "-Infinity" => "-inf".to_string(),
+                _ => value,
+            })
+        }
         // "1 year 2 mons +3 days": DuckDB and Arrow know the word month only.
         (Interval, Cell::Text(value)) if dialect == Dialect::Postgres => {
             let word = |word: &str| match word {

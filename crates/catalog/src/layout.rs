@@ -79,7 +79,10 @@ const TABLES: &[(&str, &str)] = &[
          column_name VARCHAR, column_type VARCHAR, initial_default VARCHAR, default_value VARCHAR, \
          nulls_allowed BOOLEAN, parent_column BIGINT, default_value_type VARCHAR, default_value_dialect VARCHAR",
     ),
-    ("ducklake_table_stats", "table_id BIGINT, record_count BIGINT, next_row_id BIGINT, file_size_bytes BIGINT"),
+    (
+        "ducklake_table_stats",
+        "table_id BIGINT, record_count BIGINT, next_row_id BIGINT, file_size_bytes BIGINT",
+    ),
     (
         "ducklake_table_column_stats",
         "table_id BIGINT, column_id BIGINT, contains_null BOOLEAN, contains_nan BOOLEAN, min_value VARCHAR, \
@@ -113,7 +116,10 @@ const TABLES: &[(&str, &str)] = &[
         "ducklake_macro",
         "schema_id BIGINT, macro_id BIGINT, macro_name VARCHAR, begin_snapshot BIGINT, end_snapshot BIGINT",
     ),
-    ("ducklake_macro_impl", "macro_id BIGINT, impl_id BIGINT, dialect VARCHAR, \"sql\" VARCHAR, \"type\" VARCHAR"),
+    (
+        "ducklake_macro_impl",
+        "macro_id BIGINT, impl_id BIGINT, dialect VARCHAR, \"sql\" VARCHAR, \"type\" VARCHAR",
+    ),
     (
         "ducklake_macro_parameters",
         "macro_id BIGINT, impl_id BIGINT, column_id BIGINT, parameter_name VARCHAR, parameter_type VARCHAR, \
@@ -165,8 +171,9 @@ pub(crate) async fn create(session: &mut Session, data_path: &str) -> Result<()>
 fn typed(dialect: Dialect, columns: &str) -> String {
     match dialect {
         Dialect::Postgres => columns.to_string(),
-        Dialect::Sqlite => {
-            columns.replace(" TIMESTAMPTZ", " VARCHAR").replace(" UUID", " VARCHAR").replace(" BOOLEAN", " BIGINT")
-        }
+        Dialect::Sqlite => columns
+            .replace(" TIMESTAMPTZ", " VARCHAR")
+            .replace(" UUID", " VARCHAR")
+            .replace(" BOOLEAN", " BIGINT"),
     }
 }

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::files::{ColumnStats, DataFile, DeleteFile, InlinedRows, TableData};
 use crate::layout::VERSION;
 use crate::state::{
-    Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State, Table,
-    Transform, Unusable, View,
+    Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State,
+    Table, Transform, Unusable, View,
 };
 use crate::{inlined, values};
 
@@ -50,9 +50,10 @@ pub struct SnapshotInfo {
     pub extra: Option<String>,
 }
 
-/// What is known of a whole table. Bounds hold for every snapshot; counts are of the newest and may be estimates.
+/// What is known of a whole table. Bounds hold for every snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
+    /// Rows that were ever put in, those deleted since included. Those that are left are the sum over `Catalog::data`.
     pub record_count: i64,
     pub next_row_id: i64,
     pub file_size_bytes: i64,
@@ -70,17 +71,24 @@ pub struct TableColumnStats {
 
 /// The row of a snapshot (the newest if `None`) and the settings, in one query.
 pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) -> Result<Head> {
+    let rows = session.query(head_query(snapshot)).await?;
+    read_head(&rows, snapshot)
+}
+
+/// The query of `head`, for `read_head`.
+pub(crate) fn head_query(snapshot: Option<SnapshotId>) -> String {
     let wanted = match snapshot {
         Some(snapshot) => snapshot.to_string(),
         None => "(SELECT max(snapshot_id) FROM ducklake_snapshot)".to_string(),
     };
-    let rows = session
-        .query(format!(
-            "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
-             m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
-             FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
-        ))
-        .await?;
+    format!(
+        "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
+         m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
+         FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
+    )
+}
+
+pub(crate) fn read_head(rows: &[Row], snapshot: Option<SnapshotId>) -> Result<Head> {
     let Some(first) = rows.first() else {
         return Err(match snapshot {
             Some(snapshot) => Error::NotFound(format!("there is no snapshot {snapshot}: unknown or expired")),
@@ -96,7 +104,7 @@ pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) ->
         time,
         settings: Settings::default(),
     };
-    for row in &rows {
+    for row in rows {
         let (Some(key), Some(value)) = (row.optional_text(5)?, row.optional_text(6)?) else { continue };
         let settings = &mut head.settings;
         match (row.optional_text(7)?.as_deref(), row.optional_integer(8)?) {
@@ -118,18 +126,25 @@ impl Settings {
                     "the catalog has version {other} of the DuckLake layout; Harrier knows {VERSION}"
                 )));
             }
-            None => return Err(Error::Corrupt("the catalog does not name the version of its layout".to_string())),
+            None => {
+                return Err(Error::Corrupt(
+                    "the catalog does not name the version of its layout".to_string(),
+                ));
+            }
         }
         if self.global.get("encrypted").is_some_and(|encrypted| encrypted == "true") {
-            return Err(Error::Unsupported("the warehouse is encrypted, which Harrier does not support".to_string()));
+            return Err(Error::Unsupported(
+                "the warehouse is encrypted, which Harrier does not support".to_string(),
+            ));
         }
         Ok(())
     }
 
     pub(crate) fn data_path(&self) -> Result<String> {
         let path = self.global.get("data_path");
-        let mut path =
-            path.cloned().ok_or_else(|| Error::Corrupt("the catalog does not name the path of its data".to_string()))?;
+        let mut path = path
+            .cloned()
+            .ok_or_else(|| Error::Corrupt("the catalog does not name the path of its data".to_string()))?;
         if !path.ends_with('/') {
             path.push('/');
         }
@@ -170,7 +185,8 @@ pub(crate) async fn state(session: &mut Session, head: &Head) -> Result<State> {
 
 async fn comments(session: &mut Session, snapshot: SnapshotId) -> Result<HashMap<ObjectId, String>> {
     let visible = visible("", snapshot);
-    let sql = format!("SELECT object_id, \"value\" FROM ducklake_tag WHERE \"key\" = 'comment' AND {visible}");
+    let sql =
+        format!("SELECT object_id, \"value\" FROM ducklake_tag WHERE \"key\" = 'comment' AND {visible}");
     let mut comments = HashMap::new();
     for row in session.query(sql).await? {
         if let Some(comment) = row.optional_text(1)? {
@@ -226,7 +242,8 @@ async fn tables(
         columns.entry(table).or_default().push(column);
     }
     let mut next_columns = HashMap::new();
-    for row in session.query("SELECT table_id, max(column_id) FROM ducklake_column GROUP BY table_id").await? {
+    for row in session.query("SELECT table_id, max(column_id) FROM ducklake_column GROUP BY table_id").await?
+    {
         next_columns.insert(row.integer(0)?, row.integer(1)? + 1);
     }
     let mut partitions = partitions(session, &visible).await?;
@@ -242,7 +259,9 @@ async fn tables(
             state.unusable.insert(id, Arc::new(unusable));
         };
         if !state.schemas.contains_key(&schema) {
-            return Err(Error::Corrupt(format!("table \"{name}\" is in schema {schema}, which does not exist")));
+            return Err(Error::Corrupt(format!(
+                "table \"{name}\" is in schema {schema}, which does not exist"
+            )));
         }
         let columns = match tree(columns.remove(&id).unwrap_or_default()) {
             Ok(columns) => columns,
@@ -318,7 +337,8 @@ async fn partitions(session: &mut Session, visible: &str) -> Result<HashMap<Obje
          ORDER BY i.partition_id, c.partition_key_index"
     );
     for row in session.query(sql).await? {
-        let (table, id, column, transform) = (row.integer(0)?, row.integer(1)?, row.integer(2)?, row.text(3)?);
+        let (table, id, column, transform) =
+            (row.integer(0)?, row.integer(1)?, row.integer(2)?, row.text(3)?);
         let entry = partitions.entry(table).or_insert_with(|| (id, Ok(Vec::new())));
         match (parse_transform(&transform), &mut entry.1) {
             (Some(transform), Ok(keys)) => keys.push(PartitionKey { column, transform }),
@@ -475,7 +495,9 @@ pub(crate) async fn data(session: &mut Session, table: ObjectId, snapshot: Snaps
     partition_values(session, table, snapshot, &mut files).await?;
     let deletes = inlined::delete_table(table);
     if !files.is_empty() && session.has_table(&deletes).await? {
-        let sql = format!("SELECT file_id, row_id FROM {deletes} WHERE begin_snapshot <= {snapshot} ORDER BY row_id");
+        let sql = format!(
+            "SELECT file_id, row_id FROM {deletes} WHERE begin_snapshot <= {snapshot} ORDER BY row_id"
+        );
         let places = places(&files);
         for row in session.query(sql).await? {
             if let Some(place) = places.get(&row.integer(0)?) {
@@ -508,7 +530,9 @@ async fn files(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> 
     let mut files: Vec<DataFile> = Vec::new();
     for row in session.query(sql).await? {
         if row.optional_text(11)?.is_some() || row.optional_text(20)?.is_some() {
-            return Err(Error::Unsupported("the table has encrypted files, which Harrier does not support".into()));
+            return Err(Error::Unsupported(
+                "the table has encrypted files, which Harrier does not support".into(),
+            ));
         }
         let deletes = match row.optional_integer(12)? {
             None => None,
@@ -524,7 +548,9 @@ async fn files(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> 
         };
         let id = row.integer(0)?;
         if files.last().is_some_and(|last| last.id == id) {
-            return Err(Error::Corrupt(format!("data file {id} has two delete files at snapshot {snapshot}")));
+            return Err(Error::Corrupt(format!(
+                "data file {id} has two delete files at snapshot {snapshot}"
+            )));
         }
         files.push(DataFile {
             id,
@@ -565,7 +591,10 @@ async fn partition_values(
         let Some(place) = places.get(&row.integer(0)?) else { continue };
         let values = &mut files[*place].partition_values;
         if row.integer(1)? != values.len() as i64 {
-            return Err(Error::Corrupt(format!("the partition values of data file {} have gaps", files[*place].id)));
+            return Err(Error::Corrupt(format!(
+                "the partition values of data file {} have gaps",
+                files[*place].id
+            )));
         }
         values.push(row.optional_text(2)?);
     }
@@ -574,11 +603,17 @@ async fn partition_values(
 
 /// The tables that keep rows of `table`: version of its schema, and name.
 pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Result<BTreeMap<i64, String>> {
-    let sql = format!("SELECT schema_version, table_name FROM ducklake_inlined_data_tables WHERE table_id = {table}");
+    let sql = format!(
+        "SELECT schema_version, table_name FROM ducklake_inlined_data_tables WHERE table_id = {table}"
+    );
     session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
 }
 
-async fn inlined_rows(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<InlinedRows>> {
+async fn inlined_rows(
+    session: &mut Session,
+    table: ObjectId,
+    snapshot: SnapshotId,
+) -> Result<Vec<InlinedRows>> {
     let mut found = Vec::new();
     for (schema_version, name) in inlined_tables(session, table).await? {
         let name = crate::database::name(&name)?;
@@ -618,7 +653,9 @@ async fn inlined_rows(session: &mut Session, table: ObjectId, snapshot: Snapshot
             rows.row_ids.push(row.integer(0)?);
             let cells = row.into_cells().into_iter().skip(1).zip(&columns);
             rows.rows.push(
-                cells.map(|(cell, column)| inlined::decode(dialect, column.kind, cell)).collect::<Result<_>>()?,
+                cells
+                    .map(|(cell, column)| inlined::decode(dialect, column.kind, cell))
+                    .collect::<Result<_>>()?,
             );
         }
         found.push(rows);
@@ -707,8 +744,9 @@ pub(crate) async fn snapshots(session: &mut Session, condition: &str) -> Result<
 
 /// The newest snapshot that is not younger than `time`.
 pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<SnapshotId> {
-    let wanted = values::parse_time(time)
-        .ok_or_else(|| Error::NotFound(format!("\"{time}\" is not a time: cannot tell a snapshot from it")))?;
+    let wanted = values::parse_time(time).ok_or_else(|| {
+        Error::NotFound(format!("\"{time}\" is not a time: cannot tell a snapshot from it"))
+    })?;
     // SQLite keeps times as text, with the zone of whoever wrote it: they are compared here.
     let mut found = None;
     for row in session.query("SELECT snapshot_id, snapshot_time FROM ducklake_snapshot").await? {
@@ -717,7 +755,9 @@ pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<Sna
             found = found.max(Some(row.integer(0)?));
         }
     }
-    found.ok_or_else(|| Error::NotFound(format!("there is no snapshot of {time} or before: unknown or expired")))
+    found.ok_or_else(|| {
+        Error::NotFound(format!("there is no snapshot of {time} or before: unknown or expired"))
+    })
 }
 
 /// The snapshot that a transaction was committed as, if it was.

@@ -79,7 +79,10 @@ pub struct Column {
 pub enum DefaultValue {
     Literal(String),
     /// SQL in the dialect of the program that wrote it, such as `duckdb` or `harrier`.
-    Expression { sql: String, dialect: String },
+    Expression {
+        sql: String,
+        dialect: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -175,6 +178,9 @@ impl State {
     /// A setting with its narrowest scope: table, schema, warehouse.
     pub fn option<'a>(&'a self, table: &'a Table, key: &str) -> Option<&'a str> {
         let schema = &self.schemas[&table.schema];
-        [&table.options, &schema.options, &self.options].into_iter().find_map(|scope| scope.get(key)).map(String::as_str)
+        [&table.options, &schema.options, &self.options]
+            .into_iter()
+            .find_map(|scope| scope.get(key))
+            .map(String::as_str)
     }
 }

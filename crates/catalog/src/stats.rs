@@ -1,6 +1,10 @@
 //! What the catalog knows of a whole table: counts, and bounds of its columns.
 //!
 //! Bounds only widen: they hold for every snapshot. Something that is not known of one file is not known of the table.
+//!
+//! The count is of all rows that were ever put in, and never falls. DuckDB compares it with the rows that are left: if they
+//! are as many, nothing was ever deleted, the bounds are exact, and it answers `min` and `max` from them. So bounds of the
+//! whole table are kept only as long as they are exact, and a compaction counts nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,6 +17,9 @@ use crate::load::{self, TableColumnStats, TableStats};
 use crate::state::{Column, ColumnId, ObjectId};
 use crate::types::ColumnType;
 use crate::values;
+
+/// Writers of Parquet cut the bounds of text at 64 bytes, or a character before. What is as long may not be exact.
+const EXACT_TEXT_BYTES_MAX: usize = 60;
 
 /// The statistics of one table, as a commit changes them.
 pub(crate) struct Totals {
@@ -51,18 +58,19 @@ impl Totals {
         Ok(Self { table, known, before, now, kinds, seen })
     }
 
-    /// Rows and bytes that are gone.
-    pub fn remove(&mut self, rows: i64, bytes: i64) {
-        self.now.record_count -= rows;
+    /// Files are gone.
+    pub fn remove_bytes(&mut self, bytes: i64) {
         self.now.file_size_bytes -= bytes;
     }
 
-    /// Counts a new file in; the number of its first row.
-    pub fn add_file(&mut self, file: &NewFile) -> i64 {
+    /// Counts a new file in, unless its rows were in others before; the number of its first row.
+    pub fn add_file(&mut self, file: &NewFile, compacts: bool) -> i64 {
         let first = self.now.next_row_id;
         self.now.next_row_id += file.rows;
         self.now.file_size_bytes += file.bytes;
-        self.now.record_count += file.rows - file.deleted.len() as i64;
+        if !compacts {
+            self.now.record_count += file.rows;
+        }
         self.add_stats(&file.stats);
         first
     }
@@ -99,15 +107,17 @@ impl Totals {
                 (None, nan) if first => nan,
                 _ => None,
             };
-            let (min, max) = bounds(stats);
-            total.min = widen(*kind, total.min.take(), min, first, Ordering::Less);
-            total.max = widen(*kind, total.max.take(), max, first, Ordering::Greater);
+            let exact = |bound: &Option<String>| {
+                bound.clone().filter(|bound| bound.len() <= EXACT_TEXT_BYTES_MAX && !bound.contains('\0'))
+            };
+            let (min, max) = (exact(&stats.min), exact(&stats.max));
+            total.min = widen(*kind, total.min.take(), min.as_deref(), first, Ordering::Less);
+            total.max = widen(*kind, total.max.take(), max.as_deref(), first, Ordering::Greater);
         }
     }
 
     /// The statements that store them.
     pub fn write(mut self) -> Result<Vec<String>> {
-        self.now.record_count = self.now.record_count.max(0);
         self.now.file_size_bytes = self.now.file_size_bytes.max(0);
         let TableStats { record_count, next_row_id, file_size_bytes, columns } = &self.now;
         if self.now == self.before || (!self.known && *next_row_id == 0) {

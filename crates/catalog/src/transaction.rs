@@ -39,7 +39,9 @@ impl Transaction {
 
     /// Whether a commit would change nothing.
     pub fn is_empty(&self) -> bool {
-        self.data.values().all(|changes| *changes == TableChanges { since: changes.since, ..TableChanges::default() })
+        self.data
+            .values()
+            .all(|changes| *changes == TableChanges { since: changes.since, ..TableChanges::default() })
             && !self.changes_state()
     }
 

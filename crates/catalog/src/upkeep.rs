@@ -52,7 +52,8 @@ impl Catalog {
             Expiry::OlderThan(time) => {
                 let limit = values::parse_time(time)
                     .ok_or_else(|| Error::NotFound(format!("\"{time}\" is not a time")))?;
-                let older = |one: &SnapshotInfo| values::parse_time(&one.time).is_some_and(|time| time < limit);
+                let older =
+                    |one: &SnapshotInfo| values::parse_time(&one.time).is_some_and(|time| time < limit);
                 snapshots.into_iter().filter(older).collect()
             }
             Expiry::Versions(versions) => {
@@ -63,7 +64,9 @@ impl Catalog {
             return Ok(Expired::default());
         }
         let ids = list(snapshots.iter().map(|one| one.snapshot));
-        session.execute(format!("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id IN ({ids})")).await?;
+        session
+            .execute(format!("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id IN ({ids})"))
+            .await?;
         session.execute(format!("DELETE FROM ducklake_snapshot WHERE snapshot_id IN ({ids})")).await?;
         let files = sweep(&mut session).await?;
         session.commit().await?;
@@ -83,7 +86,10 @@ impl Catalog {
             return Ok(());
         }
         let mut session = self.inner.database.write().await?;
-        let sql = format!("DELETE FROM ducklake_files_scheduled_for_deletion WHERE data_file_id IN ({})", list(files));
+        let sql = format!(
+            "DELETE FROM ducklake_files_scheduled_for_deletion WHERE data_file_id IN ({})",
+            list(files)
+        );
         session.execute(sql).await?;
         Ok(session.commit().await?)
     }
@@ -94,7 +100,9 @@ impl Catalog {
         let mut session = self.inner.database.read().await?;
         let folders = Folders::load(&mut session).await?;
         let mut paths = BTreeSet::new();
-        for (table, sql) in [("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")] {
+        for (table, sql) in
+            [("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")]
+        {
             for file in files(&mut session, table, sql, "1 = 1").await? {
                 paths.insert(folders.absolute(&file)?);
             }
@@ -136,13 +144,15 @@ async fn sweep(session: &mut Session) -> Result<usize> {
     };
     // A table goes when its last row does: a rename ends one and begins another.
     let seen = format!("SELECT table_id FROM ducklake_table WHERE NOT ({})", unseen("ducklake_table"));
-    let gone = ids(session, format!("SELECT table_id FROM ducklake_table WHERE table_id NOT IN ({seen})")).await?;
+    let gone =
+        ids(session, format!("SELECT table_id FROM ducklake_table WHERE table_id NOT IN ({seen})")).await?;
     let of_gone = format!("table_id IN ({})", list(&gone));
 
     let condition = format!("{of_gone} OR ({})", unseen("ducklake_data_file"));
     let data = files(session, "ducklake_data_file", "data_file_id", &condition).await?;
     let data_ids = list(data.iter().map(|file| file.id));
-    let condition = format!("data_file_id IN ({data_ids}) OR {of_gone} OR ({})", unseen("ducklake_delete_file"));
+    let condition =
+        format!("data_file_id IN ({data_ids}) OR {of_gone} OR ({})", unseen("ducklake_delete_file"));
     let deletes = files(session, "ducklake_delete_file", "delete_file_id", &condition).await?;
     let delete_ids = list(deletes.iter().map(|file| file.id));
 
@@ -153,7 +163,12 @@ async fn sweep(session: &mut Session) -> Result<usize> {
     );
     for file in data.iter().chain(&deletes) {
         let location = folders.below_root(file)?;
-        rows.add(&format!("{}, {}, {}, '{time}'", file.id, text(&location.path)?, boolean(location.relative)));
+        rows.add(&format!(
+            "{}, {}, {}, '{time}'",
+            file.id,
+            text(&location.path)?,
+            boolean(location.relative)
+        ));
     }
     let mut statements = rows.finish();
     for table in [
@@ -193,14 +208,20 @@ async fn sweep(session: &mut Session) -> Result<usize> {
                 .to_string(),
         );
     }
-    let schemas = ids(session, format!("SELECT schema_id FROM ducklake_schema WHERE {}", unseen("ducklake_schema"))).await?;
-    statements
-        .push(format!("DELETE FROM ducklake_metadata WHERE \"scope\" = 'schema' AND scope_id IN ({})", list(&schemas)));
-    for table in ["ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_column_tag", "ducklake_macro"] {
+    let schemas =
+        ids(session, format!("SELECT schema_id FROM ducklake_schema WHERE {}", unseen("ducklake_schema")))
+            .await?;
+    statements.push(format!(
+        "DELETE FROM ducklake_metadata WHERE \"scope\" = 'schema' AND scope_id IN ({})",
+        list(&schemas)
+    ));
+    for table in ["ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_column_tag", "ducklake_macro"]
+    {
         statements.push(format!("DELETE FROM {table} WHERE {}", unseen(table)));
     }
     for table in ["ducklake_macro_impl", "ducklake_macro_parameters"] {
-        statements.push(format!("DELETE FROM {table} WHERE macro_id NOT IN (SELECT macro_id FROM ducklake_macro)"));
+        statements
+            .push(format!("DELETE FROM {table} WHERE macro_id NOT IN (SELECT macro_id FROM ducklake_macro)"));
     }
     for statement in statements {
         session.execute(statement).await?;
@@ -281,7 +302,10 @@ impl Folders {
     /// Relative to the root, or absolute.
     fn below_root(&self, file: &File) -> Result<Location> {
         let table = self.tables.get(&file.table).ok_or_else(|| {
-            Error::Corrupt(format!("file {} is of table {}, which the catalog does not know", file.id, file.table))
+            Error::Corrupt(format!(
+                "file {} is of table {}, which the catalog does not know",
+                file.id, file.table
+            ))
         })?;
         Ok(within(table, file.location.clone()))
     }

@@ -14,9 +14,17 @@ pub(crate) fn compare(kind: ColumnType, left: &str, right: &str) -> Option<Order
     }
     match kind {
         Boolean => Some(truth(left)?.cmp(&truth(right)?)),
-        Int8 | Int16 | Int32 | Int64 | Int128 | UInt8 | UInt16 | UInt32 | UInt64 | UInt128 | Decimal { .. } => {
-            decimal(left, right)
-        }
+        Int8
+        | Int16
+        | Int32
+        | Int64
+        | Int128
+        | UInt8
+        | UInt16
+        | UInt32
+        | UInt64
+        | UInt128
+        | Decimal { .. } => decimal(left, right),
         Float32 | Float64 => {
             let (left, right) = (left.parse::<f64>().ok()?, right.parse::<f64>().ok()?);
             // As DuckDB orders them: NaN is the greatest.
@@ -74,7 +82,8 @@ fn moment(text: &str) -> Option<(i64, String)> {
         _ => {}
     }
     let before_christ = text.contains("(BC)");
-    let (year, rest) = text.get(1..)?.split_once('-').map(|(year, rest)| (format!("{}{year}", &text[..1]), rest))?;
+    let (year, rest) =
+        text.get(1..)?.split_once('-').map(|(year, rest)| (format!("{}{year}", &text[..1]), rest))?;
     let year: i64 = year.parse().ok()?;
     Some((if before_christ { 1 - year } else { year }, rest.replace(" (BC)", "")))
 }
@@ -119,7 +128,8 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 }
 
 fn sixtieths(text: &str) -> Option<(i64, i64, i64)> {
-    let mut parts = text.splitn(3, ':').map(|part| if part.is_empty() { Some(0) } else { part.parse::<u32>().ok() });
+    let mut parts =
+        text.splitn(3, ':').map(|part| if part.is_empty() { Some(0) } else { part.parse::<u32>().ok() });
     let mut next = || parts.next().unwrap_or(Some(0)).map(i64::from);
     Some((next()?, next()?, next()?))
 }
@@ -212,11 +222,19 @@ mod tests {
             assert_eq!(format_time(parse_time(text).unwrap()), text);
         }
         let same = parse_time("2026-11-22 07:30:28+00").unwrap();
-        for text in ["2026-11-22T07:30:28Z", "2026-11-22 08:30:28+01", "2026-11-22 02:00:28-05:30", "2026-11-22 07:30:28", "2026-11-22T13:00:28+0530"] {
+        for text in [
+            "2026-11-22T07:30:28Z",
+            "2026-11-22 08:30:28+01",
+            "2026-11-22 02:00:28-05:30",
+            "2026-11-22 07:30:28",
+            "2026-11-22T13:00:28+0530",
+        ] {
             assert_eq!(parse_time(text), Some(same), "{text}");
         }
         assert_eq!(parse_time("2026-11-22").map(format_time).as_deref(), Some("2026-11-22 00:00:00+00"));
-        for text in ["", "now", "2026-13-01", "2026-1", "2026-01-01 25:00", "2026-01-01 x", "2026-01-01 10:00+é"] {
+        for text in
+            ["", "now", "2026-13-01", "2026-1", "2026-01-01 25:00", "2026-01-01 x", "2026-01-01 10:00+é"]
+        {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

@@ -1,0 +1,177 @@
+//! Many who commit at once: none is lost, no number is given twice.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use harrier_catalog::{Catalog, Error};
+use support::*;
+use tokio::task::JoinSet;
+
+const TASKS: i64 = 8;
+const COMMITS: i64 = 50;
+
+#[test]
+fn eight_tasks_insert_fifty_times_each() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made_table(&lake.catalog, "t").await;
+        let mut tasks = JoinSet::new();
+        for task in 0..TASKS {
+            // Half of them in this process's queue, half as other processes would come.
+            let catalog = match task % 2 {
+                0 => lake.catalog.clone(),
+                _ => Catalog::open(&lake.url).await.unwrap(),
+            };
+            tasks.spawn(async move {
+                for number in 0..COMMITS {
+                    let committed = change(&catalog, |transaction| match number % 2 {
+                        0 => transaction.data_of(id).added.push(file(&format!("{task}-{number}"), 0, 3)),
+                        _ => keep_rows(transaction, id, &[task * 1000 + number]),
+                    });
+                    committed.await;
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        let snapshots = lake.catalog.snapshots().await.unwrap();
+        let numbers: Vec<i64> = snapshots.iter().map(|one| one.snapshot).collect();
+        assert_eq!(numbers, (0..TASKS * COMMITS + 2).collect::<Vec<_>>());
+        assert!(
+            snapshots
+                .windows(2)
+                .all(|pair| pair[0].time <= pair[1].time || pair[0].time.len() != pair[1].time.len())
+        );
+
+        let rows = data(&lake.catalog, id).await;
+        let files: BTreeSet<i64> = rows.files.iter().map(|file| file.id).collect();
+        assert_eq!(files.len() as i64, TASKS * COMMITS / 2);
+        let stats = lake.catalog.table_stats(id).await.unwrap().unwrap();
+        assert_eq!(stats.next_row_id, TASKS * COMMITS / 2 * 4);
+        // Row ids, of files and kept rows together, leave no gap.
+        let starts = row_ids(&lake, kind, id).await;
+        let kept = rows.inlined[0].row_ids.iter().copied();
+        let mut ids: Vec<i64> = starts.iter().flat_map(|start| *start..start + 3).chain(kept).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..stats.next_row_id).collect::<Vec<_>>());
+    });
+}
+
+/// The first row id of every file: nothing the crate shows.
+async fn row_ids(lake: &Lake, kind: Kind, table: i64) -> Vec<i64> {
+    let sql = format!("SELECT row_id_start FROM ducklake_data_file WHERE table_id = {table}");
+    match kind {
+        Kind::Sqlite => {
+            let pool = sqlx::SqlitePool::connect(&lake.url).await.unwrap();
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&pool).await.unwrap()
+        }
+        Kind::Postgres => {
+            let pool = sqlx::PgPool::connect(&lake.url).await.unwrap();
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&pool).await.unwrap()
+        }
+    }
+}
+
+#[test]
+fn of_two_who_delete_from_one_file_exactly_one_wins() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made_table(&lake.catalog, "t").await;
+        for round in 0..20 {
+            change(&lake.catalog, |transaction| transaction.data_of(id).added.push(file(&uuid(), 0, 10)))
+                .await;
+            let target = data(&lake.catalog, id).await.files.last().unwrap().id;
+            let mut begun = Vec::new();
+            for position in 0..2 {
+                let catalog = match round % 2 {
+                    0 => lake.catalog.clone(),
+                    _ => Catalog::open(&lake.url).await.unwrap(),
+                };
+                let mut transaction = begin(&catalog).await;
+                transaction.data_of(id).deleted.insert(target, inline_delete(&[position]));
+                begun.push((catalog, transaction));
+            }
+            let mut tasks = JoinSet::new();
+            for (catalog, transaction) in begun {
+                tasks.spawn(async move { commit(&catalog, &transaction).await });
+            }
+            let outcomes: Vec<_> = tasks.join_all().await;
+            assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+            assert_eq!(outcomes.iter().filter(|outcome| is_conflict(outcome)).count(), 1, "{outcomes:?}");
+            assert_eq!(data(&lake.catalog, id).await.files.last().unwrap().deleted_inline.len(), 1);
+        }
+    });
+}
+
+#[test]
+fn many_make_one_warehouse() {
+    on_both(async |kind| {
+        let folder = tempfile::TempDir::new().unwrap();
+        let url = Arc::new(new_url(kind, folder.path()));
+        let mut tasks = JoinSet::new();
+        for _ in 0..8 {
+            let url = Arc::clone(&url);
+            tasks.spawn(async move { Catalog::create(&url, "/data/").await.unwrap().head().await.unwrap() });
+        }
+        let heads = tasks.join_all().await;
+        assert!(heads.iter().all(|head| *head == heads[0]));
+        assert_eq!(heads[0].snapshot, 0);
+    });
+}
+
+#[test]
+fn readers_see_whole_snapshots_while_others_commit() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        // Both tables always have equally many files.
+        let (one, two) = (made_table(&lake.catalog, "one").await, made_table(&lake.catalog, "two").await);
+        let catalog = lake.catalog.clone();
+        let writer = tokio::spawn(async move {
+            for number in 0..40 {
+                change(&catalog, |transaction| {
+                    transaction.data_of(one).added.push(file(&format!("{number}"), 0, 1));
+                    transaction.data_of(two).added.push(file(&format!("{number}"), 0, 1));
+                })
+                .await;
+            }
+        });
+        let reader = Catalog::open(&lake.url).await.unwrap();
+        while !writer.is_finished() {
+            let head = reader.head().await.unwrap();
+            let count = async |id| reader.data(&head.tables[&id], head.snapshot).await.unwrap().files.len();
+            assert_eq!(count(one).await, count(two).await);
+        }
+        writer.await.unwrap();
+    });
+}
+
+#[test]
+fn an_insert_does_not_wait_for_a_reader_for_ever_nor_fail() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made_table(&lake.catalog, "t").await;
+        let readers: Vec<_> = (0..6)
+            .map(|_| {
+                let catalog = lake.catalog.clone();
+                tokio::spawn(async move {
+                    for _ in 0..60 {
+                        match catalog.table_stats(id).await {
+                            Ok(_) => {}
+                            Err(Error::Database(error)) => panic!("{error}"),
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for number in 0..20 {
+            change(&lake.catalog, |transaction| keep_rows(transaction, id, &[number])).await;
+        }
+        for reader in readers {
+            reader.await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,305 @@
+//! A commit that is disturbed at any point has happened as a whole or not at all, and whoever asked is told which.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use harrier_catalog::files::TableData;
+use harrier_catalog::state::{PartitionKey, State, Transform};
+use harrier_catalog::types::ColumnType::*;
+use harrier_catalog::{Catalog, Error, Hook, Step, Transaction};
+use support::*;
+use tokio::sync::Notify;
+
+/// All that a catalog shows.
+async fn picture(catalog: &Catalog) -> (Arc<State>, Vec<TableData>, usize) {
+    let head = catalog.head().await.unwrap();
+    let mut rows = Vec::new();
+    for table in head.tables.values() {
+        rows.push(catalog.data(table, head.snapshot).await.unwrap());
+    }
+    (head, rows, catalog.snapshots().await.unwrap().len())
+}
+
+async fn ground(kind: Kind) -> (Lake, i64) {
+    let lake = lake(kind).await;
+    let id = made_table(&lake.catalog, "t").await;
+    change(&lake.catalog, |transaction| {
+        transaction.data_of(id).added.extend([file("0", 0, 10), file("1", 10, 10)]);
+        keep_rows(transaction, id, &[20, 21]);
+    })
+    .await;
+    (lake, id)
+}
+
+/// A transaction of nearly everything.
+async fn everything(catalog: &Catalog, id: i64) -> Transaction {
+    let files = data(catalog, id).await.files;
+    let mut transaction = begin(catalog).await;
+    let s = create_schema(&mut transaction, "s");
+    let new = create_table(&mut transaction, s, "new", integers("a"));
+    transaction.data_of(new).added.push(file("2", 0, 10));
+    alter(&mut transaction, id, |table| {
+        table.name = "renamed".into();
+        table.columns.push(column(2, "b", Varchar));
+        table.next_column = 3;
+        table.partition = vec![PartitionKey { column: 1, transform: Transform::Bucket(2) }];
+        table.comment = Some("x".into());
+        table.options.insert("a".into(), "b".into());
+    });
+    let v = transaction.new_object();
+    transaction.changing_state().views.insert(v, Arc::new(view(v, s, "v", "SELECT 1")));
+    let changes = transaction.data_of(id);
+    changes.deleted.insert(files[0].id, inline_delete(&[1, 2]));
+    changes.removed.insert(files[1].id);
+    changes.deleted_inlined.insert((1, 20));
+    changes.inlined.push(vec![harrier_catalog::files::Cell::Integer(5), harrier_catalog::files::Cell::Null]);
+    transaction
+}
+
+fn broken() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::other("broken by the test"))
+}
+
+fn failing_at(step: Step) -> Hook {
+    Arc::new(move |now| Box::pin(async move { if now == step { Err(broken()) } else { Ok(()) } }))
+}
+
+#[test]
+fn a_failure_at_any_statement_leaves_the_old_state() {
+    on_both(async |kind| {
+        let (lake, id) = ground(kind).await;
+        let catalog = &lake.catalog;
+        let before = picture(catalog).await;
+        let transaction = everything(catalog, id).await;
+        let mut steps: Vec<Step> = Vec::new();
+        for number in 0.. {
+            let step = Step::Statement(number);
+            catalog.set_hook(Some(failing_at(step)));
+            if commit(catalog, &transaction).await.is_ok() {
+                break;
+            }
+            steps.push(step);
+            assert_eq!(picture(catalog).await, before, "{step:?}");
+        }
+        assert!(steps.len() > 20, "only {} statements", steps.len());
+        // The one that was not disturbed has done all of it.
+        let head = catalog.head().await.unwrap();
+        assert_eq!(names(&head), ["main.renamed", "s.new"]);
+        assert_eq!(head.snapshot, before.0.snapshot + 1);
+    });
+}
+
+#[test]
+fn a_failure_of_commit_itself_is_looked_up() {
+    on_both(async |kind| {
+        for (step, happened) in [(Step::BeforeCommit, false), (Step::AfterCommit, true)] {
+            let (lake, id) = ground(kind).await;
+            let catalog = &lake.catalog;
+            let before = picture(catalog).await;
+            let transaction = everything(catalog, id).await;
+            catalog.set_hook(Some(failing_at(step)));
+            let outcome = commit(catalog, &transaction).await;
+            catalog.set_hook(None);
+            if happened {
+                assert_eq!(outcome.unwrap().snapshot, before.0.snapshot + 1);
+                // And is not done again by whoever tries once more: what it would do is done.
+                assert!(is_conflict(&commit(catalog, &transaction).await));
+            } else {
+                assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
+                assert_eq!(picture(catalog).await, before);
+                commit(catalog, &transaction).await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_commit_that_is_dropped_rolls_back() {
+    on_both(async |kind| {
+        let (lake, id) = ground(kind).await;
+        let catalog = &lake.catalog;
+        let before = picture(catalog).await;
+        let transaction = everything(catalog, id).await;
+        for number in [0, 1, 5, 12, 20] {
+            let reached = Arc::new(Notify::new());
+            let signal = Arc::clone(&reached);
+            let hook: Hook = Arc::new(move |step| {
+                let signal = Arc::clone(&signal);
+                Box::pin(async move {
+                    if step == Step::Statement(number) {
+                        signal.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(())
+                })
+            });
+            catalog.set_hook(Some(hook));
+            tokio::select! {
+                outcome = commit(catalog, &transaction) => panic!("{outcome:?}"),
+                () = reached.notified() => {}
+            }
+            catalog.set_hook(None);
+            assert_eq!(picture(catalog).await, before, "at statement {number}");
+        }
+        commit(catalog, &transaction).await.unwrap();
+    });
+}
+
+// PostgreSQL ends the connection.
+
+/// Ends every connection to the warehouse's database.
+fn end_connections(url: &str) {
+    let database = url.rsplit_once('/').unwrap().1;
+    let sql = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
+    server().psql("postgres", &sql);
+}
+
+#[test]
+fn a_connection_that_is_lost_at_any_statement_leaves_the_old_state() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let (lake, id) = ground(Kind::Postgres).await;
+        let catalog = &lake.catalog;
+        let before = picture(catalog).await;
+        let transaction = everything(catalog, id).await;
+        for step in [Step::Statement(0), Step::Statement(9), Step::Statement(25), Step::BeforeCommit] {
+            let url = lake.url.clone();
+            let hook: Hook = Arc::new(move |now| {
+                if now == step {
+                    end_connections(&url);
+                }
+                Box::pin(async { Ok(()) })
+            });
+            catalog.set_hook(Some(hook));
+            let outcome = commit(catalog, &transaction).await;
+            assert!(matches!(outcome, Err(Error::Database(_))), "{step:?}: {outcome:?}");
+            catalog.set_hook(None);
+            assert_eq!(picture(catalog).await, before, "{step:?}");
+        }
+        commit(catalog, &transaction).await.unwrap();
+    });
+}
+
+#[test]
+fn an_outcome_that_cannot_be_looked_up_is_unknown() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let (lake, id) = ground(Kind::Postgres).await;
+        let transaction = everything(&lake.catalog, id).await;
+        let url = lake.url.clone();
+        let hook: Hook = Arc::new(move |step| {
+            let lost = step == Step::AfterCommit;
+            if lost {
+                let database = url.rsplit_once('/').unwrap().1;
+                server().psql("postgres", &format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false"));
+                end_connections(&url);
+            }
+            Box::pin(async move { if lost { Err(broken()) } else { Ok(()) } })
+        });
+        lake.catalog.set_hook(Some(hook));
+        let outcome = commit(&lake.catalog, &transaction).await;
+        match outcome {
+            Err(Error::Unknown { transaction: named, .. }) => assert_eq!(named, transaction.id.to_string()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+// The process is killed.
+
+/// Not a test of its own: what a process does that is to be killed.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn child() {
+    let (Ok(url), Ok(step)) = (std::env::var("HARRIER_CATALOG_URL"), std::env::var("HARRIER_CATALOG_STEP"))
+    else {
+        return;
+    };
+    run(async {
+        let catalog = Catalog::open(&url).await.unwrap();
+        let id = catalog.head().await.unwrap().table(0, "t").unwrap().id;
+        if step == "any" {
+            println!("begun");
+            for number in 0.. {
+                change(&catalog, |transaction| {
+                    transaction.data_of(id).added.push(file(&format!("{number}"), 0, 5));
+                    keep_rows(transaction, id, &[1, 2]);
+                })
+                .await;
+            }
+        }
+        let step: usize = step.parse().unwrap();
+        let hook: Hook = Arc::new(move |now| {
+            Box::pin(async move {
+                if now == Step::Statement(step) || now == Step::BeforeCommit {
+                    println!("reached");
+                    std::io::stdout().flush().unwrap();
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            })
+        });
+        let transaction = everything(&catalog, id).await;
+        catalog.set_hook(Some(hook));
+        drop(commit(&catalog, &transaction).await);
+    });
+}
+
+/// Runs `child` until it says so, and then so long; kills it.
+fn kill_child(url: &str, step: &str, word: &str, after: Duration) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--ignored", "--nocapture"])
+        .env("HARRIER_CATALOG_URL", url)
+        .env("HARRIER_CATALOG_STEP", step)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines.map_while(|line| line.ok()).any(|line| line.ends_with(word));
+    assert!(found, "the child ended early");
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_process_killed_in_a_commit_leaves_the_old_state() {
+    on_both(async |kind| {
+        let (lake, id) = ground(kind).await;
+        let before = picture(&lake.catalog).await;
+        for step in ["0", "10", "25", "1000"] {
+            kill_child(&lake.url, step, "reached", Duration::ZERO);
+            assert_eq!(picture(&lake.catalog).await, before, "at {step}");
+            assert_eq!(picture(&Catalog::open(&lake.url).await.unwrap()).await, before, "at {step}");
+        }
+        let transaction = everything(&lake.catalog, id).await;
+        commit(&lake.catalog, &transaction).await.unwrap();
+    });
+}
+
+#[test]
+fn processes_killed_at_any_time_leave_whole_snapshots() {
+    on_both(async |kind| {
+        let (lake, id) = ground(kind).await;
+        for round in 0..6u64 {
+            kill_child(&lake.url, "any", "begun", Duration::from_millis(60 + round * 37));
+            let catalog = Catalog::open(&lake.url).await.unwrap();
+            let (head, rows, snapshots) = picture(&catalog).await;
+            assert_eq!(snapshots as i64, head.snapshot + 1);
+            // Each commit brought one file and two kept rows.
+            let commits = head.snapshot - 2;
+            let kept: usize = rows[0].inlined.iter().map(|rows| rows.rows.len()).sum();
+            assert_eq!((rows[0].files.len() as i64 - 2, kept as i64 - 2), (commits, commits * 2));
+            let stats = catalog.table_stats(id).await.unwrap().unwrap();
+            assert_eq!(stats.next_row_id, 22 + commits * 7);
+        }
+    });
+}

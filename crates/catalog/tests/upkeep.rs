@@ -1,0 +1,164 @@
+//! Snapshots expire, what others need stays, and what nobody needs is named for deletion.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use harrier_catalog::files::NewDeletes;
+use harrier_catalog::state::Location;
+use harrier_catalog::{Error, Expiry};
+use support::*;
+
+fn versions(versions: &[i64]) -> Expiry {
+    Expiry::Versions(versions.to_vec())
+}
+
+#[test]
+fn expiry_removes_what_only_old_snapshots_could_see() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let catalog = &lake.catalog;
+        let root = data_path(lake.folder.path());
+        let id = made_table(catalog, "t").await; // 1
+        let gone = made_table(catalog, "gone").await; // 2
+        change(catalog, |transaction| {
+            transaction.data_of(id).added.extend([file("a", 0, 10), file("b", 10, 10)]);
+            transaction.data_of(id).added[1].path = Location { path: "/abs/b".into(), relative: false };
+            transaction.data_of(gone).added.push(file("c", 0, 10));
+            keep_rows(transaction, id, &[20, 21]);
+            keep_rows(transaction, gone, &[5]);
+        })
+        .await; // 3
+        let files = data(catalog, id).await.files;
+        let delete = |name: &str, positions: &[i64]| NewDeletes::File {
+            file: delete_file(name, 1),
+            positions: positions.iter().copied().collect(),
+        };
+        change(catalog, |transaction| {
+            let changes = transaction.data_of(id);
+            changes.deleted.insert(files[0].id, delete("d1", &[1]));
+            changes.deleted.insert(files[1].id, inline_delete(&[3]));
+            changes.deleted_inlined.insert((1, 20));
+        })
+        .await; // 4
+        change(catalog, |transaction| {
+            let changes = transaction.data_of(id);
+            changes.deleted.insert(files[0].id, delete("d2", &[2]));
+            changes.removed.insert(files[1].id);
+        })
+        .await; // 5
+        change(catalog, |transaction| drop_table(transaction, gone)).await; // 6
+        change(catalog, |transaction| alter(transaction, id, |table| table.name = "renamed".into())).await; // 7
+        let now = data(catalog, id).await;
+        let state = catalog.head().await.unwrap();
+        let referenced = catalog.referenced_paths().await.unwrap();
+        let all: BTreeSet<String> = ["main/t/a", "main/t/d1", "main/t/d2", "main/gone/c"]
+            .iter()
+            .map(|path| format!("{root}{path}"))
+            .chain(["/abs/b".to_string()])
+            .collect();
+        assert_eq!(referenced, all);
+        assert!(catalog.scheduled().await.unwrap().is_empty());
+
+        // What some snapshot still sees, stays.
+        let expired = catalog.expire(&versions(&[3])).await.unwrap();
+        assert_eq!((expired.snapshots.len(), expired.files), (1, 0));
+        let at_4 = catalog.at(4).await.unwrap();
+        let rows = catalog.data(&at_4.tables[&id], 4).await.unwrap();
+        assert_eq!((rows.files.len(), rows.files[1].deleted_inline.as_slice()), (2, [3].as_slice()));
+        assert_eq!(rows.inlined[0].row_ids, [21]);
+        assert!(matches!(catalog.at(3).await, Err(Error::NotFound(_))));
+        assert!(matches!(catalog.data(&at_4.tables[&id], 3).await, Err(Error::NotFound(_))));
+
+        // All but the newest, which cannot expire.
+        let expired = catalog.expire(&versions(&[0, 1, 2, 4, 5, 6, 7, 99])).await.unwrap();
+        assert_eq!((expired.snapshots.len(), expired.files), (6, 3));
+        assert_eq!(catalog.snapshots().await.unwrap().len(), 1);
+        let scheduled: BTreeSet<String> =
+            catalog.scheduled().await.unwrap().into_iter().map(|file| file.path).collect();
+        let expected = ["/abs/b".to_string(), format!("{root}main/gone/c"), format!("{root}main/t/d1")];
+        assert_eq!(scheduled, expected.into());
+        // Until they are deleted, they are known.
+        assert_eq!(catalog.referenced_paths().await.unwrap(), all);
+        assert_eq!(data(catalog, id).await, now);
+        assert_eq!(*catalog.head().await.unwrap(), *state);
+
+        let ids: Vec<i64> = catalog.scheduled().await.unwrap().iter().map(|file| file.id).collect();
+        catalog.unschedule(&ids[..2]).await.unwrap();
+        assert_eq!(catalog.scheduled().await.unwrap().len(), 1);
+        catalog.unschedule(&ids).await.unwrap();
+        let left: BTreeSet<String> =
+            ["main/t/a", "main/t/d2"].iter().map(|path| format!("{root}{path}")).collect();
+        assert_eq!(catalog.referenced_paths().await.unwrap(), left);
+        assert_eq!(catalog.expire(&versions(&[7])).await.unwrap(), Default::default());
+
+        // Work goes on.
+        change(catalog, |transaction| transaction.data_of(id).added.push(file("e", 0, 1))).await;
+        assert_eq!(catalog.head().await.unwrap().snapshot, 8);
+    });
+}
+
+#[test]
+fn snapshots_expire_by_age() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        for name in ["a", "b", "c"] {
+            made_table(&lake.catalog, name).await;
+        }
+        let times: Vec<String> =
+            lake.catalog.snapshots().await.unwrap().into_iter().map(|one| one.time).collect();
+        let older = |time: &str| Expiry::OlderThan(time.to_string());
+        assert_eq!(lake.catalog.expire(&older("2001-01-01")).await.unwrap().snapshots.len(), 0);
+        let expired = lake.catalog.expire(&older(&times[2])).await.unwrap();
+        assert_eq!(expired.snapshots.iter().map(|one| one.snapshot).collect::<Vec<_>>(), [0, 1]);
+        lake.catalog.expire(&older("9999-01-01")).await.unwrap();
+        assert_eq!(lake.catalog.snapshots().await.unwrap().len(), 1);
+        assert!(matches!(lake.catalog.expire(&older("soon")).await, Err(Error::NotFound(_))));
+    });
+}
+
+#[test]
+fn a_transaction_from_before_an_expiry_cannot_tell_what_happened_since() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made_table(&lake.catalog, "t").await;
+        let mut own = begin(&lake.catalog).await;
+        own.data_of(id).added.push(file("mine", 0, 1));
+        for number in 0..3 {
+            change(&lake.catalog, |transaction| keep_rows(transaction, id, &[number])).await;
+        }
+        lake.catalog.expire(&versions(&[2, 3])).await.unwrap();
+        assert!(is_conflict(&commit(&lake.catalog, &own).await));
+    });
+}
+
+#[test]
+fn duckdb_reads_on_after_an_expiry_and_cleans_up_what_it_scheduled() {
+    if skips_servers() {
+        return;
+    }
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        duckdb(
+            &lake.url,
+            "attach()\nrun('CREATE TABLE t AS SELECT range AS a FROM range(100)')\nrun('CREATE TABLE u AS SELECT 1 AS a')\n\
+             run('DELETE FROM t WHERE a < 50')\nrun('TRUNCATE t')\nrun('INSERT INTO t SELECT range FROM range(20)')\nrun('DROP TABLE u')",
+        );
+        let expired = lake.catalog.expire(&Expiry::OlderThan("9999-01-01".into())).await.unwrap();
+        assert!(expired.files >= 2, "{expired:?}");
+        let paths: Vec<String> =
+            lake.catalog.scheduled().await.unwrap().into_iter().map(|file| file.path).collect();
+        assert!(paths.iter().all(|path| std::path::Path::new(path).is_file()), "{paths:?}");
+        let seen = duckdb(
+            &lake.url,
+            "attach()\nshow('SELECT count(*) FROM t')\nrun(\"CALL ducklake_cleanup_old_files('l', cleanup_all => true)\")\n\
+             show('SELECT count(*) FROM t')",
+        );
+        assert_eq!(seen, "20\n20");
+        assert!(lake.catalog.scheduled().await.unwrap().is_empty());
+        assert!(paths.iter().all(|path| !std::path::Path::new(path).exists()));
+        for path in lake.catalog.referenced_paths().await.unwrap() {
+            assert!(std::path::Path::new(&path).is_file(), "{path}");
+        }
+    });
+}
