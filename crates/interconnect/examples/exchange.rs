@@ -4,8 +4,8 @@
 //! [--dies RANK] [--idle SECONDS]`
 //!
 //! At last every rank's ledger must be clear. Prints one line a rank; exit status 1 for anything else. `--messages` does
-//! without shared memory, `--unwatched` without watching the processes of other ranks. `--dies`: that rank ends after two
-//! rounds without a word. `--idle`: says how often the driver woke in that time, in which there is nothing to do.
+//! without shared memory, `--unwatched` without watching the processes of other ranks. `--dies`: that rank ends after half
+//! of the rounds without a word, and the others say why they hold it lost. `--idle`: says how often the driver woke in that time, in which there is nothing to do.
 
 use harrier_interconnect::{Carrier, Interconnect, Options, launch};
 use harrier_sim::contract::{self, Exchange};
@@ -38,17 +38,22 @@ fn run() -> Result<(), String> {
     }
     let options = Options { carrier, version: "exchange".to_string(), shared_memory: !flag("--messages") };
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
-    let dies = dies == gang.rank() as u64;
-    if dies {
-        exchange.rounds = 2;
+    if dies == gang.rank() as u64 {
+        exchange.rounds = exchange.rounds.div_ceil(2);
     }
     let done = contract::serve(&gang, exchange, runtime.handle().clone());
-    let streams =
-        runtime.block_on(contract::exchange(&gang, exchange)).map_err(|problem| problem.to_string())?;
-    if dies {
+    let exchanged = runtime.block_on(contract::exchange(&gang, exchange));
+    if dies == gang.rank() as u64 {
         std::process::abort();
     }
     runtime.block_on(contract::part(&gang, done));
+    if dies < gang.ranks() as u64 {
+        for (rank, reason) in runtime.block_on(gang.lost(0)) {
+            println!("lost rank {rank}: {reason}");
+        }
+    }
+    // Whoever is left has its rows from this rank even if another one was lost.
+    let streams = exchanged.map_err(|problem| problem.to_string());
     // Ends and returns may still be on their way.
     let since = Instant::now();
     while !gang.ledger().is_clear() && since.elapsed() < CLEAR_PATIENCE {
@@ -64,6 +69,7 @@ fn run() -> Result<(), String> {
     if !ledger.is_clear() {
         return Err(format!("the ledger does not clear: {ledger:?}"));
     }
+    let streams = streams?;
     println!("rank {}: {streams} streams read, {} blocks lent", gang.rank(), counters.blocks_lent);
     Ok(())
 }
