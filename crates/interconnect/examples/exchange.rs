@@ -5,7 +5,8 @@
 //!
 //! At last every rank's ledger must be clear. Prints one line a rank; exit status 1 for anything else. `--messages` does
 //! without shared memory, `--unwatched` without watching the processes of other ranks. `--dies`: that rank ends after half
-//! of the rounds without a word, and the others say why they hold it lost. `--idle`: says how often the driver woke in that time, in which there is nothing to do.
+//! of the rounds without a word, and the others say why they hold it lost. `--idle`: says how often the driver woke in that
+//! time, in which there is nothing to do.
 
 use harrier_interconnect::{Carrier, Interconnect, Options, launch};
 use harrier_sim::contract::{self, Exchange};

@@ -161,6 +161,12 @@ impl<'a> Meeting<'a> {
                 }
             }
         }
+        // Who comes as a rank that is there already shall know.
+        while let Some(met) = work.try_join_next() {
+            if let Ok(Met::Rank(hello, link)) = met {
+                self.welcome(hello, link, &mut all)?;
+            }
+        }
         Ok(all.into_iter().flatten().collect())
     }
 
@@ -239,6 +245,9 @@ fn went_away(rank: usize, link: &Link) -> StartError {
     let what = match link.connection.close_reason() {
         Some(ConnectionError::ApplicationClosed(closed)) if closed.error_code == CLOSED_AS_UNFIT => {
             String::from_utf8_lossy(&closed.reason).into_owned()
+        }
+        Some(ConnectionError::ApplicationClosed(_)) => {
+            "ended the connection: it formed the gang without this process, or not at all".to_string()
         }
         Some(reason) => format!("went away while the gang was formed: {reason}"),
         None => "said something that is not understood".to_string(),
