@@ -25,7 +25,8 @@ impl Hosts {
         static GANGS: AtomicUsize = AtomicUsize::new(0);
         let gang = GANGS.fetch_add(1, Ordering::Relaxed);
         // All at once, so that no two are the same.
-        let sockets: Vec<_> = (0..ranks).map(|_| UdpSocket::bind(("127.0.0.1", 0)).expect("a port")).collect();
+        let sockets: Vec<_> =
+            (0..ranks).map(|_| UdpSocket::bind(("127.0.0.1", 0)).expect("a port")).collect();
         let addresses = sockets.iter().map(|socket| socket.local_addr().expect("a port")).collect();
         let folder = std::env::temp_dir().join(format!("harrier-hosts-{}-{gang}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary folder");
@@ -90,9 +91,7 @@ impl Drop for Hosts {
 
 /// Runs all of `commands` at the same time, each to its end or that of `patience`. Returns what came of them, in their order.
 pub fn finish_all(commands: Vec<Command>, patience: Duration) -> Vec<Run> {
-    let threads: Vec<_> = commands
-        .into_iter()
-        .map(|command| std::thread::spawn(move || finish(command, patience)))
-        .collect();
+    let threads: Vec<_> =
+        commands.into_iter().map(|command| std::thread::spawn(move || finish(command, patience))).collect();
     threads.into_iter().map(|thread| thread.join().expect("the program starts")).collect()
 }

@@ -255,6 +255,7 @@ mod tests {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
         };
         let place = Place::read(&folder, get).map_err(|error| error.to_string());
+        std::fs::remove_file(&folder).unwrap();
         place.map_err(|error| error.replace(&folder.display().to_string(), "FILE"))
     }
 
