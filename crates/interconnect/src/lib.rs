@@ -329,7 +329,13 @@ impl Interconnect {
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
         let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, credits, budget);
-        if let Some(Departure::Lost { reason }) = &*self.shared.departures[to].borrow() {
+        let departure = self.shared.departures[to].borrow().clone();
+        if let Some(departure) = departure {
+            // Nobody would answer, and a stream without an answer stays for ever.
+            let reason = match &departure {
+                Departure::Lost { reason } => reason,
+                Departure::Left { .. } => "it left the gang",
+            };
             self.shared.table.on_lost(to, reason);
         } else {
             let mut header = self.shared.header(Kind::Open, first);
