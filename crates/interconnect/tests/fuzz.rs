@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 /// Inputs of a run.
-const INPUTS: u64 = 3000;
+const INPUTS: u64 = 1000;
 
 #[test]
 fn nothing_that_arrives_is_more_than_an_error() {

@@ -47,6 +47,7 @@ use framing::Assembler;
 use harrier_mpi::{Block, Channel, process};
 use meeting::{CLOSED_AS_LOST, CLOSED_IN_ORDER, Link, Meeting};
 use parking_lot::Mutex;
+use quinn::congestion::CubicConfig;
 use quinn::{
     AckFrequencyConfig, ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig,
     MtuDiscoveryConfig, ReadError, RecvStream, SendStream, ServerConfig, TokioRuntime, TransportConfig,
@@ -89,6 +90,13 @@ const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// How long an acknowledgement may wait for another packet to go along with.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
+
+/// Datagrams that may come without being acknowledged meanwhile: an acknowledgement is a datagram too.
+const ACKNOWLEDGE_AFTER: u32 = 10;
+
+/// Bytes that may be under way to a peer before it has acknowledged any: half of what an unchanged Linux takes in for a
+/// socket, and half of a usual block.
+const INITIAL_WINDOW: u64 = 128 * 1024;
 
 /// So that firewalls, which forget who spoke with whom, do not forget a pair of ranks that has nothing to say. Most remember
 /// for 30 seconds.
@@ -187,7 +195,11 @@ fn transport_config() -> TransportConfig {
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(DATAGRAM_BYTES_MAX);
     let mut acknowledgements = AckFrequencyConfig::default();
-    acknowledgements.max_ack_delay(Some(ACKNOWLEDGE_WITHIN));
+    acknowledgements
+        .max_ack_delay(Some(ACKNOWLEDGE_WITHIN))
+        .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGE_AFTER));
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW);
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -199,6 +211,7 @@ fn transport_config() -> TransportConfig {
         .initial_rtt(INITIAL_ROUND_TRIP)
         .mtu_discovery_config(Some(discovery))
         .ack_frequency_config(Some(acknowledgements))
+        .congestion_controller_factory(Arc::new(congestion))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(None)
         .allow_spin(false);

@@ -40,6 +40,9 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a rank that gives up stays so that the others have heard why.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Connections that are under way beside those of the ranks, at most: more are not looked at.
+const STRANGERS_AT_ONCE_MAX: usize = 64;
+
 /// Attempts from strangers that are told of.
 const STRANGERS_MAX: usize = 8;
 
@@ -142,6 +145,9 @@ impl<'a> Meeting<'a> {
                 }
             });
             match event.await {
+                Ok(Event::Came(Some(incoming))) if work.len() >= 2 * ranks + STRANGERS_AT_ONCE_MAX => {
+                    incoming.ignore();
+                }
                 Ok(Event::Came(incoming)) => {
                     work.spawn(answer(incoming, said.clone()));
                 }
