@@ -105,7 +105,7 @@ enum Met {
 
 enum Event {
     /// Somebody connects; `None`: this rank does not listen any more.
-    Came(Option<Incoming>),
+    Came(Option<Box<Incoming>>),
     Met(Met),
 }
 
@@ -129,9 +129,9 @@ impl<'a> Meeting<'a> {
         let hello = Hello { rank, ranks, introduction: mine };
         let said = hello.encode();
         let mut work = JoinSet::new();
-        for lower in 0..rank {
+        for (lower, address) in addresses.iter().enumerate().take(rank) {
             let (endpoint, client, said) = (self.endpoint.clone(), client.clone(), said.clone());
-            let address = addresses[lower].clone();
+            let address = address.clone();
             work.spawn(async move { connect(endpoint, client, lower, ranks, address, said).await });
         }
         let mut all: Vec<Option<Vec<u8>>> = (0..ranks).map(|_| None).collect();
@@ -140,7 +140,7 @@ impl<'a> Meeting<'a> {
         while all.iter().any(Option::is_none) {
             let event = timeout_at(self.deadline, async {
                 tokio::select! {
-                    incoming = self.endpoint.accept() => Event::Came(incoming),
+                    incoming = self.endpoint.accept() => Event::Came(incoming.map(Box::new)),
                     Some(met) = work.join_next() => Event::Met(met.unwrap_or(Met::Nobody)),
                 }
             });
@@ -317,7 +317,7 @@ fn unfit(rank: usize, address: &Address, what: String) -> StartError {
 }
 
 /// Answers who connects to this rank.
-async fn answer(incoming: Option<Incoming>, said: Vec<u8>) -> Met {
+async fn answer(incoming: Option<Box<Incoming>>, said: Vec<u8>) -> Met {
     let Some(incoming) = incoming else { return Met::Nobody };
     let from = incoming.remote_address();
     let Ok(connecting) = incoming.accept() else { return Met::Nobody };
