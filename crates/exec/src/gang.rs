@@ -31,10 +31,9 @@ use datafusion_distributed::{
     ChannelResolver, DistributedConfig, DistributedExec, DistributedExt, Worker, WorkerQueryContext,
 };
 use futures::{FutureExt, StreamExt};
-use harrier_interconnect::{Departure, Interconnect, Options, Peer, StartError};
+use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError};
 use prost::Message;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,7 +41,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use url::Url;
 
-/// Environment variable: 0 sends everything through MPI, also between ranks of one host. The same on every rank.
+/// Environment variable: 0 sends everything as messages, also between ranks of one host. The same on every rank.
 const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
 
 /// How long what a statement took may still be on its way back after its end: tasks are dropped at their next await,
@@ -73,9 +72,9 @@ pub struct StatementOptions {
 }
 
 /// What a rank of this build brings when it joins a gang, as its environment says.
-pub fn interconnect_options(library: Option<PathBuf>) -> Options {
+pub fn interconnect_options(carrier: Carrier) -> Options {
     Options {
-        library,
+        carrier,
         version: std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string()),
         shared_memory: std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0"),
     }
@@ -101,10 +100,12 @@ struct Inner {
     working: usize,
     /// Losses that earlier statements have failed with.
     known_losses: AtomicUsize,
+    /// A launcher has started the ranks, and ends with them.
+    has_launcher: bool,
 }
 
 enum Links {
-    /// Ranks are processes that MPI joins.
+    /// Ranks are processes that MPI or a hosts file joins.
     Processes(Interconnect),
     /// Ranks are workers inside this process, for measuring what a transport costs.
     InProcess { workers: Arc<OnceLock<Vec<Worker>>>, ranks: usize },
@@ -117,10 +118,11 @@ impl std::fmt::Debug for Gang {
 }
 
 impl Gang {
-    /// Joins the gang the launcher started this process in. Collective; blocks until every rank has joined. `spares` ranks, fewer
+    /// Joins the gang that this process was launched for. Collective; blocks until every rank has joined. `spares` ranks, fewer
     /// than there are, take part in statements only when others are lost; the same number on every rank.
-    pub fn join(library: Option<PathBuf>, spares: usize) -> Result<Gang, StartError> {
-        let interconnect = Interconnect::start(interconnect_options(library))?;
+    pub fn join(launch: Launch, spares: usize) -> Result<Gang, StartError> {
+        let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
+        let interconnect = Interconnect::start(interconnect_options(launch.carrier))?;
         let peers = interconnect.peers();
         let many_hosts = peers.iter().any(|peer| !peer.here);
         let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());
@@ -132,6 +134,7 @@ impl Gang {
                 links: Links::Processes(interconnect),
                 working,
                 known_losses: AtomicUsize::new(0),
+                has_launcher,
                 channels: Arc::new(channels),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
@@ -150,6 +153,7 @@ impl Gang {
                 links: Links::InProcess { workers: Arc::clone(&workers), ranks },
                 working: ranks,
                 known_losses: AtomicUsize::new(0),
+                has_launcher: false,
                 channels: Arc::new(LoopbackChannels(workers)),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
@@ -222,7 +226,12 @@ impl Gang {
         }
     }
 
-    /// The MPI library in use, for people.
+    /// Whether the process that started this one is the gang's launcher, with which the gang ends.
+    pub fn has_launcher(&self) -> bool {
+        self.inner.has_launcher
+    }
+
+    /// The MPI library or the protocol in use, for people.
     pub fn library(&self) -> &str {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.library(),

@@ -34,7 +34,7 @@ pub mod table_files;
 mod splits;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
-pub use harrier_interconnect::{Departure, Peer, StartError};
+pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};
 pub use wire::Kept;
 
 /// This build of Harrier, as ranks compare it when they meet.

@@ -22,6 +22,7 @@ mod chart;
 mod configuration;
 mod cpu;
 mod interconnect;
+mod local_ranks;
 mod machine;
 mod measure;
 mod progress;
@@ -44,7 +45,7 @@ use configuration::{Configuration, Short};
 use workload::{Numbers, Workload};
 
 pub(crate) use interconnect::ranks::run_worker as run_exchange_worker;
-pub(crate) use worker::{WorkerArgs, serve};
+pub(crate) use worker::{WorkerArgs, launch, serve};
 
 /// The command's arguments.
 #[derive(clap::Args, Debug)]

@@ -12,8 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harrier_engine::{Engine, EngineOptions, memory};
+use harrier_exec::{Carrier, Launch};
 
-use crate::{exit, gang};
+use crate::exit;
 
 /// With less free space than this, statements that spill are likely to fail.
 const FREE_BYTES_MIN: u64 = 1 << 30;
@@ -43,7 +44,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.find_mpi {
         return find_mpi();
     }
-    let mut findings = Findings { rank: gang::launched_rank(), notes: Vec::new(), wrong: Vec::new() };
+    let mut findings = Findings { rank: harrier_exec::launched_rank(), notes: Vec::new(), wrong: Vec::new() };
     findings.show("version", format_args!("harrier {}", env!("CARGO_PKG_VERSION")));
     findings.show("system", format_args!("{} {}", env::consts::OS, env::consts::ARCH));
     cores(&mut findings);
@@ -163,6 +164,17 @@ fn space(folder: &Path) -> Option<(u64, u64)> {
 }
 
 fn mpi(findings: &mut Findings) {
+    match harrier_exec::launch(None) {
+        Ok(Some(Launch { rank, ranks, carrier: Carrier::Udp(place) })) => {
+            findings.show("launched", format_args!("as rank {rank} of {ranks}, to meet over QUIC"));
+            return findings.show("address", &place.addresses[rank]);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            findings.wrong.push(format!("{error}{hint}"));
+        }
+    }
     let launched = harrier_mpi::launched_ranks();
     match (launched, harrier_mpi::launched_rank()) {
         (Some(ranks), Some(rank)) => findings.show("launched", format_args!("as rank {rank} of {ranks}")),

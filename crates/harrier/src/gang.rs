@@ -1,11 +1,12 @@
-//! This process as one rank of a gang: joins it when a launcher started us so, and ends with it.
+//! This process as one rank of a gang: joins it when a launcher or a hosts file says so, and ends with it.
 //!
 //! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit status.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use harrier_exec::{Departure, Gang, StartError};
+use harrier_exec::{Carrier, Departure, Gang, Launch, StartError};
 
 use crate::exit;
 
@@ -20,35 +21,39 @@ const STATEMENT_PATIENCE: Duration = Duration::from_millis(300);
 /// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it for the reason.
 const FOLLOWER_PATIENCE: Duration = Duration::from_millis(700);
 
-/// This process's rank in the gang it was launched into, known before it has joined; `None` when it runs alone.
-pub(crate) fn launched_rank() -> Option<usize> {
-    harrier_mpi::launched_ranks().filter(|ranks| *ranks > 1).and_then(|_| harrier_mpi::launched_rank())
+/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line.
+pub(crate) fn launch(hosts: Option<&Path>) -> Result<Option<Launch>, ExitCode> {
+    harrier_exec::launch(hosts).map_err(|error| {
+        report(&error);
+        ExitCode::from(exit::USAGE)
+    })
 }
 
 /// The gang this process was launched into; `None` when it runs alone.
-pub(crate) fn join(spares: usize) -> Result<Option<Gang>, ExitCode> {
-    let ranks = harrier_mpi::launched_ranks().unwrap_or(1);
+pub(crate) fn join(launch: Option<Launch>, spares: usize) -> Result<Option<Gang>, ExitCode> {
+    let (rank, ranks) = launch.as_ref().map_or((0, 1), |launch| (launch.rank, launch.ranks));
     if spares >= ranks && spares > 0 {
-        if harrier_mpi::launched_rank().unwrap_or(0) == 0 {
+        if rank == 0 {
             eprintln!("ERROR 22023: {spares} spares of {ranks} ranks leave none to work");
         }
         return Err(ExitCode::from(exit::USAGE));
     }
-    if ranks == 1 {
+    let Some(launch) = launch.filter(|_| ranks > 1) else {
         return Ok(None);
-    }
-    Gang::join(None, spares).map(Some).map_err(|error| {
-        report(&error);
+    };
+    // Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others wait for it: a
+    // launcher that sees one rank fail ends the rest. Without a launcher every rank has its own reader.
+    let silent = rank > 0 && matches!(launch.carrier, Carrier::Mpi { .. });
+    Gang::join(launch, spares).map(Some).map_err(|error| {
+        match silent {
+            true => std::thread::sleep(FOLLOWER_PATIENCE),
+            false => report(&error),
+        }
         ExitCode::from(exit::BROKEN)
     })
 }
 
-/// Every rank fails alike when a gang cannot be formed; one of them says so. The others wait for it: a launcher that sees one
-/// rank fail ends the rest.
 fn report(error: &StartError) {
-    if harrier_mpi::launched_rank().unwrap_or(0) != 0 {
-        return std::thread::sleep(FOLLOWER_PATIENCE);
-    }
     eprintln!("ERROR {}: {error}", error.sqlstate());
     if let Some(detail) = error.detail() {
         eprintln!("DETAIL: {detail}");

@@ -73,9 +73,9 @@ pub(crate) fn leave_to_coordinator() -> io::Result<()> {
 }
 
 /// Ready when the process that started this rank has ended, which asks nobody to end when it was killed. `None` for a
-/// process alone.
+/// process alone, and for a rank that no launcher started: the shell that did may end before it.
 fn launcher(engine: &Engine) -> Option<oneshot::Receiver<()>> {
-    engine.gang().filter(|gang| !gang.peers().is_empty())?;
+    engine.gang().filter(|gang| gang.has_launcher())?;
     let watched = match harrier_mpi::process::watch(parent_id()) {
         Ok(watched) => watched,
         Err(error) => {

@@ -35,7 +35,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// stops running statements has the memory back soon.
 const FREED_MEMORY_KEPT: Duration = Duration::from_secs(10);
 
-/// An SQL engine for a folder of files, alone or over MPI
+/// An SQL engine for a folder of files, alone, over MPI, or over the hosts of a file
 #[derive(Parser, Debug)]
 #[command(name = "harrier", version, max_term_width = 100)]
 struct Cli {
@@ -91,7 +91,7 @@ fn log_to_stderr() {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .event_format(RankFormat { rank: gang::launched_rank(), format: Format::default() })
+        .event_format(RankFormat { rank: harrier_exec::launched_rank(), format: Format::default() })
         .init();
 }
 

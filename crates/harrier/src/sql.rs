@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use harrier_engine::{Engine, EngineOptions, SqlError, WarehouseOptions, memory};
-use harrier_exec::Gang;
+use harrier_exec::{Gang, Launch};
 
 use crate::bench;
 use crate::exit;
@@ -58,6 +58,12 @@ pub(crate) struct Args {
     /// Ranks that do nothing until others are lost; then they take their places
     #[arg(long, value_name = "N", default_value_t = 0)]
     spares: u16,
+    /// Be a rank of the gang on the hosts of this file, without MPI [default: $HARRIER_HOSTS]
+    ///
+    /// A line is host, host:port or host slots=N, one or N ranks, numbered from 0 on. HARRIER_RANK says which rank this
+    /// process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks share.
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
 }
 
 /// Instead of a warehouse's folder: there is none.
@@ -89,7 +95,12 @@ fn memory_size(text: &str) -> Result<u64, String> {
 pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
     let format = args.format;
+    let launch = match gang::launch(args.hosts.as_deref()) {
+        Ok(launch) => launch,
+        Err(status) => return status,
+    };
     on_ranks(
+        launch,
         args.spares.into(),
         move |gang| engine_options(&args, gang),
         async move |engine| run_sql(format, inputs, engine).await,
@@ -104,7 +115,11 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
         options.gang = gang.or_else(|| ranks.map(Gang::in_process));
         options
     };
-    on_ranks(0, options, async |engine| match bench::serve(&engine.session()).await {
+    let launch = match bench::launch(&args) {
+        Ok(launch) => launch,
+        Err(status) => return status,
+    };
+    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine.session()).await {
         Ok(()) => exit::DONE,
         Err(error) => {
             eprintln!("ERROR 58030: {error}");
@@ -115,11 +130,12 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
 
 /// Makes this process a rank, or what runs alone, and does `work` if it is the one that reads and prints.
 fn on_ranks(
+    launch: Option<Launch>,
     spares: usize,
     options: impl FnOnce(Option<Gang>) -> EngineOptions,
     work: impl AsyncFnOnce(Engine) -> u8,
 ) -> ExitCode {
-    let gang = match gang::join(spares) {
+    let gang = match gang::join(launch, spares) {
         Ok(gang) => gang,
         Err(status) => return status,
     };

@@ -64,6 +64,13 @@ fn batches_move_inside_one_process() {
 }
 
 #[test]
+fn batches_move_over_quic() {
+    let ways = ["--config", "udp", "--config", "udp:env.HARRIER_SHARED_MEMORY=0"];
+    let result = bench("/nowhere/mpirun", &[&ways[..], &["--ranks", "3"]].concat());
+    is_complete(&result, 5, 2, 2);
+}
+
+#[test]
 fn batches_move_between_processes() {
     if harrier_launch::skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::AtomicBool;
@@ -38,6 +38,25 @@ impl Wake {
             // A full counter means that a wake-up is already pending.
             let _ = self.event.write(1);
         }
+    }
+
+    /// For the driver: whether it may sleep, `nothing_to_do` asked after it was published that it does. Until
+    /// [`Wake::get_up`] it is woken.
+    pub(crate) fn lie_down(&self, nothing_to_do: impl FnOnce() -> bool) -> bool {
+        self.handshake.lie_down(nothing_to_do)
+    }
+
+    pub(crate) fn get_up(&self) {
+        self.handshake.get_up();
+    }
+
+    /// Readable when the sleeping driver was woken, until [`Wake::clear`].
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    pub(crate) fn clear(&self) {
+        let _ = self.event.read();
     }
 }
 
@@ -83,14 +102,14 @@ impl Doorbell {
         timeout_ns: u64,
         queue_is_empty: impl Fn() -> bool,
     ) -> io::Result<Vec<usize>> {
-        let timeout_ns = if wake.handshake.lie_down(queue_is_empty) { timeout_ns } else { 0 };
+        let timeout_ns = if wake.lie_down(queue_is_empty) { timeout_ns } else { 0 };
         let mut fds = Vec::with_capacity(2 + watched.len());
         fds.push(PollFd::new(wake.event.as_fd(), PollFlags::POLLIN));
         fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
         fds.extend(watched.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(Duration::from_nanos(timeout_ns));
         let polled = ppoll(&mut fds, Some(timeout), None);
-        wake.handshake.get_up();
+        wake.get_up();
         match polled {
             Ok(0) | Err(Errno::EINTR) => return Ok(vec![]),
             Ok(_) => {}
@@ -98,7 +117,7 @@ impl Doorbell {
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         if ready[0] {
-            let _ = wake.event.read();
+            wake.clear();
         }
         if ready[1] {
             let mut byte = [0u8; 8];

@@ -256,6 +256,9 @@ impl Driver {
         while let Some((to, channel, block)) = self.shared.outbox.pop() {
             sent += 1;
             if self.peers[to].lost {
+                // It may be a loan, made while the loss was told: nobody else will give it back.
+                drop(block);
+                self.shared.lending.reclaim(to);
                 continue;
             }
             count(&self.shared.counters.frames_sent, 1);
@@ -482,4 +485,89 @@ impl Driver {
 
 fn count(cell: &AtomicU64, by: u64) {
     cell.fetch_add(by, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lending::Lending;
+    use crate::transport::Progress;
+    use crate::{Interconnect, Service, StreamSender};
+    use harrier_mpi::shared::Arena;
+
+    /// One other rank, which opens a stream and then ends.
+    struct OneOther {
+        says: Option<Block>,
+        ends: Arc<AtomicBool>,
+    }
+
+    impl Transport for OneOther {
+        fn send(&mut self, _: usize, _: Channel, _: Arc<Block>, _: bool) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
+            arrived.extend(self.says.take().map(|frame| (1, frame)));
+            Ok(Progress::default())
+        }
+
+        fn in_flight(&self) -> InFlight {
+            InFlight::default()
+        }
+
+        fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
+            Ok(if self.ends.swap(false, Ordering::SeqCst) { vec![1] } else { vec![] })
+        }
+
+        fn kill(&mut self, _: usize) -> bool {
+            false
+        }
+
+        fn lose(&mut self, _: usize) {}
+
+        fn close(self: Box<Self>, _: bool) {}
+    }
+
+    #[derive(Default)]
+    struct Senders(Mutex<Vec<StreamSender>>);
+
+    impl Service for Senders {
+        fn open(&self, incoming: Incoming) {
+            self.0.lock().extend(incoming.senders);
+        }
+    }
+
+    /// A task that had its credit already lends a block to a rank in the moment in which that is lost.
+    #[test]
+    fn what_is_lent_to_a_lost_rank_comes_back() {
+        let mut open = Header::new(Kind::Open, EPOCH, 1);
+        (open.a, open.sequence) = (1, 1);
+        let mut says = Block::with_capacity(HEADER_BYTES);
+        says.extend_from_slice(&open.encode());
+        let ends = Arc::new(AtomicBool::new(false));
+        let arena = Arena::create(1 << 24).unwrap();
+        let peer = |pid| Peer { host: "here".to_string(), pid, here: true };
+        let (gang, mut driver) = Interconnect::over(Joined {
+            rank: 0,
+            peers: vec![peer(1), peer(2)],
+            description: String::new(),
+            lending: Lending::new(Some(arena), vec![false, true], vec![None, None]),
+            transport: Box::new(OneOther { says: Some(says), ends: Arc::clone(&ends) }),
+        })
+        .unwrap();
+        let senders = Arc::new(Senders::default());
+        gang.serve(Arc::clone(&senders) as Arc<dyn Service>);
+        driver.step();
+        let mut sender = senders.0.lock().pop().expect("the stream was opened");
+        let mut block = sender.block_for(SHARED_BYTES_MIN);
+        block.push_zeros(SHARED_BYTES_MIN);
+        ends.store(true, Ordering::SeqCst);
+        driver.step();
+        assert_eq!(gang.members(), [0]);
+        sender.send(1, block);
+        assert_eq!(gang.ledger().blocks_lent, 1);
+        driver.step();
+        drop(sender);
+        assert!(gang.ledger().is_clear(), "{:?}", gang.ledger());
+    }
 }

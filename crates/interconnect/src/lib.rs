@@ -11,7 +11,8 @@
 //!
 //! - [`Interconnect`]: this rank's membership in the gang; opens streams and calls to other ranks.
 //! - [`Service`]: what the layer above does when another rank opens streams here.
-//! - [`transport`]: what carries frames; MPI, or anything else that keeps its contract.
+//! - [`transport`]: what carries frames; MPI, QUIC, or anything else that keeps its contract. [`launch`] says which of them
+//!   this process was started for.
 //! - [`streams`]: the state machine of a stream, with its transition table.
 //! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks. [`limits`]: every bound.
 //!
@@ -39,11 +40,13 @@ mod driver;
 mod error;
 mod handshake;
 mod introduction;
+mod launch;
 mod lending;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
 pub use driver::Driver;
-pub use error::{Failure, StartError, StreamError};
+pub use error::{Failure, PlaceError, StartError, StreamError};
+pub use launch::{Carrier, Launch, launch, launched_rank};
 pub use streams::{
     Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver,
     StreamSender,
@@ -57,7 +60,6 @@ use harrier_mpi::shared::Loan;
 use harrier_mpi::{Block, Channel};
 use lending::Lending;
 use parking_lot::Mutex;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use streams::Table;
@@ -65,11 +67,10 @@ use tokio::sync::{oneshot, watch};
 
 /// What a rank brings when it joins the gang.
 pub struct Options {
-    /// The MPI library to load; `None`: found out from the environment.
-    pub library: Option<PathBuf>,
+    pub carrier: Carrier,
     /// This build of Harrier: ranks with different ones refuse to work together.
     pub version: String,
-    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through MPI.
+    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through the carrier.
     pub shared_memory: bool,
 }
 
@@ -245,11 +246,15 @@ pub struct Interconnect {
 }
 
 impl Interconnect {
-    /// Loads MPI, joins the gang and starts the driver. Collective: every rank must call it. Blocks until all have.
+    /// Joins the gang over its carrier and starts the driver. Collective: every rank must call it. Blocks until all have.
     ///
-    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds.
+    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds or with different tokens,
+    /// a rank that does not come.
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
-        let (shared, thread) = driver::start(move || transport::mpi::join(&options))?;
+        let (shared, thread) = driver::start(move || match &options.carrier {
+            Carrier::Mpi { library } => transport::mpi::join(&options, library.clone()),
+            Carrier::Udp(place) => transport::udp::join(&options, place),
+        })?;
         Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
@@ -274,7 +279,7 @@ impl Interconnect {
         &self.shared.peers
     }
 
-    /// The MPI library in use, for people: path, interface and version.
+    /// What carries frames, for people: the MPI library with its path, interface and version, or the protocol and the port.
     pub fn library(&self) -> &str {
         &self.shared.description
     }
@@ -324,7 +329,13 @@ impl Interconnect {
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
         let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, credits, budget);
-        if let Some(Departure::Lost { reason }) = &*self.shared.departures[to].borrow() {
+        let departure = self.shared.departures[to].borrow().clone();
+        if let Some(departure) = departure {
+            // Nobody would answer, and a stream without an answer stays for ever.
+            let reason = match &departure {
+                Departure::Lost { reason } => reason,
+                Departure::Left { .. } => "it left the gang",
+            };
             self.shared.table.on_lost(to, reason);
         } else {
             let mut header = self.shared.header(Kind::Open, first);

@@ -17,6 +17,7 @@
 //! A transport that cannot go on says why: every other rank is then lost to this one.
 
 pub(crate) mod mpi;
+pub mod udp;
 
 pub use crate::lending::Lending;
 

@@ -1,11 +1,14 @@
-//! Starts programs as the ranks of an MPI launcher, for tests; it must never know what they do.
+//! Starts programs as the ranks of a gang, by an MPI launcher or without one, for tests; it must never know what they do.
 //!
 //! - [`Launcher`]: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
+//! - [`Hosts`]: ranks that meet by a hosts file instead.
 //! - [`finish`]: runs it to its end, or ends it when it hangs.
 
+mod hosts;
 mod launcher;
 mod run;
 
+pub use hosts::{Hosts, finish_all};
 pub use launcher::{Launcher, on_path, skipped};
 pub use run::{Run, example, finish, fresh_seed};
 

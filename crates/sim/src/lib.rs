@@ -4,8 +4,10 @@
 //! - [`Network`]: delays, reorders, stalls, cuts off, damages and kills, as its seed and its [`Fault`] say.
 //! - [`Simulation`]: a gang over such a network, in virtual time, on one thread.
 //! - [`contract`]: scripts of random streams that both ends know from a seed, for gangs over any transport.
+//! - [`hostile`]: a rank whose peer says anything at all.
 
 pub mod contract;
+pub mod hostile;
 mod network;
 mod simulation;
 

@@ -13,6 +13,9 @@ pub const INPROCESS: &str = "inprocess";
 pub const MEMCPY: &str = "memcpy";
 pub const MEMCPY_SUM: &str = "memcpysum";
 
+/// The kind whose ranks meet over QUIC, without a launcher.
+pub const UDP: &str = "udp";
+
 /// The launchers that are looked for, the likeliest first; `HARRIER_MPIRUN` comes before them.
 const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
 const LAUNCHER_VARIABLE: &str = "HARRIER_MPIRUN";
@@ -197,7 +200,8 @@ impl Harrier {
         let embedded = self.kind == "embedded";
         let ranks = self.ranks.unwrap_or(if embedded { 1 } else { 2 });
         let threads = self.threads.unwrap_or((machine::cores() / ranks).max(1));
-        let launched = !embedded && ![INPROCESS, MEMCPY, MEMCPY_SUM].contains(&self.kind.as_str());
+        let udp = self.kind == UDP;
+        let launched = !embedded && !udp && ![INPROCESS, MEMCPY, MEMCPY_SUM].contains(&self.kind.as_str());
         let mut command = if launched {
             let mut command = Command::new(self.launcher()?);
             command.args(["-n", &ranks.to_string()]).arg(binary).envs(LAUNCHER_ENVIRONMENT);
@@ -214,11 +218,15 @@ impl Harrier {
         if let Some(memory) = &self.memory {
             command.args(["--memory", memory]);
         }
-        if !launched && !embedded {
+        if udp {
+            command.args(["--udp-ranks", &ranks.to_string()]);
+        } else if !launched && !embedded {
             command.args(["--inprocess-ranks", &ranks.to_string()]);
         }
+        // For statements the interconnect is one, whatever carries it.
+        let interconnect = if udp && self.purpose == Purpose::Statements { "mpi" } else { &self.kind };
         if !embedded {
-            command.args(["--set", &format!("harrier.interconnect={}", self.kind)]);
+            command.args(["--set", &format!("harrier.interconnect={interconnect}")]);
         }
         for (key, value) in &self.settings {
             command.args(["--set", &format!("{key}={value}")]);

@@ -1,6 +1,6 @@
 //! `harrier bench interconnect`: what it costs to move blocks between ranks, each way beside the others in one run.
 //!
-//! The same batches go from the same ranks to the same ranks: over MPI, over gRPC as datafusion-distributed ships it, from task
+//! The same batches go from the same ranks to the same ranks: over MPI, over QUIC, over gRPC as datafusion-distributed ships it, from task
 //! to task inside one process, and as a plain copy in memory, which is the yardstick. In every way a rank makes batches out
 //! of a pool in memory, and a rank reads every value of what arrives once; see `pool` for how it knows that they are right.
 //!
@@ -44,13 +44,14 @@ const GRPC: &str = "grpc";
 const DIRECT: &str = "mpidirect";
 
 /// Measured unless `--config` says otherwise, the yardstick first.
-const CONFIGURATIONS: [&str; 9] = [
+const CONFIGURATIONS: [&str; 10] = [
     "memcpy",
     "memcpysum",
     "inprocess",
     "mpi",
     "mpi:env.HARRIER_SHARED_MEMORY=0",
     "mpi:env.HARRIER_SHARED_MEMORY=0,env.OMPI_MCA_btl=^vader",
+    "udp:env.HARRIER_SHARED_MEMORY=0",
     "grpc:compression=none",
     "grpc:compression=lz4",
     "mpidirect:env.OMPI_MCA_mpi_yield_when_idle=0",
@@ -90,9 +91,9 @@ const MEASURED_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// What to measure [default: copies in memory, one process, MPI three times, gRPC twice, and MPI's own round trips]
+    /// What to measure [default: copies in memory, one process, MPI three times, QUIC, gRPC twice, and MPI's own round trips]
     ///
-    /// KIND is mpi, grpc, inprocess (from task to task), memcpy (a copy of every batch by one thread), memcpysum (and what a
+    /// KIND is mpi, udp (QUIC), grpc, inprocess (from task to task), memcpy (a copy of every batch by one thread), memcpysum (and what a
     /// reader does with it), or mpidirect (only round trips, by the MPI library alone). KEY is threads (of each rank),
     /// compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary, or env.NAME (a variable for its ranks).
     #[arg(long = "config", value_name = "KIND[:KEY=VALUE,…]")]
@@ -275,8 +276,15 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 fn configurations(texts: &[String]) -> Result<Vec<Configuration>, Failure> {
     let defaults = CONFIGURATIONS.map(str::to_owned);
     let texts = if texts.is_empty() { &defaults[..] } else { texts };
-    let known =
-        [MPI, GRPC, INPROCESS, super::configuration::MEMCPY, super::configuration::MEMCPY_SUM, DIRECT];
+    let known = [
+        MPI,
+        super::configuration::UDP,
+        GRPC,
+        INPROCESS,
+        super::configuration::MEMCPY,
+        super::configuration::MEMCPY_SUM,
+        DIRECT,
+    ];
     texts
         .iter()
         .map(|text| {

@@ -1,6 +1,7 @@
 //! `harrier bench-worker`: the side of a benchmark that runs the statements; see `protocol`.
 
 use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use arrow::error::ArrowError;
@@ -8,8 +9,11 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use harrier_engine::{EngineOptions, Outcome, Session, SqlError, memory};
+use harrier_exec::Launch;
 
+use super::local_ranks;
 use super::protocol::{Reply, Request};
+use crate::{exit, gang};
 
 /// The arguments of the hidden command, the same on every rank.
 #[derive(clap::Args, Debug, Clone)]
@@ -26,6 +30,9 @@ pub(crate) struct WorkerArgs {
     /// Ranks inside this one process; with harrier.interconnect=inprocess
     #[arg(long, value_name = "N")]
     pub(crate) inprocess_ranks: Option<usize>,
+    /// Ranks of this host that meet over QUIC, started by the first of them
+    #[arg(long, value_name = "N")]
+    udp_ranks: Option<usize>,
     /// Move batches between ranks instead of running statements
     #[arg(long)]
     pub(crate) exchange: bool,
@@ -43,6 +50,17 @@ impl WorkerArgs {
         }
         options.settings = self.settings.clone();
         options
+    }
+}
+
+/// What this process was started as: by a launcher, or by rank 0 of a gang that has none.
+pub(crate) fn launch(args: &WorkerArgs) -> Result<Option<Launch>, ExitCode> {
+    match args.udp_ranks {
+        None => gang::launch(None),
+        Some(ranks) => local_ranks::start(ranks).map(Some).map_err(|error| {
+            eprintln!("ERROR 58000: {error}");
+            ExitCode::from(exit::BROKEN)
+        }),
     }
 }
 

@@ -12,12 +12,13 @@ use crate::introduction::{Circle, Introduction, create_arena, opened};
 use crate::limits::*;
 use harrier_mpi::{Block, Channel, Mpi, process};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Loads MPI and meets the other ranks that the launcher started. Collective; to be called on the thread that will make all
 /// further calls.
-pub(crate) fn join(options: &Options) -> Result<Joined, StartError> {
-    let mut mpi = Mpi::init(&harrier_mpi::Options { library: options.library.clone() })?;
+pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined, StartError> {
+    let mut mpi = Mpi::init(&harrier_mpi::Options { library })?;
     let (rank, ranks) = (mpi.rank(), mpi.size());
     let arena = create_arena(options, ranks);
     let mine = Introduction::mine(&options.version, arena.as_deref());

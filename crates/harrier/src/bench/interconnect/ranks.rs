@@ -23,7 +23,7 @@ use futures::{StreamExt, TryStreamExt};
 use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
 use harrier_interconnect::limits::{CREDITS_PER_STREAM_MAX, MOTION_WINDOW_BYTES};
 use harrier_interconnect::{
-    BatchReceiver, BatchSender, Failure as StreamFailure, Incoming, Interconnect, MessageReceiver,
+    BatchReceiver, BatchSender, Failure as StreamFailure, Incoming, Interconnect, Launch, MessageReceiver,
     SendOutcome, Service, StreamSender,
 };
 use parking_lot::Mutex;
@@ -36,10 +36,10 @@ use super::latency::Clock;
 use super::pool::{Pool, Reader, StreamName};
 use super::transfer::{Transfer, VALUE_BYTES};
 use super::{DIRECT, GRPC, MESSAGE_BYTES, MPI, WARM_UP_ROUND_TRIPS, direct};
-use crate::bench::WorkerArgs;
-use crate::bench::configuration::{INPROCESS, MEMCPY, MEMCPY_SUM};
+use crate::bench::configuration::{INPROCESS, MEMCPY, MEMCPY_SUM, UDP};
 use crate::bench::protocol::{Latency, Moved, Reply, Request};
 use crate::bench::worker;
+use crate::bench::{self, WorkerArgs};
 use crate::exit;
 
 /// Copies in a row before the first place is written again: as many blocks as a stream may have under way.
@@ -59,6 +59,10 @@ pub(crate) fn run_worker(args: WorkerArgs) -> ExitCode {
     if kind == DIRECT {
         return ended(direct::run());
     }
+    let launch = match bench::launch(&args) {
+        Ok(launch) => launch,
+        Err(status) => return status,
+    };
     let threads = usize::from(args.threads.unwrap_or(1));
     let ranks = args.inprocess_ranks.unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -66,7 +70,7 @@ pub(crate) fn run_worker(args: WorkerArgs) -> ExitCode {
         .enable_all()
         .build();
     ended(runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        let rank = Rank::start(&kind, ranks, setting(COMPRESSION), &runtime)?;
+        let rank = Rank::start(&kind, ranks, launch, setting(COMPRESSION), &runtime)?;
         let done = runtime.block_on(rank.clone().work());
         if let Some(gang) = &rank.gang {
             gang.leave(0);
@@ -88,7 +92,8 @@ fn ended(result: Result<(), String>) -> ExitCode {
 
 /// The way that batches go.
 enum Way {
-    Mpi(Interconnect),
+    /// The interconnect, whatever carries it.
+    Harrier(Interconnect),
     Grpc {
         batches: GrpcBatches,
         addresses: OnceLock<Vec<String>>,
@@ -169,14 +174,17 @@ impl Rank {
     fn start(
         kind: &str,
         ranks: usize,
+        launch: Option<Launch>,
         compression: Option<String>,
         runtime: &Runtime,
     ) -> Result<Arc<Rank>, String> {
         let gang = || {
-            Interconnect::start(harrier_exec::interconnect_options(None)).map_err(|error| error.to_string())
+            let Launch { carrier, .. } = launch.ok_or("no launcher started this rank")?;
+            Interconnect::start(harrier_exec::interconnect_options(carrier))
+                .map_err(|error| error.to_string())
         };
         let (gang, way) = match kind {
-            MPI => gang().map(|gang| (Some(gang.clone()), Way::Mpi(gang)))?,
+            MPI | UDP => gang().map(|gang| (Some(gang.clone()), Way::Harrier(gang)))?,
             GRPC => {
                 let gang = gang()?;
                 let many_hosts = gang.peers().iter().any(|peer| !peer.here);
@@ -372,7 +380,7 @@ impl Rank {
         to: usize,
     ) -> Result<Vec<Batches>, String> {
         match &self.way {
-            Way::Mpi(gang) => {
+            Way::Harrier(gang) => {
                 let request = transfer.to_json().to_string();
                 let streams =
                     gang.open(from, request.as_bytes(), transfer.streams, MOTION_WINDOW_BYTES, None);
@@ -441,7 +449,7 @@ impl Rank {
         let all = tokio::spawn(async move {
             let clock = Clock::new(WARM_UP_ROUND_TRIPS, count);
             match &rank.way {
-                Way::Mpi(gang) => round_trips_mpi(gang, clock).await,
+                Way::Harrier(gang) => round_trips_harrier(gang, clock).await,
                 Way::Grpc { batches, addresses } => {
                     let address = addresses.get().and_then(|all| all.get(1)).ok_or("there is no rank 1")?;
                     round_trips_grpc(batches, address, clock).await
@@ -454,7 +462,7 @@ impl Rank {
     }
 }
 
-async fn round_trips_mpi(gang: &Interconnect, mut clock: Clock) -> Result<Latency, String> {
+async fn round_trips_harrier(gang: &Interconnect, mut clock: Clock) -> Result<Latency, String> {
     let (messages, mut answers) = gang.call(1, &Ask::Echo.to_bytes());
     while clock.start() {
         messages.send(&[7; MESSAGE_BYTES]);
@@ -600,7 +608,7 @@ mod tests {
     fn moved(kind: &str, pattern: Pattern, compare: bool) -> Moved {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let rank = Rank::start(kind, 3, None, &runtime).map_err(|error| panic!("{error}")).unwrap();
+        let rank = Rank::start(kind, 3, None, None, &runtime).map_err(|error| panic!("{error}")).unwrap();
         let transfer = Transfer { pattern, streams: 2, payload_bytes: 4096, batches: 50, compare };
         runtime.block_on(rank.transfer(1, transfer)).unwrap()
     }
@@ -624,7 +632,8 @@ mod tests {
     fn messages_come_back_inside_one_process() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let rank = Rank::start(INPROCESS, 2, None, &runtime).map_err(|error| panic!("{error}")).unwrap();
+        let rank =
+            Rank::start(INPROCESS, 2, None, None, &runtime).map_err(|error| panic!("{error}")).unwrap();
         let latency = runtime.block_on(rank.round_trips(100)).unwrap();
         assert!(latency.p50_ns > 0.0 && latency.p50_ns <= latency.p99_ns);
     }

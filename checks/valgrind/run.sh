@@ -1,0 +1,10 @@
+#!/bin/sh
+# Runs what of the crate mpi's `unsafe` needs no MPI under valgrind: blocks, shared memory, and requests whose blocks MPI may
+# still use. No leaks are looked for: such blocks are leaked by intention.
+set -eu
+cd "$(dirname -- "$0")/../.."
+command -v valgrind > /dev/null || { echo "valgrind is not installed" >&2; exit 1; }
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9 \
+    --suppressions=$PWD/checks/valgrind/allocator.supp"
+cargo test --manifest-path crates/mpi/Cargo.toml --lib --target-dir "${CARGO_TARGET_DIR:-target}/checks" \
+    -- --test-threads=1 block:: shared:: endpoint::

@@ -1,0 +1,615 @@
+//! Frames over QUIC, for clusters without MPI: one UDP socket for each rank, one connection for each pair of ranks.
+//!
+//! ```text
+//!   send ──► lane (a peer's channel) ──► writer ──► QUIC stream ═══ UDP ═══► QUIC stream ──► reader ──► arrived
+//!            frames, in their order       └────────── tasks of a runtime that only the driver's thread runs ──┘
+//! ```
+//!
+//! Everything runs on the driver's thread: [`Transport::progress`] lets the runtime turn without waiting, and
+//! [`Transport::rest`] lets it sleep in its `epoll` until a frame is there or somebody wakes the driver. Acknowledgements,
+//! repetitions and encryption go on while the driver rests. `hosts.rs` says who the ranks are, `secret.rs` how they
+//! know each other, `meeting.rs` how they meet. Blocks between ranks of one host go through shared memory, as over MPI.
+//!
+//! # Invariants
+//! - Each channel to a peer is one QUIC stream for the life of the gang, so its frames keep their order, and neither
+//!   channel holds up the other.
+//! - A frame is received into an aligned block of its own, and sent from the block it was made in.
+//! - Once the gang is formed, nobody else is answered: the socket takes part in the connections that there are.
+//!
+//! # Memory bound
+//! QUIC holds [`SEND_WINDOW`] bytes that a peer has not acknowledged, and [`RECEIVE_WINDOW`] that were not read here, for each
+//! peer. Frames that wait in a lane are bounded by the credits of streams, as MPI's sends are.
+//!
+//! # Death
+//! The end of a process is seen through its pidfd on the same host. Of one on another host nothing is heard any more: its
+//! system answers what is sent to its port with "port unreachable", which QUIC does not look at. So a socket of its own
+//! asks there, a few times a second, whether the port is still in use. Where a firewall answers so too or swallows it, and
+//! where a host is cut off, the heartbeats of the driver find out. QUIC's own idle timeout is off: it would
+//! take a job that was stopped and goes on for a dead one.
+//!
+//! # Source
+//! RFC 9000 (QUIC), RFC 1122, section 4.1.3.3 (errors of ICMP reach connected UDP sockets).
+
+mod framing;
+pub mod hosts;
+mod meeting;
+mod secret;
+
+pub use hosts::{Address, Place};
+pub use secret::Token;
+
+use super::{InFlight, Joined, Progress, Rest, Transport};
+use crate::Options;
+use crate::error::StartError;
+use crate::introduction::{Circle, Introduction, create_arena, opened};
+use crate::limits::*;
+use framing::Assembler;
+use harrier_mpi::{Block, Channel, process};
+use meeting::{CLOSED_AS_LOST, CLOSED_IN_ORDER, Link, Meeting};
+use parking_lot::Mutex;
+use quinn::congestion::CubicConfig;
+use quinn::{
+    AckFrequencyConfig, ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig,
+    MtuDiscoveryConfig, ReadError, RecvStream, SendStream, ServerConfig, TokioRuntime, TransportConfig,
+    VarInt,
+};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{AbortHandle, JoinHandle, yield_now};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// Bytes of a channel from a peer that may have come and not been read. The driver reads all there is at every turn, so this
+/// is what is under way in its longest absence: 8 ms at a gigabyte a second.
+const STREAM_WINDOW: u32 = 8 * 1024 * 1024;
+
+/// The same for both channels of a peer together.
+const RECEIVE_WINDOW: u32 = 2 * STREAM_WINDOW;
+
+/// Bytes to a peer that it has not acknowledged.
+const SEND_WINDOW: u64 = RECEIVE_WINDOW as u64;
+
+/// Bytes of a datagram at most, where the network takes such long ones, which is found out by trying: ten go to the system in
+/// one call, and it takes 65507 bytes at a time.
+const DATAGRAM_BYTES_MAX: u16 = 6500;
+
+/// Bytes of the socket's buffers that are asked for; the system may grant less. Datagrams that find no room are lost, and
+/// the sender slows down.
+const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// What a round trip is assumed to take before one was measured: three times this until a first packet that found nobody is
+/// sent again.
+const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(20);
+
+/// How long an acknowledgement may wait for another packet to go along with.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
+
+/// Datagrams that may come without being acknowledged meanwhile: an acknowledgement is a datagram too.
+const ACKNOWLEDGE_AFTER: u32 = 10;
+
+/// Bytes that may be under way to a peer before it has acknowledged any: half of what an unchanged Linux takes in for a
+/// socket, and half of a usual block.
+const INITIAL_WINDOW: u64 = 128 * 1024;
+
+/// So that firewalls, which forget who spoke with whom, do not forget a pair of ranks that has nothing to say. Most remember
+/// for 30 seconds.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The time between two questions whether a port is still in use.
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Refusals in a row after which a port is held unused.
+const REFUSALS_MAX: u32 = 2;
+
+/// How long what was sent last to a rank that is held lost may take.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a rank that leaves in good order waits until the others have acknowledged what it sent.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Turns of the runtime that let what has come in reach its reader: the socket is looked at between two of them.
+const TURNS: usize = 2;
+
+/// Turns in which everything that could be seen when they began is seen.
+const LOOK_TURNS: usize = 3;
+
+/// Pieces taken from a stream at a time.
+const PIECES_MAX: usize = 32;
+
+/// Meets the other ranks of `place`. Collective; to be called on the thread that will make all further calls, outside of
+/// any runtime.
+pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ranks = place.addresses.len();
+    let (server, client) =
+        secret::tls(&place.token).map_err(|error| StartError::Encryption(error.to_string()))?;
+    let transport = Arc::new(transport_config());
+    let mut server = ServerConfig::with_crypto(Arc::new(server));
+    server.transport_config(Arc::clone(&transport)).migration(false).max_incoming(4 * ranks + 64);
+    let mut client = ClientConfig::new(Arc::new(client));
+    client.transport_config(transport);
+    let address = &place.addresses[place.rank];
+    let socket = bind(address).map_err(|error| StartError::Port { address: address.to_string(), error })?;
+    let mut config = EndpointConfig::default();
+    config
+        .max_udp_payload_size(DATAGRAM_BYTES_MAX)
+        .map_err(|error| StartError::Encryption(error.to_string()))?;
+    let endpoint = {
+        let _entered = runtime.enter();
+        Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))?
+    };
+
+    let arena = create_arena(options, ranks);
+    let mine = Introduction::mine(&options.version, arena.as_deref());
+    let mut meeting = Meeting::new(place, &endpoint);
+    let met = runtime.block_on(async {
+        let all = meeting.gather(client, mine.encode()).await?;
+        let all = all.iter().map(|bytes| Introduction::decode(bytes)).collect();
+        let circle = match Circle::new(place.rank, all) {
+            Ok(circle) => circle,
+            Err(error) => {
+                meeting.give_up().await;
+                return Err(error);
+            }
+        };
+        let windows = circle.windows();
+        // Every rank has mapped what it can before any sends.
+        let everybodys = meeting.all_gather(opened(&windows)).await?;
+        Ok((circle, windows, everybodys, meeting.into_links()))
+    });
+    let (circle, windows, everybodys, links) = match met {
+        Ok(met) => met,
+        Err(error) => {
+            endpoint.close(CLOSED_IN_ORDER, b"the gang is not formed");
+            runtime.block_on(turns(LOOK_TURNS));
+            return Err(error);
+        }
+    };
+    endpoint.set_server_config(None);
+    let description = match endpoint.local_addr() {
+        Ok(address) => format!("QUIC with TLS 1.3 (UDP, {address})"),
+        Err(_) => "QUIC with TLS 1.3 (UDP)".to_string(),
+    };
+    let watched = if place.watch_processes { circle.watches() } else { Vec::new() };
+    let transport = {
+        let _entered = runtime.enter();
+        UdpTransport::new(runtime.handle().clone(), endpoint, links, watched, &circle)
+    };
+    Ok(Joined {
+        rank: place.rank,
+        peers: circle.peers(),
+        description,
+        lending: circle.lending(arena, windows, &everybodys),
+        transport: Box::new(UdpTransport { runtime: Some(runtime), ..transport? }),
+    })
+}
+
+fn transport_config() -> TransportConfig {
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(DATAGRAM_BYTES_MAX);
+    let mut acknowledgements = AckFrequencyConfig::default();
+    acknowledgements
+        .max_ack_delay(Some(ACKNOWLEDGE_WITHIN))
+        .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGE_AFTER));
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW);
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(Channel::ALL.len() as u32))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .send_window(SEND_WINDOW)
+        .initial_rtt(INITIAL_ROUND_TRIP)
+        .mtu_discovery_config(Some(discovery))
+        .ack_frequency_config(Some(acknowledgements))
+        .congestion_controller_factory(Arc::new(congestion))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_idle_timeout(None)
+        .allow_spin(false);
+    config
+}
+
+/// The socket of this rank: at its address if the hosts file gives one, else at its port of all addresses.
+fn bind(address: &Address) -> io::Result<UdpSocket> {
+    let socket = match address.ip() {
+        Some(ip) => UdpSocket::bind((ip, address.port)),
+        None => match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, address.port)) {
+            // A host may have no IPv6 at all.
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                UdpSocket::bind((Ipv4Addr::UNSPECIFIED, address.port))
+            }
+            bound => bound,
+        },
+    }?;
+    let state = quinn::udp::UdpSocketState::new((&socket).into())?;
+    let _ = state.set_recv_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES);
+    let _ = state.set_send_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES);
+    Ok(socket)
+}
+
+/// To be waited for in the runtime that this is called in.
+#[expect(
+    deprecated,
+    reason = "what takes its place is unsafe, for descriptors that can change; an owned one cannot"
+)]
+fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+/// Lets all tasks run, and looks at what has come in, without waiting.
+async fn turns(count: usize) {
+    for _ in 0..count {
+        yield_now().await;
+    }
+}
+
+/// What tasks leave for the driver, and what wakes it for that.
+#[derive(Default)]
+struct Inbox {
+    left: Mutex<Left>,
+    something: Notify,
+    /// Streams are open: every peer is worth a question.
+    busy: AtomicBool,
+    /// The driver waits for its sends too.
+    leaving: AtomicBool,
+}
+
+#[derive(Default)]
+struct Left {
+    arrived: Vec<(usize, Block)>,
+    broken: Vec<(usize, String)>,
+    /// Peers whose process has ended.
+    ended: Vec<usize>,
+}
+
+impl Inbox {
+    fn leave(&self, what: impl FnOnce(&mut Left)) {
+        what(&mut self.left.lock());
+        self.something.notify_one();
+    }
+}
+
+/// One peer.
+struct Peer {
+    connection: Connection,
+    /// By channel.
+    lanes: [mpsc::UnboundedSender<Arc<Block>>; 2],
+    unsent: Arc<AtomicUsize>,
+    writers: [JoinHandle<()>; 2],
+    readers: [AbortHandle; 2],
+}
+
+struct UdpTransport {
+    /// Taken when the transport is closed.
+    runtime: Option<Runtime>,
+    endpoint: Endpoint,
+    inbox: Arc<Inbox>,
+    /// By rank; `None` for this one and for those that are lost.
+    peers: Vec<Option<Peer>>,
+    /// The processes that this rank can watch, by rank, and their ids.
+    watched: Vec<Option<(Arc<AsyncFd<OwnedFd>>, u32)>>,
+    /// What tasks of this process wake the driver by; known from the first rest on.
+    wake: Option<AsyncFd<OwnedFd>>,
+}
+
+impl UdpTransport {
+    /// To be called in the runtime.
+    fn new(
+        handle: tokio::runtime::Handle,
+        endpoint: Endpoint,
+        links: Vec<Option<Link>>,
+        watched: Vec<(usize, OwnedFd)>,
+        circle: &Circle,
+    ) -> Result<UdpTransport, StartError> {
+        let inbox = Arc::new(Inbox::default());
+        let mut watches: Vec<_> = links.iter().map(|_| None).collect();
+        for (peer, fd) in watched {
+            let fd = Arc::new(readable(fd)?);
+            handle.spawn(watch(peer, Arc::clone(&fd), Arc::clone(&inbox)));
+            watches[peer] = Some((fd, circle.all[peer].pid));
+        }
+        for (peer, link) in links.iter().enumerate() {
+            let Some(link) = link.as_ref().filter(|_| watches[peer].is_none()) else { continue };
+            // The coordinator looks after all, and all after the coordinator.
+            let always = peer == 0 || circle.rank == 0;
+            match prober(link.connection.remote_address()) {
+                Ok(socket) => drop(handle.spawn(probe(peer, always, socket, Arc::clone(&inbox)))),
+                Err(error) => tracing::debug!(peer, %error, "cannot ask for its port"),
+            }
+        }
+        let peers = links
+            .into_iter()
+            .enumerate()
+            .map(|(peer, link)| link.map(|link| Peer::new(peer, link, &handle, &inbox)))
+            .collect();
+        Ok(UdpTransport { runtime: None, endpoint, inbox, peers, watched: watches, wake: None })
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("it is taken when the transport is closed")
+    }
+
+    /// The longest time to sleep: all that comes in wakes, so only the driver's own heartbeats need one.
+    fn sleep_max(rest: &Rest<'_>) -> Duration {
+        Duration::from_nanos(match rest.busy || rest.leaving {
+            true => HEARTBEAT_NS / 4,
+            false => HEARTBEAT_NS / 2,
+        })
+    }
+}
+
+impl Peer {
+    fn new(peer: usize, link: Link, handle: &tokio::runtime::Handle, inbox: &Arc<Inbox>) -> Peer {
+        let Link { connection, send, receive } = link;
+        let unsent = Arc::new(AtomicUsize::new(0));
+        let (lanes, writers): (Vec<_>, Vec<_>) = send
+            .into_iter()
+            .map(|stream| {
+                let (lane, frames) = mpsc::unbounded_channel();
+                let writer = write(peer, stream, frames, Arc::clone(&unsent), Arc::clone(inbox));
+                (lane, handle.spawn(writer))
+            })
+            .unzip();
+        let readers: Vec<_> = receive
+            .into_iter()
+            .map(|stream| handle.spawn(read(peer, stream, Arc::clone(inbox))).abort_handle())
+            .collect();
+        Peer {
+            connection,
+            lanes: lanes.try_into().expect("there are two channels"),
+            unsent,
+            writers: writers.try_into().expect("there are two channels"),
+            readers: readers.try_into().expect("there are two channels"),
+        }
+    }
+}
+
+impl Transport for UdpTransport {
+    fn send(&mut self, to: usize, channel: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
+        if let Some(peer) = &self.peers[to] {
+            peer.unsent.fetch_add(1, Ordering::Relaxed);
+            // A writer that has ended has told why.
+            let _ = peer.lanes[channel as usize].send(frame);
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
+        let before = self.in_flight();
+        self.runtime().block_on(turns(TURNS));
+        let mut left = self.inbox.left.lock();
+        let moved = !left.arrived.is_empty() || self.in_flight() != before;
+        arrived.append(&mut left.arrived);
+        Ok(Progress { moved, rings: 0, broken: std::mem::take(&mut left.broken) })
+    }
+
+    fn in_flight(&self) -> InFlight {
+        let sends = self.peers.iter().flatten().map(|peer| peer.unsent.load(Ordering::Relaxed)).sum();
+        InFlight { sends, receives: 0 }
+    }
+
+    fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String> {
+        let runtime = self.runtime.as_ref().expect("it is taken when the transport is closed");
+        let inbox = &self.inbox;
+        inbox.busy.store(rest.busy, Ordering::Relaxed);
+        inbox.leaving.store(rest.leaving, Ordering::Relaxed);
+        let wake = match &mut self.wake {
+            Some(wake) => wake,
+            none => {
+                let _entered = runtime.enter();
+                let event = rest.wake.event().try_clone_to_owned();
+                none.insert(
+                    event
+                        .and_then(readable)
+                        .map_err(|error| format!("the driver cannot be woken: {error}"))?,
+                )
+            }
+        };
+        let may_sleep = rest.wake.lie_down(rest.nothing_to_do);
+        let slept = runtime.block_on(async {
+            if !may_sleep {
+                turns(LOOK_TURNS).await;
+                return Ok(());
+            }
+            tokio::select! {
+                woken = wake.readable() => {
+                    woken?.clear_ready();
+                    rest.wake.clear();
+                }
+                () = inbox.something.notified() => {}
+                () = sleep(Self::sleep_max(rest)) => {}
+            }
+            Ok(())
+        });
+        rest.wake.get_up();
+        slept.map_err(|error: io::Error| format!("the driver cannot sleep: {error}"))?;
+        Ok(std::mem::take(&mut inbox.left.lock().ended))
+    }
+
+    fn is_stopped(&self, peer: usize) -> bool {
+        self.watched[peer].as_ref().is_some_and(|(_, pid)| process::is_stopped(*pid))
+    }
+
+    fn kill(&mut self, peer: usize) -> bool {
+        let Some((watch, _)) = &self.watched[peer] else { return false };
+        let killed = process::kill(watch.get_ref());
+        killed.inspect_err(|error| tracing::debug!(peer, %error, "could not be ended")).is_ok()
+    }
+
+    /// What was sent last on the control channel still goes out: it may tell the peer that it is out.
+    fn lose(&mut self, peer: usize) {
+        let Some(Peer { connection, lanes, writers, readers, .. }) = self.peers[peer].take() else { return };
+        readers.iter().for_each(AbortHandle::abort);
+        let [control, data] = writers;
+        data.abort();
+        drop(lanes);
+        self.runtime().spawn(async move {
+            let _ = timeout(FAREWELL_PATIENCE, control).await;
+            connection.close(CLOSED_AS_LOST, b"held lost");
+        });
+    }
+
+    fn close(mut self: Box<Self>, orderly: bool) {
+        let Some(runtime) = self.runtime.take() else { return };
+        let peers: Vec<Peer> = self.peers.iter_mut().filter_map(Option::take).collect();
+        runtime.block_on(async {
+            let written = async {
+                for Peer { lanes, writers, .. } in peers {
+                    drop(lanes);
+                    for writer in writers {
+                        let _ = writer.await;
+                    }
+                }
+            };
+            if orderly {
+                let _ = timeout(CLOSE_PATIENCE, written).await;
+            }
+            self.endpoint.close(CLOSED_IN_ORDER, b"left");
+            turns(LOOK_TURNS).await;
+        });
+        // What is bound to the runtime goes before it.
+        drop(self);
+        runtime.shutdown_background();
+    }
+}
+
+/// Writes a lane's frames; when the lane is closed, ends the stream and waits until the peer has all of it.
+async fn write(
+    peer: usize,
+    mut stream: SendStream,
+    mut frames: mpsc::UnboundedReceiver<Arc<Block>>,
+    unsent: Arc<AtomicUsize>,
+    inbox: Arc<Inbox>,
+) {
+    while let Some(frame) = frames.recv().await {
+        let [first, second] = framing::pieces(&frame);
+        drop(frame);
+        let mut pieces = [first, second];
+        let pieces = if pieces[1].is_empty() { &mut pieces[..1] } else { &mut pieces[..] };
+        if let Err(error) = stream.write_all_chunks(pieces).await {
+            let reason = match error {
+                quinn::WriteError::ConnectionLost(error) => describe(&error),
+                error => format!("it cannot be sent to: {error}"),
+            };
+            return inbox.leave(|left| left.broken.push((peer, reason)));
+        }
+        unsent.fetch_sub(1, Ordering::Relaxed);
+        if inbox.leaving.load(Ordering::Relaxed) {
+            inbox.something.notify_one();
+        }
+    }
+    if stream.finish().is_ok() {
+        let _ = stream.stopped().await;
+    }
+}
+
+/// Reads a channel's frames until the peer ends it, which is told as the peer's end.
+async fn read(peer: usize, stream: RecvStream, inbox: Arc<Inbox>) {
+    let reason = read_frames(peer, stream, &inbox).await;
+    inbox.leave(|left| left.broken.push((peer, reason)));
+}
+
+/// Returns why there is no more to read.
+async fn read_frames(peer: usize, mut stream: RecvStream, inbox: &Inbox) -> String {
+    let mut assembler = Assembler::default();
+    let mut pieces: [bytes::Bytes; PIECES_MAX] = Default::default();
+    loop {
+        let count = match stream.read_chunks(&mut pieces).await {
+            Ok(Some(count)) => count,
+            Ok(None) => return "it ended the connection".to_string(),
+            Err(ReadError::ConnectionLost(error)) => return describe(&error),
+            Err(error) => return format!("it cannot be read from: {error}"),
+        };
+        for piece in &mut pieces[..count] {
+            let piece = std::mem::take(piece);
+            let mut rest = &piece[..];
+            loop {
+                match assembler.take(&mut rest) {
+                    Ok(Some(block)) => inbox.leave(|left| left.arrived.push((peer, block))),
+                    Ok(None) => break,
+                    Err(too_long) => return too_long.to_string(),
+                }
+            }
+        }
+    }
+}
+
+/// Why a connection ended, for people.
+fn describe(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == CLOSED_IN_ORDER => {
+            "it ended the connection".to_string()
+        }
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == CLOSED_AS_LOST => {
+            "it holds this rank lost".to_string()
+        }
+        ConnectionError::Reset => "it was started anew".to_string(),
+        error => format!("the connection broke: {error}"),
+    }
+}
+
+/// Tells when a process on this host has ended.
+async fn watch(peer: usize, process: Arc<AsyncFd<OwnedFd>>, inbox: Arc<Inbox>) {
+    if process.readable().await.is_ok() {
+        inbox.leave(|left| left.ended.push(peer));
+    }
+}
+
+/// A socket that hears what the system at `address` says of its port.
+fn prober(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket)
+}
+
+/// Tells when nobody has the port of a peer on another host any more. What is sent there is no packet of QUIC.
+async fn probe(peer: usize, always: bool, socket: tokio::net::UdpSocket, inbox: Arc<Inbox>) {
+    let mut pause = interval(PROBE_PAUSE);
+    pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut answer = [0; 1];
+    let (mut asked, mut refusals) = (0u32, 0);
+    while refusals < REFUSALS_MAX {
+        tokio::select! {
+            _ = pause.tick() => {
+                if always || inbox.busy.load(Ordering::Relaxed) {
+                    asked = asked.saturating_add(1);
+                    // An earlier refusal may be told here: it is told to whoever comes first.
+                    if is_refusal(socket.send(&[0]).await) {
+                        refusals += 1;
+                    }
+                }
+            }
+            received = socket.recv(&mut answer) => match is_refusal(received) {
+                true => {
+                    refusals += 1;
+                    pause.reset_immediately();
+                }
+                false => refusals = 0,
+            },
+        }
+        // The peer is there when it is asked first: it is not its system that says so.
+        if refusals > 0 && asked <= 1 {
+            tracing::debug!(peer, "a firewall answers for its port");
+            return;
+        }
+    }
+    inbox.leave(|left| left.ended.push(peer));
+}
+
+fn is_refusal(result: io::Result<usize>) -> bool {
+    result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}

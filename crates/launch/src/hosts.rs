@@ -1,0 +1,97 @@
+//! Ranks that meet by a hosts file, without a launcher: all of them on this host.
+
+use crate::run::{Run, finish};
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Where the ranks of one gang are. Its files are removed when it is dropped.
+#[derive(Debug)]
+pub struct Hosts {
+    addresses: Vec<SocketAddr>,
+    token: String,
+    folder: PathBuf,
+}
+
+impl Hosts {
+    /// As many ranks, on ports that nobody has at this moment.
+    ///
+    /// Panics: there are no ports, or no temporary files.
+    pub fn new(ranks: usize) -> Hosts {
+        static GANGS: AtomicUsize = AtomicUsize::new(0);
+        let gang = GANGS.fetch_add(1, Ordering::Relaxed);
+        // All at once, so that no two are the same.
+        let sockets: Vec<_> =
+            (0..ranks).map(|_| UdpSocket::bind(("127.0.0.1", 0)).expect("a port")).collect();
+        let addresses = sockets.iter().map(|socket| socket.local_addr().expect("a port")).collect();
+        let folder = std::env::temp_dir().join(format!("harrier-hosts-{}-{gang}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        let random = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random number");
+        let hosts = Hosts { addresses, token: random.trim().to_string(), folder };
+        fs::write(hosts.file(), hosts.text(&hosts.addresses)).expect("a temporary file");
+        hosts
+    }
+
+    /// Of every rank.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The hosts file.
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("hosts")
+    }
+
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Another hosts file, in which the ranks are at these addresses.
+    pub fn file_with(&self, name: &str, addresses: &[SocketAddr]) -> PathBuf {
+        let path = self.folder.join(name);
+        fs::write(&path, self.text(addresses)).expect("a temporary file");
+        path
+    }
+
+    fn text(&self, addresses: &[SocketAddr]) -> String {
+        let lines: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+        format!("# all ranks are on this host\n{lines}")
+    }
+
+    /// A command that runs `binary` as this rank.
+    pub fn command(&self, binary: impl AsRef<OsStr>, rank: usize) -> Command {
+        let mut command = Command::new(binary);
+        command.env("HARRIER_HOSTS", self.file());
+        command.env("HARRIER_RANK", rank.to_string());
+        command.env("HARRIER_TOKEN", &self.token);
+        command.env_remove("HARRIER_RANKS").env_remove("HARRIER_TOKEN_FILE");
+        command
+    }
+
+    /// One command for every rank, with the same arguments.
+    pub fn commands(&self, binary: &Path, arguments: &[&str]) -> Vec<Command> {
+        let command = |rank| {
+            let mut command = self.command(binary, rank);
+            command.args(arguments);
+            command
+        };
+        (0..self.addresses.len()).map(command).collect()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs all of `commands` at the same time, each to its end or that of `patience`. Returns what came of them, in their order.
+pub fn finish_all(commands: Vec<Command>, patience: Duration) -> Vec<Run> {
+    let threads: Vec<_> =
+        commands.into_iter().map(|command| std::thread::spawn(move || finish(command, patience))).collect();
+    threads.into_iter().map(|thread| thread.join().expect("the program starts")).collect()
+}
