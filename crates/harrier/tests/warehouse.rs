@@ -1,0 +1,246 @@
+//! Warehouses that several processes use at the same time, and processes that die in the middle of a write.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use harrier_launch::Launcher;
+use harrier_testkit::session::{Answer, Configuration, Failure, LOST, Session};
+use tempfile::TempDir;
+
+struct Warehouse(TempDir);
+
+impl Warehouse {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("warehouse")
+    }
+
+    fn configuration(&self) -> Configuration {
+        Configuration::embedded().with_warehouse(self.folder())
+    }
+
+    fn session(&self) -> Session {
+        Session::start(&self.configuration()).unwrap()
+    }
+
+    /// How many data and delete files lie in it.
+    fn files(&self) -> usize {
+        files_below(&self.folder().join("data"))
+    }
+}
+
+fn files_below(folder: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.path().is_dir() {
+            true => files_below(&entry.path()),
+            false => 1,
+        })
+        .sum()
+}
+
+fn run(session: &mut Session, sql: &str) {
+    session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
+}
+
+fn one(session: &mut Session, sql: &str) -> String {
+    match session.run(sql) {
+        Ok(Answer::Rows { rows, .. }) => rows[0][0].clone().unwrap(),
+        other => panic!("{other:?} of {sql}"),
+    }
+}
+
+fn fails(session: &mut Session, sql: &str, sqlstate: &str) -> Failure {
+    let failure = session.run(sql).expect_err(sql);
+    assert_eq!(failure.sqlstate, sqlstate, "{failure} of {sql}");
+    failure
+}
+
+/// Inserts into one table never wait for one another and all succeed.
+#[test]
+fn many_processes_insert_at_the_same_time() {
+    let warehouse = Warehouse::new();
+    run(&mut warehouse.session(), "CREATE TABLE t (who INT, n INT)");
+    std::thread::scope(|scope| {
+        for who in 0..4 {
+            let warehouse = &warehouse;
+            scope.spawn(move || {
+                let mut session = warehouse.session();
+                for n in 0..10 {
+                    run(&mut session, &format!("INSERT INTO t VALUES ({who}, {n})"));
+                    let many = format!("INSERT INTO t SELECT {who}, 100 * {n} + v FROM generate_series(1, 20) AS g(v)");
+                    run(&mut session, &many);
+                }
+            });
+        }
+    });
+    let mut session = warehouse.session();
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "840");
+    assert_eq!(one(&mut session, "SELECT count(*) FROM (SELECT DISTINCT who, n FROM t)"), "840");
+}
+
+#[test]
+fn a_session_sees_what_its_isolation_lets_it() {
+    let warehouse = Warehouse::new();
+    let (mut a, mut b) = (warehouse.session(), warehouse.session());
+    run(&mut a, "CREATE TABLE t (x INT)");
+    run(&mut a, "BEGIN");
+    run(&mut a, "INSERT INTO t VALUES (1)");
+    assert_eq!(one(&mut a, "SELECT count(*) FROM t"), "1");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "0");
+    run(&mut b, "BEGIN ISOLATION LEVEL SERIALIZABLE");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "0");
+    run(&mut a, "COMMIT");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "0");
+    run(&mut b, "COMMIT");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "1");
+    // Read committed: each statement sees what was committed when it began, with its own changes on top.
+    run(&mut b, "BEGIN");
+    run(&mut b, "INSERT INTO t VALUES (2)");
+    run(&mut a, "INSERT INTO t SELECT v FROM generate_series(3, 40) AS g(v)");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
+    run(&mut b, "ROLLBACK");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
+}
+
+#[test]
+fn the_later_of_two_conflicting_changes_fails() {
+    let warehouse = Warehouse::new();
+    let (mut a, mut b) = (warehouse.session(), warehouse.session());
+    run(&mut a, "CREATE TABLE t (x INT, y INT)");
+    run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(1, 100) AS g(v)");
+    for change in ["UPDATE t SET y = 0 WHERE x = 5", "DELETE FROM t WHERE x < 50", "ALTER TABLE t ADD COLUMN z INT"] {
+        let before = one(&mut b, "SELECT sum(y) FROM t");
+        run(&mut a, "BEGIN");
+        run(&mut a, "UPDATE t SET y = y + 1 WHERE x = 5");
+        run(&mut b, change);
+        let after = one(&mut b, "SELECT sum(y) FROM t");
+        let failure = fails(&mut a, "COMMIT", "40001");
+        assert!(failure.message.contains("serialize"), "{failure}");
+        assert_eq!(one(&mut a, "SELECT sum(y) FROM t"), after, "{change}; before it {before}");
+        run(&mut a, "DELETE FROM t");
+        run(&mut a, "INSERT INTO t (x, y) SELECT v, v FROM generate_series(1, 100) AS g(v)");
+    }
+    // Changes of other rows in other files are none.
+    run(&mut a, "INSERT INTO t (x, y) SELECT v, v FROM generate_series(1001, 1100) AS g(v)");
+    run(&mut a, "BEGIN");
+    run(&mut a, "UPDATE t SET y = 0 WHERE x = 1");
+    run(&mut b, "UPDATE t SET y = 0 WHERE x = 1001");
+    run(&mut b, "INSERT INTO t (x, y) VALUES (2000, 0)");
+    run(&mut a, "COMMIT");
+    assert_eq!(one(&mut a, "SELECT count(*) FROM t WHERE y = 0"), "3");
+}
+
+#[test]
+fn what_is_rolled_back_leaves_no_files() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(&mut session, "CREATE TABLE t (x INT) PARTITION BY (x)");
+    run(&mut session, "INSERT INTO t SELECT v % 5 FROM generate_series(1, 100) AS g(v)");
+    assert_eq!(warehouse.files(), 5);
+    run(&mut session, "BEGIN");
+    run(&mut session, "INSERT INTO t SELECT v % 7 FROM generate_series(1, 100) AS g(v)");
+    run(&mut session, "DELETE FROM t WHERE x = 3");
+    assert!(warehouse.files() > 5);
+    run(&mut session, "ROLLBACK");
+    assert_eq!(warehouse.files(), 5);
+    // A statement that fails half-way.
+    fails(&mut session, "INSERT INTO t SELECT 10 / (v - 5000) FROM generate_series(1, 10000) AS g(v)", "22012");
+    assert_eq!(warehouse.files(), 5);
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
+}
+
+/// The ranks that use a warehouse, by their process ids.
+fn ranks_of(warehouse: &Warehouse) -> Vec<u32> {
+    let folder = warehouse.folder().display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| {
+            let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let words: Vec<String> =
+                words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let is_rank = words[0].ends_with("/harrier") && words.contains(&folder) && words.contains(&"--set".to_string());
+            is_rank.then_some(id)
+        })
+        .collect()
+}
+
+/// Starts a process with a long INSERT and kills it when its first file is there.
+fn kill_in_mid_insert(command: &mut Command, warehouse: &Warehouse) {
+    let before = warehouse.files();
+    let sql = "INSERT INTO t SELECT a.v % 20, a.v * 1000 + b.v FROM generate_series(1, 20000) AS a(v), generate_series(1, 1000) AS b(v)";
+    let mut child = command
+        .args(["-c", sql])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    for _ in 0..3000 {
+        if warehouse.files() > before || child.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_the_state_as_it_was() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(&mut session, "CREATE TABLE t (k INT, v BIGINT)");
+    run(&mut session, "INSERT INTO t SELECT v % 20, v FROM generate_series(1, 1000) AS g(v)");
+    let files = warehouse.files();
+    kill_in_mid_insert(&mut warehouse.configuration().command().unwrap(), &warehouse);
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1000");
+    assert!(warehouse.files() > files, "the process was killed before it wrote");
+    // Files that are young stay, for a running statement might be writing them.
+    run(&mut session, "VACUUM");
+    assert!(warehouse.files() > files);
+    run(&mut session, "SET harrier.vacuum_age_seconds = 0");
+    run(&mut session, "VACUUM");
+    assert_eq!(warehouse.files(), files);
+    assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
+}
+
+#[test]
+fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
+    if harrier_launch::skipped() {
+        eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+        return;
+    }
+    let warehouse = Warehouse::new();
+    let mut alone = warehouse.session();
+    run(&mut alone, "CREATE TABLE t (k INT, v BIGINT) PARTITION BY (k)");
+    run(&mut alone, "CREATE TABLE s AS SELECT v FROM generate_series(1, 100000) AS g(v)");
+    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
+        .unwrap_or_else(|reason| panic!("{reason}"))
+        .with_warehouse(warehouse.folder());
+    let _turn = harrier_launch::alone();
+    let mut gang = Session::start(&configuration).unwrap();
+    let insert = "INSERT INTO t SELECT v % 20, v FROM s";
+    run(&mut gang, insert);
+    assert_eq!(one(&mut alone, "SELECT count(*) FROM t"), "100000");
+    run(&mut gang, "BEGIN");
+    run(&mut gang, insert);
+    let victim = ranks_of(&warehouse).into_iter().max().expect("the gang has ranks");
+    assert!(Command::new("kill").args(["-9", &victim.to_string()]).status().unwrap().success());
+    // The gang fails, or goes on without the rank: either way nobody sees half of the transaction.
+    let outcome = gang.run("DELETE FROM t WHERE k < 10").and_then(|_| gang.run("COMMIT"));
+    let seen = one(&mut alone, "SELECT count(*) FROM t");
+    match outcome {
+        Ok(_) => assert_eq!(seen, "100000"),
+        Err(failure) => {
+            assert!(["57P02", "25P02", LOST].contains(&failure.sqlstate.as_str()), "{failure}");
+            assert_eq!(seen, "100000");
+        }
+    }
+}
