@@ -56,16 +56,28 @@ async fn main() {
     println!("{FILES} files with statistics of {COLUMNS} columns: {:?}", started.elapsed());
     let id = committed.objects[&id];
 
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut tasks = Vec::new();
+    let mut shared = Vec::new();
+    let mut own = Vec::new();
     for _ in 0..connections {
-        let catalog = Catalog::open(&url).await.expect("the warehouse");
+        shared.push(catalog.clone());
+        own.push(Catalog::open(&url).await.expect("the warehouse"));
+    }
+    measure("tasks of one catalog", shared, id, seconds).await;
+    measure("catalogs, as of so many processes", own, id, seconds).await;
+}
+
+/// Commits one row after the other with each of the catalogs.
+async fn measure(what: &str, catalogs: Vec<Catalog>, table: i64, seconds: u64) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let connections = catalogs.len();
+    let mut tasks = Vec::new();
+    for catalog in catalogs {
         tasks.push(tokio::spawn(async move {
             let (mut commits, mut longest) = (0u64, Duration::ZERO);
             while Instant::now() < end {
                 let started = Instant::now();
                 let mut transaction = Transaction::new(catalog.head().await.expect("a snapshot"));
-                transaction.data_of(id).inlined.push(vec![Cell::Integer(1); COLUMNS as usize]);
+                transaction.data_of(table).inlined.push(vec![Cell::Integer(1); COLUMNS as usize]);
                 catalog.commit(&transaction, &CommitNote::default()).await.expect("a commit");
                 commits += 1;
                 longest = longest.max(started.elapsed());
@@ -79,10 +91,7 @@ async fn main() {
         commits += of_task;
         longest = longest.max(of_longest);
     }
-    println!(
-        "{connections} connections: {} commits a second, the longest took {longest:?}",
-        commits / seconds
-    );
+    println!("{connections} {what}: {} commits a second, the longest took {longest:?}", commits / seconds);
 }
 
 fn file(number: i64) -> NewFile {

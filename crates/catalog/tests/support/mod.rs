@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,6 +131,8 @@ impl Server {
                 .arg(port.to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
+                // A signal to the tests' group ends the tests; the keeper outlives them, and cleans up.
+                .process_group(0)
                 .spawn()
                 .unwrap();
             let mut said = String::new();
