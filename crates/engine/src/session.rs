@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{FunctionRegistry, TaskContext, SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{
+    FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
+};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::physical_plan::execute_stream;
@@ -35,7 +37,8 @@ use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
 use crate::warehouse::{
-    self, Control, DEFAULT_CATALOG, Ddl, Dml, Names, Pending, SessionCatalog, TableClauses, Transactions, WarehouseTable,
+    self, Control, DEFAULT_CATALOG, Ddl, Dml, Names, Pending, SessionCatalog, TableClauses, Transactions,
+    WarehouseTable,
 };
 use crate::yielding_joins::YieldingJoins;
 
@@ -207,7 +210,9 @@ impl Session {
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
         let parsed = match self.kept {
-            Some(_) => warehouse::cut(&text).and_then(|(rest, clauses)| Ok((self.parse_text(&rest)?, clauses))),
+            Some(_) => {
+                warehouse::cut(&text).and_then(|(rest, clauses)| Ok((self.parse_text(&rest)?, clauses)))
+            }
             None => self.parse_text(&text).map(|statement| (statement, None)),
         };
         let (statement, clauses) = parsed.map_err(|error| SqlError::in_statement(&error, &text))?;
@@ -400,7 +405,8 @@ impl Session {
                 if own {
                     return Ok(None);
                 }
-                let columns: Vec<String> = view.columns.iter().map(|column| column.name.to_string()).collect();
+                let columns: Vec<String> =
+                    view.columns.iter().map(|column| column.name.to_string()).collect();
                 let query = match columns.is_empty() {
                     true => view.query.to_string(),
                     false => format!("SELECT * FROM ({}) AS \"_\" ({})", view.query, columns.join(", ")),
@@ -617,7 +623,11 @@ impl Session {
         if gang.has_new_loss() || !self.settings().check_ledger {
             return Ok(());
         }
-        let kept = if self.keeps_rows.load(Ordering::Relaxed) { harrier_exec::Kept::Rows } else { harrier_exec::Kept::Nothing };
+        let kept = if self.keeps_rows.load(Ordering::Relaxed) {
+            harrier_exec::Kept::Rows
+        } else {
+            harrier_exec::Kept::Nothing
+        };
         gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""))
     }
 
@@ -659,7 +669,8 @@ fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Resul
 /// The one argument of a procedure that takes a text.
 fn only_text(call: &ast::Function) -> Result<String> {
     if let ast::FunctionArguments::List(list) = &call.args
-        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] = list.args.as_slice()
+        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] =
+            list.args.as_slice()
         && let ast::Value::SingleQuotedString(text) = &value.value
     {
         return Ok(text.clone());

@@ -34,8 +34,8 @@ pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
 pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog};
 pub(crate) use table::WarehouseTable;
-pub(crate) use upkeep::{expire, span, vacuum};
 pub(crate) use transaction::{Control, Transactions};
+pub(crate) use upkeep::{expire, span, vacuum};
 
 /// The file of the catalog in a warehouse's folder.
 const CATALOG_FILE: &str = "catalog.sqlite";

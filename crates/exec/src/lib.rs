@@ -30,8 +30,8 @@ mod planning;
 mod service;
 mod settings;
 pub mod slices;
-pub mod table_files;
 mod splits;
+pub mod table_files;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};

@@ -17,7 +17,7 @@ mod write;
 
 pub use bucket::{Bucket, bucket};
 pub use codec::TableFilesCodec;
-pub use live_rows::{DeletedRows, LiveRowsExec, StoredDeletes, FILE_COLUMN, ROW_COLUMN, read_deleted};
+pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
 pub use plan::{WriteFiles, install};
 pub use record::{FileRecord, FileStats};
 pub use stats::text_of;

@@ -73,7 +73,9 @@ fn many_processes_insert_at_the_same_time() {
                 let mut session = warehouse.session();
                 for n in 0..10 {
                     run(&mut session, &format!("INSERT INTO t VALUES ({who}, {n})"));
-                    let many = format!("INSERT INTO t SELECT {who}, 100 * {n} + v FROM generate_series(1, 20) AS g(v)");
+                    let many = format!(
+                        "INSERT INTO t SELECT {who}, 1000 + 100 * {n} + v FROM generate_series(1, 20) AS g(v)"
+                    );
                     run(&mut session, &many);
                 }
             });
@@ -114,7 +116,9 @@ fn the_later_of_two_conflicting_changes_fails() {
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     run(&mut a, "CREATE TABLE t (x INT, y INT)");
     run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(1, 100) AS g(v)");
-    for change in ["UPDATE t SET y = 0 WHERE x = 5", "DELETE FROM t WHERE x < 50", "ALTER TABLE t ADD COLUMN z INT"] {
+    for change in
+        ["UPDATE t SET y = 0 WHERE x = 5", "DELETE FROM t WHERE x < 50", "ALTER TABLE t ADD COLUMN z INT"]
+    {
         let before = one(&mut b, "SELECT sum(y) FROM t");
         run(&mut a, "BEGIN");
         run(&mut a, "UPDATE t SET y = y + 1 WHERE x = 5");
@@ -150,7 +154,11 @@ fn what_is_rolled_back_leaves_no_files() {
     run(&mut session, "ROLLBACK");
     assert_eq!(warehouse.files(), 5);
     // A statement that fails half-way.
-    fails(&mut session, "INSERT INTO t SELECT 10 / (v - 5000) FROM generate_series(1, 10000) AS g(v)", "22012");
+    fails(
+        &mut session,
+        "INSERT INTO t SELECT 10 / (v - 5000) FROM generate_series(1, 10000) AS g(v)",
+        "22012",
+    );
     assert_eq!(warehouse.files(), 5);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
 }
@@ -163,9 +171,13 @@ fn ranks_of(warehouse: &Warehouse) -> Vec<u32> {
         .filter_map(|entry| {
             let id: u32 = entry.file_name().to_str()?.parse().ok()?;
             let words = std::fs::read(entry.path().join("cmdline")).ok()?;
-            let words: Vec<String> =
-                words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-            let is_rank = words[0].ends_with("/harrier") && words.contains(&folder) && words.contains(&"--set".to_string());
+            let words: Vec<String> = words
+                .split(|byte| *byte == 0)
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
+            let is_rank = words[0].ends_with("/harrier")
+                && words.contains(&folder)
+                && words.contains(&"--set".to_string());
             is_rank.then_some(id)
         })
         .collect()

@@ -38,11 +38,8 @@ pub fn open(url: &Url) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
 
 fn s3(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     let bucket = url.host_str().unwrap_or_default();
-    let retry = RetryConfig {
-        backoff: BackoffConfig::default(),
-        max_retries: RETRIES_MAX,
-        retry_timeout: RETRY_MAX,
-    };
+    let retry =
+        RetryConfig { backoff: BackoffConfig::default(), max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
     let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     let client = ClientOptions::new()
         .with_connect_timeout(CONNECT_MAX)

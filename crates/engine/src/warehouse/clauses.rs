@@ -190,7 +190,11 @@ impl Words {
         let buckets = clauses.options.remove("buckets");
         if let Some(keys) = distributed {
             let count = match buckets {
-                Some(count) => count.parse().ok().filter(|count| *count > 0).ok_or_else(|| bad_option("buckets", &count))?,
+                Some(count) => count
+                    .parse()
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or_else(|| bad_option("buckets", &count))?,
                 None => BUCKETS,
             };
             let [key] = &keys[..] else {
@@ -200,7 +204,8 @@ impl Words {
                 )
                 .into());
             };
-            let column = self.name(key.start).ok_or_else(|| syntax("DISTRIBUTED BY needs the name of a column"))?;
+            let column =
+                self.name(key.start).ok_or_else(|| syntax("DISTRIBUTED BY needs the name of a column"))?;
             clauses.partition.get_or_insert_default().push((column, Transform::Bucket(count)));
         }
         if cuts.is_empty() {
@@ -211,7 +216,8 @@ impl Words {
 
     /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are empty.
     fn cut_alter(&self, text: String) -> Result<(String, Option<TableClauses>)> {
-        let Some(at) = (2..self.tokens.len()).find(|at| self.is_at(*at, "set") || self.is_at(*at, "reset")) else {
+        let Some(at) = (2..self.tokens.len()).find(|at| self.is_at(*at, "set") || self.is_at(*at, "reset"))
+        else {
             return Ok((text, None));
         };
         let mut clauses = TableClauses::default();
@@ -282,7 +288,9 @@ impl Words {
 
     fn partition_key(&self, key: Range<usize>) -> Result<(String, Transform)> {
         let wrong = || {
-            syntax("a table is partitioned by columns, and by year, month, day, hour or bucket(n, …) of columns")
+            syntax(
+                "a table is partitioned by columns, and by year, month, day, hour or bucket(n, …) of columns",
+            )
         };
         let name = self.name(key.start).ok_or_else(wrong)?;
         if key.len() == 1 {
@@ -304,7 +312,8 @@ impl Words {
                 let Some(Token::Number(count, _)) = self.token(count.start) else {
                     return Err(wrong());
                 };
-                let count = count.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count)).ok_or_else(wrong)?;
+                let count =
+                    count.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count)).ok_or_else(wrong)?;
                 Ok((column(value)?, Transform::Bucket(count)))
             }
             _ => Err(wrong()),
@@ -351,7 +360,11 @@ impl Words {
                 continue;
             }
             let Some(name) = self.name(at - 1) else { continue };
-            let value = at + 2 + usize::from(["snapshot", "version", "timestamp"].iter().any(|word| self.is_at(at + 2, word)));
+            let value = at
+                + 2
+                + usize::from(
+                    ["snapshot", "version", "timestamp"].iter().any(|word| self.is_at(at + 2, word)),
+                );
             let past = match self.token(value) {
                 Some(Token::Number(number, _)) => number.clone(),
                 Some(Token::SingleQuotedString(time)) => time.clone(),
@@ -369,8 +382,31 @@ impl Words {
 
 /// Words that come after a table in FROM and are not its alias.
 const FOLLOWS_TABLE: &[&str] = &[
-    "where", "join", "on", "group", "order", "limit", "union", "inner", "left", "right", "full", "cross", "natural",
-    "having", "except", "intersect", "offset", "fetch", "for", "using", "window", "tablesample", "set", "when", "lateral",
+    "where",
+    "join",
+    "on",
+    "group",
+    "order",
+    "limit",
+    "union",
+    "inner",
+    "left",
+    "right",
+    "full",
+    "cross",
+    "natural",
+    "having",
+    "except",
+    "intersect",
+    "offset",
+    "fetch",
+    "for",
+    "using",
+    "window",
+    "tablesample",
+    "set",
+    "when",
+    "lateral",
     "qualify",
 ];
 
@@ -383,7 +419,11 @@ fn syntax(message: &str) -> datafusion::error::DataFusionError {
 }
 
 fn bad_option(name: &str, value: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for option \"{name}\": \"{value}\"")).into()
+    CodedError::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("invalid value for option \"{name}\": \"{value}\""),
+    )
+    .into()
 }
 
 /// An option by the name that DuckLake gives it, with its value checked.
@@ -405,20 +445,23 @@ pub(crate) fn table_option(name: &str, value: &str) -> Result<(String, String)> 
             number().map(|level| ("parquet_compression_level", level))
         }
         "row_group_rows" | "parquet_row_group_size" => number().map(|rows| ("parquet_row_group_size", rows)),
-        "target_file_bytes" | "target_file_size" => crate::memory::parse_bytes(value)
-            .ok()
-            .map(|bytes| ("target_file_size", bytes.to_string())),
+        "target_file_bytes" | "target_file_size" => {
+            crate::memory::parse_bytes(value).ok().map(|bytes| ("target_file_size", bytes.to_string()))
+        }
         "inline_rows" | "data_inlining_row_limit" => {
             value.parse::<u64>().ok().map(|rows| ("data_inlining_row_limit", rows.to_string()))
         }
         "buckets" => number().map(|count| ("buckets", count)),
         _ => {
-            return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown option \"{name}\""))
-                .with_hint(
-                    "options are format, compression, compression_level, row_group_rows, target_file_bytes, \
+            return Err(CodedError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("unknown option \"{name}\""),
+            )
+            .with_hint(
+                "options are format, compression, compression_level, row_group_rows, target_file_bytes, \
                      inline_rows and buckets",
-                )
-                .into());
+            )
+            .into());
         }
     };
     known.map(|(name, value)| (name.to_string(), value)).ok_or_else(|| bad_option(name, value))
@@ -480,7 +523,10 @@ mod tests {
     fn tables_are_read_as_of() {
         for (sql, expected) in [
             ("SELECT * FROM t AS OF 3", "SELECT * FROM \"t\u{1}as of 3\" AS \"t\""),
-            ("SELECT * FROM s.T AS OF SNAPSHOT 3 WHERE a", "SELECT * FROM s.\"t\u{1}as of 3\" AS \"t\" WHERE a"),
+            (
+                "SELECT * FROM s.T AS OF SNAPSHOT 3 WHERE a",
+                "SELECT * FROM s.\"t\u{1}as of 3\" AS \"t\" WHERE a",
+            ),
             ("SELECT * FROM t AS OF TIMESTAMP '2026-01-01' x", "SELECT * FROM \"t\u{1}as of 2026-01-01\" x"),
             ("SELECT a AS of FROM t", "SELECT a AS of FROM t"),
         ] {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use datafusion::arrow::array::Array;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
+use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateMemoryTable, Expr};
 use datafusion::prelude::SessionContext;
-use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, CommentObject, RenameTableNameKind,
 };
 use datafusion::sql::unparser::expr_to_sql;
-use harrier_catalog::state::{Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, Table, View};
+use harrier_catalog::state::{
+    Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, Table, View,
+};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::text_of;
@@ -50,12 +52,18 @@ pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
     let parts: Vec<String> = name
         .0
         .iter()
-        .map(|part| part.as_ident().map(plain).ok_or_else(|| error(SqlState::SYNTAX_ERROR, format!("{name} is no name"))))
+        .map(|part| {
+            part.as_ident()
+                .map(plain)
+                .ok_or_else(|| error(SqlState::SYNTAX_ERROR, format!("{name} is no name")))
+        })
         .collect::<Result<_>>()?;
     match parts.as_slice() {
         [table] => Ok(TableReference::bare(table.as_str())),
         [schema, table] => Ok(TableReference::partial(schema.as_str(), table.as_str())),
-        [catalog, schema, table] => Ok(TableReference::full(catalog.as_str(), schema.as_str(), table.as_str())),
+        [catalog, schema, table] => {
+            Ok(TableReference::full(catalog.as_str(), schema.as_str(), table.as_str()))
+        }
         _ => Err(error(SqlState::SYNTAX_ERROR, format!("{name} has too many parts"))),
     }
 }
@@ -153,12 +161,19 @@ impl Ddl<'_> {
     }
 
     /// Keeps a view. `query` is its definition.
-    pub(crate) async fn create_view(&self, name: &TableReference, query: String, or_replace: bool) -> Result<()> {
+    pub(crate) async fn create_view(
+        &self,
+        name: &TableReference,
+        query: String,
+        or_replace: bool,
+    ) -> Result<()> {
         self.transactions
             .change(|transaction| {
                 let schema = schema_in(&transaction.state, name)?.id;
                 let existing = transaction.state.view(schema, name.table()).map(|view| view.id);
-                if transaction.state.table(schema, name.table()).is_some() || existing.is_some() && !or_replace {
+                if transaction.state.table(schema, name.table()).is_some()
+                    || existing.is_some() && !or_replace
+                {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
@@ -191,7 +206,10 @@ impl Ddl<'_> {
                 if transaction.state.schema(&name).is_some() {
                     return match if_not_exists {
                         true => Ok(()),
-                        false => Err(error(SqlState::DUPLICATE_SCHEMA, format!("schema \"{name}\" already exists"))),
+                        false => Err(error(
+                            SqlState::DUPLICATE_SCHEMA,
+                            format!("schema \"{name}\" already exists"),
+                        )),
                     };
                 }
                 let id = transaction.new_object();
@@ -255,18 +273,29 @@ impl Ddl<'_> {
                 let Some(id) = transaction.state.schema(name).map(|schema| schema.id) else {
                     return match if_exists {
                         true => Ok(()),
-                        false => {
-                            Err(error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist")))
-                        }
+                        false => Err(error(
+                            SqlState::INVALID_SCHEMA_NAME,
+                            format!("schema \"{name}\" does not exist"),
+                        )),
                     };
                 };
                 if name == DEFAULT_SCHEMA {
                     return Err(unsupported(format!("schema \"{DEFAULT_SCHEMA}\" cannot be dropped")));
                 }
-                let tables: Vec<ObjectId> =
-                    transaction.state.tables.values().filter(|table| table.schema == id).map(|table| table.id).collect();
-                let views: Vec<ObjectId> =
-                    transaction.state.views.values().filter(|view| view.schema == id).map(|view| view.id).collect();
+                let tables: Vec<ObjectId> = transaction
+                    .state
+                    .tables
+                    .values()
+                    .filter(|table| table.schema == id)
+                    .map(|table| table.id)
+                    .collect();
+                let views: Vec<ObjectId> = transaction
+                    .state
+                    .views
+                    .values()
+                    .filter(|view| view.schema == id)
+                    .map(|view| view.id)
+                    .collect();
                 if !cascade && !(tables.is_empty() && views.is_empty()) {
                     return Err(CodedError::new(
                         SqlState::DEPENDENT_OBJECTS,
@@ -341,7 +370,12 @@ impl Ddl<'_> {
             .await
     }
 
-    async fn alter(&self, table: &mut Table, operation: &AlterTableOperation, name: &TableReference) -> Result<()> {
+    async fn alter(
+        &self,
+        table: &mut Table,
+        operation: &AlterTableOperation,
+        name: &TableReference,
+    ) -> Result<()> {
         match operation {
             AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
                 self.add_column(table, column_def, *if_not_exists).await
@@ -387,7 +421,12 @@ impl Ddl<'_> {
         }
     }
 
-    async fn add_column(&self, table: &mut Table, definition: &ast::ColumnDef, if_not_exists: bool) -> Result<()> {
+    async fn add_column(
+        &self,
+        table: &mut Table,
+        definition: &ast::ColumnDef,
+        if_not_exists: bool,
+    ) -> Result<()> {
         let name = plain(&definition.name);
         if table.columns.iter().any(|column| column.name == name) {
             return match if_not_exists {
@@ -442,7 +481,10 @@ impl Ddl<'_> {
                 if nulls.iter().any(|batch| batch.num_rows() > 0) {
                     return Err(error(
                         SqlState::NOT_NULL_VIOLATION,
-                        format!("column \"{name}\" of relation \"{}\" contains null values", table_name.table()),
+                        format!(
+                            "column \"{name}\" of relation \"{}\" contains null values",
+                            table_name.table()
+                        ),
                     ));
                 }
                 column.nullable = false;
@@ -453,9 +495,10 @@ impl Ddl<'_> {
                 let kind = type_of(column, false)?;
                 let text = self.value_of(value, &kind).await?;
                 column.default = match value {
-                    ast::Expr::Function(_) => {
-                        Some(DefaultValue::Expression { sql: value.to_string(), dialect: DIALECT.to_string() })
-                    }
+                    ast::Expr::Function(_) => Some(DefaultValue::Expression {
+                        sql: value.to_string(),
+                        dialect: DIALECT.to_string(),
+                    }),
                     _ => text.map(DefaultValue::Literal),
                 };
             }
@@ -649,7 +692,10 @@ fn partition_keys(
     keys.into_iter()
         .map(|(name, transform)| {
             let column = columns.iter().find(|column| column.name == name).ok_or_else(|| {
-                error(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in a partition key does not exist"))
+                error(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" named in a partition key does not exist"),
+                )
             })?;
             let is_time = matches!(
                 column.kind,
@@ -661,7 +707,9 @@ fn partition_keys(
             );
             let fits = match transform {
                 Transform::Identity | Transform::Bucket(_) => !column.kind.is_nested(),
-                Transform::Year | Transform::Month | Transform::Day => is_time || column.kind == ColumnType::Date,
+                Transform::Year | Transform::Month | Transform::Day => {
+                    is_time || column.kind == ColumnType::Date
+                }
                 Transform::Hour => is_time,
             };
             match fits {
@@ -706,7 +754,10 @@ fn default_value(default: &Expr, kind: &DataType) -> Result<DefaultValue> {
         _ => None,
     };
     let Some(value) = literal else {
-        return Ok(DefaultValue::Expression { sql: expr_to_sql(default)?.to_string(), dialect: DIALECT.to_string() });
+        return Ok(DefaultValue::Expression {
+            sql: expr_to_sql(default)?.to_string(),
+            dialect: DIALECT.to_string(),
+        });
     };
     let value: ScalarValue = value.cast_to(kind)?;
     let texts = text_of(&value.to_array()?)?;

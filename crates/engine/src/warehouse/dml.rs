@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column as ColumnName, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
@@ -14,15 +15,15 @@ use datafusion::execution::TaskContext;
 use datafusion::functions::datetime::expr_fn::date_part;
 use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, WriteOp, cast as cast_to, lit, when,
+    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, WriteOp,
+    cast as cast_to, lit, when,
 };
-use datafusion::common::TableReference;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteSpec, bucket, read_deleted,
-    write_delete_file,
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteSpec, bucket,
+    read_deleted, write_delete_file,
 };
 use prost::Message;
 
@@ -105,9 +106,12 @@ impl Dml {
             InsertOp::Append => false,
             InsertOp::Overwrite => true,
             InsertOp::Replace => {
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "REPLACE INTO is not supported")
-                    .with_hint("MERGE INTO replaces rows")
-                    .into());
+                return Err(CodedError::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "REPLACE INTO is not supported",
+                )
+                .with_hint("MERGE INTO replaces rows")
+                .into());
             }
         };
         let table = target.table();
@@ -133,7 +137,8 @@ impl Dml {
 
     fn delete(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
         let input = placed(input, name, &target)?;
-        let places = [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
+        let places =
+            [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
         let plan = LogicalPlanBuilder::from(input).project(places)?.build()?;
         let pending = Pending::new(target, Work::Delete, Count::Places);
         Ok(Self { plan, pending })
@@ -145,7 +150,8 @@ impl Dml {
         };
         let inner = placed(LogicalPlan::clone(&projection.input), name, &target)?;
         let mark = lit(true).alias("_harrier_write");
-        let places = [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
+        let places =
+            [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
         let expressions: Vec<Expr> = projection.expr.iter().cloned().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
@@ -161,7 +167,8 @@ impl Dml {
         merge: &MergeIntoOp,
     ) -> Result<Self> {
         let table = Arc::clone(target.table());
-        let matched_in = |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
+        let matched_in =
+            |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
         let keeps_source =
             matched_in(&[MergeIntoClauseKind::NotMatched, MergeIntoClauseKind::NotMatchedByTarget]);
         let keeps_target = matched_in(&[MergeIntoClauseKind::NotMatchedBySource]);
@@ -172,14 +179,16 @@ impl Dml {
             (false, false) => JoinType::Inner,
         };
         const IN_SOURCE: &str = "_harrier_in_source";
-        let own = LogicalPlanBuilder::scan(
-            name.clone(),
-            provider_as_source(Arc::new(target.with_places())),
-            None,
-        )?
-        .build()?;
-        let source_columns: Vec<Expr> =
-            source.schema().columns().into_iter().map(Expr::Column).chain([lit(true).alias(IN_SOURCE)]).collect();
+        let own =
+            LogicalPlanBuilder::scan(name.clone(), provider_as_source(Arc::new(target.with_places())), None)?
+                .build()?;
+        let source_columns: Vec<Expr> = source
+            .schema()
+            .columns()
+            .into_iter()
+            .map(Expr::Column)
+            .chain([lit(true).alias(IN_SOURCE)])
+            .collect();
         let source = LogicalPlanBuilder::from(source).project(source_columns)?.build()?;
         let joined = LogicalPlanBuilder::from(own).join_on(source, join_type, [merge.on.clone()])?.build()?;
         let in_target = column(FILE_COLUMN).is_not_null();
@@ -210,10 +219,8 @@ impl Dml {
             .alias(CLAUSE);
         let all: Vec<Expr> =
             joined.schema().columns().into_iter().map(Expr::Column).chain([clause]).collect();
-        let chosen = LogicalPlanBuilder::from(joined)
-            .project(all)?
-            .filter(column(CLAUSE).is_not_null())?
-            .build()?;
+        let chosen =
+            LogicalPlanBuilder::from(joined).project(all)?.filter(column(CLAUSE).is_not_null())?.build()?;
         let schema = schema_of(&table.columns)?;
         let mut written = Vec::with_capacity(table.columns.len() + 3);
         for (place, own) in table.columns.iter().enumerate() {
@@ -229,7 +236,10 @@ impl Dml {
                     MergeIntoAction::Insert { columns, values } => {
                         let named = match columns.is_empty() {
                             true => values.get(place),
-                            false => columns.iter().position(|column| *column == own.name).and_then(|at| values.get(at)),
+                            false => columns
+                                .iter()
+                                .position(|column| *column == own.name)
+                                .and_then(|at| values.get(at)),
                         };
                         match named {
                             Some(value) => value.clone(),
@@ -246,7 +256,7 @@ impl Dml {
                 });
             }
             let value = match case {
-                Some(mut case) => case.end()?,
+                Some(case) => case.end()?,
                 None => lit(ScalarValue::try_new_null(kind)?),
             };
             written.push(value.alias(&own.name));
@@ -303,13 +313,10 @@ fn placed(plan: LogicalPlan, name: &TableReference, target: &WarehouseTable) -> 
         // The first one: FROM may name the table again.
         LogicalPlan::TableScan(scan) if !found && scan.table_name.resolved_eq(name) => {
             found = true;
-            let scan = TableScan::try_new(
-                scan.table_name.clone(),
-                Arc::clone(&source),
-                None,
-                scan.filters.clone(),
-                scan.fetch,
-            )?;
+            let scan = TableScanBuilder::new(scan.table_name.clone(), Arc::clone(&source))
+                .with_filters(scan.filters.clone())
+                .with_fetch(scan.fetch)
+                .build()?;
             Ok(Transformed::new(LogicalPlan::TableScan(scan), true, TreeNodeRecursion::Jump))
         }
         _ if found => Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump)),
@@ -325,11 +332,6 @@ fn placed(plan: LogicalPlan, name: &TableReference, target: &WarehouseTable) -> 
 impl Pending {
     fn new(target: WarehouseTable, work: Work, count: Count) -> Self {
         Self { target, work, name: uuid::Uuid::new_v4().simple().to_string(), count }
-    }
-
-    /// Whether rows come back that are to be looked at, not only counted.
-    pub(crate) fn target(&self) -> &Arc<Table> {
-        self.target.table()
     }
 
     /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the places of rows.
@@ -405,7 +407,8 @@ impl Pending {
         for batch in &batches {
             results.take(batch, &self.work)?;
         }
-        let written: Vec<String> = results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
+        let written: Vec<String> =
+            results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
         transactions.wrote(written).await;
         let places: u64 = results.places.values().map(|rows| rows.len() as u64).sum();
         let rows: u64 = results.records.iter().map(|record| record.rows as u64).sum();
@@ -415,14 +418,16 @@ impl Pending {
             Count::Merged => rows + results.deleted,
         };
         let overwrite = self.work == Work::Files { overwrite: true };
-        if results.places.is_empty() && results.records.is_empty() && !overwrite && self.work != Work::Compact {
+        if results.places.is_empty() && results.records.is_empty() && !overwrite && self.work != Work::Compact
+        {
             return Ok(count);
         }
         let mut contents = match overwrite || !results.places.is_empty() {
             true => self.target.contents().await?,
             false => Contents::default(),
         };
-        let deletes = self.deletes(&mut contents, std::mem::take(&mut results.places), transactions, context).await?;
+        let deletes =
+            self.deletes(&mut contents, std::mem::take(&mut results.places), transactions, context).await?;
         let added: Vec<NewFile> = results.records.into_iter().map(new_file).collect();
         let replaced = match self.work {
             Work::Compact => Some(Replaced::same_rows(&self.target.contents().await?)),
@@ -480,8 +485,12 @@ impl Pending {
         }
         let count = rows.len() as u64;
         let id = table.id;
-        let kinds: HashMap<i64, DataType> =
-            table.columns.iter().zip(schema.fields()).map(|(column, field)| (column.id, field.data_type().clone())).collect();
+        let kinds: HashMap<i64, DataType> = table
+            .columns
+            .iter()
+            .zip(schema.fields())
+            .map(|(column, field)| (column.id, field.data_type().clone()))
+            .collect();
         transactions
             .change(|transaction| {
                 let changes = transaction.data_of(id);
@@ -530,7 +539,10 @@ impl Pending {
                     } else if in_files <= inline_max && file.deleted.stored.is_none_or_old() {
                         deletes.files.insert(id, NewDeletes::Inline(rows));
                     } else {
-                        let made = self.delete_file(number, file, &all, &folder, transactions, context).await?;
+                        // Who reads both adds them up, so none may be in both.
+                        let listed = all.difference(&file.deleted_inline).copied().collect();
+                        let made =
+                            self.delete_file(number, file, &listed, &folder, transactions, context).await?;
                         deletes.files.insert(id, NewDeletes::File { file: made, positions: rows });
                     }
                 }
@@ -538,7 +550,9 @@ impl Pending {
                     let all: BTreeSet<i64> = file.deleted.rows.iter().copied().chain(rows).collect();
                     let made = match all.len() as i64 >= file.rows {
                         true => None,
-                        false => Some(self.delete_file(number, file, &all, &folder, transactions, context).await?),
+                        false => {
+                            Some(self.delete_file(number, file, &all, &folder, transactions, context).await?)
+                        }
                     };
                     deletes.added.insert(at, (all, made));
                 }
@@ -547,7 +561,9 @@ impl Pending {
                 }
                 (RowSource::AddedKept, _) => deletes.added_kept = rows,
                 (RowSource::File(_) | RowSource::Added(_), None) => {
-                    return Err(DataFusionError::Internal("rows of a file that the table does not have".to_string()));
+                    return Err(DataFusionError::Internal(
+                        "rows of a file that the table does not have".to_string(),
+                    ));
                 }
             }
         }
@@ -568,7 +584,12 @@ impl Pending {
         transactions.wrote([location.clone()]).await;
         let positions: Vec<i64> = rows.iter().copied().collect();
         let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
-        Ok(NewDeleteFile { path: Location::relative(name), rows: positions.len() as i64, bytes, footer_bytes })
+        Ok(NewDeleteFile {
+            path: Location::relative(name),
+            rows: positions.len() as i64,
+            bytes,
+            footer_bytes,
+        })
     }
 
     /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a table without.
@@ -820,7 +841,10 @@ fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<Colum
     })
 }
 
-fn key_column<'a>(table: &'a Table, key: &PartitionKey) -> Result<(usize, &'a harrier_catalog::state::Column)> {
+fn key_column<'a>(
+    table: &'a Table,
+    key: &PartitionKey,
+) -> Result<(usize, &'a harrier_catalog::state::Column)> {
     let at = table.columns.iter().position(|column| column.id == key.column);
     at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
         CodedError::new(

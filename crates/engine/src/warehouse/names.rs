@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider};
+use datafusion::common::TableReference;
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::common::TableReference;
 use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use harrier_catalog::Catalog;
@@ -57,7 +57,11 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { sight: RwLock::default(), own: MemorySchemaProvider::new(), session: OnceLock::new() })
+        Arc::new(Self {
+            sight: RwLock::default(),
+            own: MemorySchemaProvider::new(),
+            session: OnceLock::new(),
+        })
     }
 
     /// To be called once, before the first statement.
@@ -117,6 +121,10 @@ impl Names {
             let table = WarehouseTable::try_new(self.state()?, &sight, Arc::clone(table))?;
             return Ok(Some(Arc::new(table)));
         }
+        if let Some(reason) = state.unusable(schema.id, name) {
+            let message = format!("table \"{name}\" cannot be used: {reason}");
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         match state.view(schema.id, name) {
             Some(view) => Ok(Some(Arc::new(self.view(view).await?))),
             None => Ok(None),
@@ -125,9 +133,16 @@ impl Names {
 
     async fn view(&self, view: &View) -> Result<ViewTable> {
         let state = self.state()?;
+        // How DuckDB writes down a count of rows.
+        let sql = match view.dialect.as_str() {
+            "duckdb" => view.sql.replace("count_star()", "count(*)"),
+            _ => view.sql.clone(),
+        };
         let planned = async {
-            let mut statements =
-                DFParserBuilder::new(view.sql.as_str()).with_dialect(&PostgreSqlDialect {}).build()?.parse_statements()?;
+            let mut statements = DFParserBuilder::new(sql.as_str())
+                .with_dialect(&PostgreSqlDialect {})
+                .build()?
+                .parse_statements()?;
             let statement = statements
                 .pop_front()
                 .ok_or_else(|| DataFusionError::Plan("the view has no definition".to_string()))?;

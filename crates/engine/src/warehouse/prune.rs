@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray, UInt64Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::Session;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column as ColumnName, ScalarValue, ToDFSchema};
-use datafusion::catalog::Session;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::{conjunction, expr_to_columns};
-use datafusion::physical_optimizer::pruning::PruningPredicate;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use harrier_catalog::files::ColumnStats;
 use harrier_catalog::state::{Column, ColumnId};
 
@@ -54,12 +54,10 @@ pub(crate) fn may_match(
     let Ok(predicate) = session.create_physical_expr(filter, &df_schema) else {
         return Ok(all);
     };
-    let Ok(predicate) = PruningPredicate::try_new(predicate, Arc::clone(schema)) else {
+    let pruning = PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema));
+    let Some(predicate) = pruning.build(predicate) else {
         return Ok(all);
     };
-    if predicate.always_true() {
-        return Ok(all);
-    }
     let known = Known { schema: Arc::clone(schema), columns, files };
     Ok(predicate.prune(&known).unwrap_or(all))
 }
@@ -90,7 +88,11 @@ impl Known<'_> {
         Some((kind, self.files.iter().map(|file| file.stats.get(&id).copied()).collect()))
     }
 
-    fn bounds(&self, column: &ColumnName, pick: impl Fn(&ColumnStats) -> Option<&String>) -> Option<ArrayRef> {
+    fn bounds(
+        &self,
+        column: &ColumnName,
+        pick: impl Fn(&ColumnStats) -> Option<&String>,
+    ) -> Option<ArrayRef> {
         let (kind, stats) = self.stats(column)?;
         // NaN is greater than all numbers here and not among the bounds.
         let is_sure = |stats: &&ColumnStats| !kind.is_floating() || stats.nan == Some(false);

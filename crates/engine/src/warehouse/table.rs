@@ -154,11 +154,13 @@ impl WarehouseTable {
                 if changes.removed.contains(&file.id) {
                     continue;
                 }
-                let version = versions.iter().rev().find(|version| **version <= file.begin).copied().unwrap_or(0);
+                let version =
+                    versions.iter().rev().find(|version| **version <= file.begin).copied().unwrap_or(0);
                 let columns = match known.get(&version) {
                     Some(columns) => Arc::clone(columns),
                     None => {
-                        let columns = self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
+                        let columns =
+                            self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
                         Arc::clone(known.entry(version).or_insert(Arc::new(columns)))
                     }
                 };
@@ -198,13 +200,14 @@ impl WarehouseTable {
             .collect();
         let mut all = BTreeMap::new();
         if !ids.is_empty() && !columns.is_empty() {
-            let known = self.catalog.column_stats(self.table.id, columns, Some(&ids)).await.map_err(explain)?;
-            all.extend(known.into_iter().map(|((file, column), stats)| ((RowSource::File(file), column), stats)));
+            let known =
+                self.catalog.column_stats(self.table.id, columns, Some(&ids)).await.map_err(explain)?;
+            all.extend(
+                known.into_iter().map(|((file, column), stats)| ((RowSource::File(file), column), stats)),
+            );
         }
         for file in files {
-            all.extend(
-                file.own_stats.iter().map(|(column, stats)| ((file.source, *column), stats.clone())),
-            );
+            all.extend(file.own_stats.iter().map(|(column, stats)| ((file.source, *column), stats.clone())));
         }
         Ok(all)
     }
@@ -270,7 +273,11 @@ impl WarehouseTable {
         let file_schema = schema_of(&file_columns)?;
         // Rows whose columns the table cannot say are never NULL may be NULL in a file.
         let file_schema: SchemaRef = Arc::new(Schema::new(
-            file_schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+            file_schema
+                .fields()
+                .iter()
+                .map(|field| field.as_ref().clone().with_nullable(true))
+                .collect::<Vec<_>>(),
         ));
         let file_field: FieldRef = Arc::new(Field::new(FILE_COLUMN, DataType::Int64, true));
         let partition_columns: Vec<FieldRef> = if by_row { vec![file_field] } else { vec![] };
@@ -295,7 +302,8 @@ impl WarehouseTable {
         }
         let rows: i64 = group.iter().map(|file| file.rows).sum();
         let statistics = statistics_of(group, stats, &file_columns, rows, by_row, deleted.is_empty())?;
-        let files: Vec<PartitionedFile> = group.iter().map(|file| file.partitioned(by_row)).collect::<Result<_>>()?;
+        let files: Vec<PartitionedFile> =
+            group.iter().map(|file| file.partitioned(by_row)).collect::<Result<_>>()?;
         let (store, _) = locate(&first.location)?;
         let options = TableParquetOptions {
             global: session.config_options().execution.parquet.clone(),
@@ -364,8 +372,7 @@ impl WarehouseTable {
 
     /// Rows that the catalog keeps, or will.
     fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
-        let columns: Vec<&Column> =
-            projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
+        let columns: Vec<&Column> = projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
         let own_projection: Vec<usize> =
             projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();
         let own_schema = Arc::new(schema_of(&self.table.columns)?.project(&own_projection)?);
@@ -475,6 +482,8 @@ pub(crate) struct ScannedFile {
     footer_bytes: Option<i64>,
     columns: Arc<Vec<Column>>,
     pub deleted: DeletedRows,
+    /// Those of `deleted` that the catalog has told of in an earlier snapshot.
+    pub deleted_inline: BTreeSet<i64>,
     /// Of a file that no snapshot has yet.
     own_stats: BTreeMap<ColumnId, ColumnStats>,
 }
@@ -523,10 +532,14 @@ fn committed(
             file.path.path
         )));
     }
+    let deleted_inline: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
     let mut deleted = DeletedRows { rows: file.deleted_inline, stored: None };
     if let Some(deletes) = &file.deletes {
         if deletes.format != "parquet" {
-            return Err(unsupported(format!("delete file {} has format {}", deletes.path.path, deletes.format)));
+            return Err(unsupported(format!(
+                "delete file {} has format {}",
+                deletes.path.path, deletes.format
+            )));
         }
         deleted.stored = Some(StoredDeletes {
             location: deletes.path.below(folder),
@@ -537,7 +550,7 @@ fn committed(
     match changes.deleted.get(&file.id) {
         Some(NewDeletes::Inline(rows)) => deleted.rows.extend(rows),
         Some(NewDeletes::File { file, .. }) => {
-            deleted = DeletedRows { rows: vec![], stored: Some(stored(&file.path, file.bytes, folder)) };
+            deleted.stored = Some(stored(&file.path, file.bytes, folder));
         }
         None => {}
     }
@@ -550,6 +563,7 @@ fn committed(
         footer_bytes: file.footer_bytes,
         columns,
         deleted,
+        deleted_inline,
         own_stats: BTreeMap::new(),
     })
 }
@@ -564,6 +578,7 @@ fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) ->
         footer_bytes: Some(file.footer_bytes),
         columns: Arc::clone(columns),
         deleted: DeletedRows { rows: file.deleted.iter().copied().collect(), stored: None },
+        deleted_inline: BTreeSet::new(),
         own_stats: file.stats.clone(),
     }
 }
@@ -615,7 +630,8 @@ fn column_statistics_of(
     column: &Column,
 ) -> Result<ColumnStatistics> {
     let mut known = ColumnStatistics::new_unknown();
-    let all: Option<Vec<&ColumnStats>> = files.iter().map(|file| stats.get(&(file.source, column.id))).collect();
+    let all: Option<Vec<&ColumnStats>> =
+        files.iter().map(|file| stats.get(&(file.source, column.id))).collect();
     let Some(all) = all.filter(|_| !column.kind.is_nested()) else {
         return Ok(known);
     };
@@ -623,23 +639,26 @@ fn column_statistics_of(
         known.null_count = Precision::Inexact(nulls as usize);
     }
     let kind = type_of(column, false)?;
-    let best = |pick: &dyn Fn(&ColumnStats) -> Option<&String>, greater: bool| -> Result<Option<ScalarValue>> {
-        let mut best: Option<ScalarValue> = None;
-        for text in all.iter().filter_map(|stats| pick(stats)) {
-            let value = values::parse_one(text, &kind)?;
-            if value.is_null() {
-                return Ok(None);
+    let best =
+        |pick: &dyn Fn(&ColumnStats) -> Option<&String>, greater: bool| -> Result<Option<ScalarValue>> {
+            let mut best: Option<ScalarValue> = None;
+            for text in all.iter().filter_map(|stats| pick(stats)) {
+                let value = values::parse_one(text, &kind)?;
+                if value.is_null() {
+                    return Ok(None);
+                }
+                let better = match &best {
+                    None => true,
+                    Some(best) => {
+                        value.partial_cmp(best).is_some_and(|order| order.is_gt() == greater && order.is_ne())
+                    }
+                };
+                if better {
+                    best = Some(value);
+                }
             }
-            let better = match &best {
-                None => true,
-                Some(best) => value.partial_cmp(best).is_some_and(|order| order.is_gt() == greater && order.is_ne()),
-            };
-            if better {
-                best = Some(value);
-            }
-        }
-        Ok(best)
-    };
+            Ok(best)
+        };
     if let Some(min) = best(&|stats| stats.min.as_ref(), false)? {
         known.min_value = Precision::Inexact(min);
     }
@@ -686,7 +705,8 @@ impl TableProvider for WarehouseTable {
                 group.first().is_some_and(|first| {
                     first.columns == file.columns
                         && (self.places
-                            || (first.deleted == DeletedRows::default()) == (file.deleted == DeletedRows::default()))
+                            || (first.deleted == DeletedRows::default())
+                                == (file.deleted == DeletedRows::default()))
                 })
             };
             match groups.iter_mut().find(fits) {
@@ -716,7 +736,8 @@ mod tests {
 
     #[test]
     fn sources_go_there_and_back() {
-        let sources = [0, 1, 2, 99].map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Kept(at + 1)]);
+        let sources = [0, 1, 2, 99]
+            .map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Kept(at + 1)]);
         for source in sources.into_iter().flatten().chain([RowSource::AddedKept]) {
             assert_eq!(RowSource::decode(source.encode()), source, "{}", source.encode());
         }

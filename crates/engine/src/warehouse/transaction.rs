@@ -122,7 +122,14 @@ struct Open {
 impl Transactions {
     pub(crate) fn new(warehouse: Arc<Warehouse>, names: Arc<Names>, runtime: Arc<RuntimeEnv>) -> Self {
         let inner = Inner { open: None, isolation: Isolation::ReadCommitted, read_only: false };
-        Self { warehouse, names, runtime, inner: Mutex::new(inner), failed: AtomicBool::new(false), explicit: AtomicBool::new(false) }
+        Self {
+            warehouse,
+            names,
+            runtime,
+            inner: Mutex::new(inner),
+            failed: AtomicBool::new(false),
+            explicit: AtomicBool::new(false),
+        }
     }
 
     /// To be called when a statement was given up, at whatever step.
@@ -339,7 +346,9 @@ impl Transactions {
                     return Err(aborted().into());
                 }
                 match inner.open.as_mut().filter(|open| open.explicit) {
-                    Some(open) if open.work.is_some() && isolation.is_some_and(|level| level != open.isolation) => {
+                    Some(open)
+                        if open.work.is_some() && isolation.is_some_and(|level| level != open.isolation) =>
+                    {
                         return Err(CodedError::new(
                             SqlState::ACTIVE_TRANSACTION,
                             "SET TRANSACTION ISOLATION LEVEL must be called before any query",
@@ -372,8 +381,7 @@ impl Transactions {
         let Some(catalog) = self.warehouse.open().await? else {
             return Err(outside());
         };
-        let committing =
-            tokio::spawn(async move { catalog.commit(&work, &CommitNote::default()).await });
+        let committing = tokio::spawn(async move { catalog.commit(&work, &CommitNote::default()).await });
         match committing.await {
             Ok(Ok(_)) => {
                 self.discard(dropped).await;
@@ -414,19 +422,13 @@ impl Transactions {
 
 impl Open {
     fn new(explicit: bool, isolation: Isolation, read_only: bool) -> Self {
-        Self {
-            explicit,
-            isolation,
-            read_only,
-            work: None,
-            savepoints: Vec::new(),
-            written: BTreeSet::new(),
-        }
+        Self { explicit, isolation, read_only, work: None, savepoints: Vec::new(), written: BTreeSet::new() }
     }
 
     fn savepoint(&self, name: &str) -> Result<usize> {
         self.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| {
-            CodedError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")).into()
+            CodedError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+                .into()
         })
     }
 }
@@ -438,7 +440,8 @@ fn referred(work: &Transaction) -> BTreeSet<String> {
         let Some(table) = work.state.tables.get(id) else { continue };
         let folder = work.state.table_path(table);
         files.extend(changes.added.iter().map(|file| file.path.below(&folder)));
-        files.extend(changes.added.iter().flat_map(|file| &file.deletes).map(|file| file.path.below(&folder)));
+        files
+            .extend(changes.added.iter().flat_map(|file| &file.deletes).map(|file| file.path.below(&folder)));
         files.extend(changes.deleted.values().filter_map(|deletes| match deletes {
             harrier_catalog::files::NewDeletes::File { file, .. } => Some(file.path.below(&folder)),
             harrier_catalog::files::NewDeletes::Inline(_) => None,

@@ -28,10 +28,8 @@ pub(crate) fn file_schema_of(columns: &[Column]) -> Result<SchemaRef> {
 fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
     let field = Field::new(&column.name, type_of(column, with_ids)?, column.nullable);
     Ok(Arc::new(match with_ids {
-        true => field.with_metadata(HashMap::from([(
-            PARQUET_FIELD_ID_META_KEY.to_string(),
-            column.id.to_string(),
-        )])),
+        true => field
+            .with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_string(), column.id.to_string())])),
         false => field,
     }))
 }
@@ -42,7 +40,10 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
         column
             .children
             .get(at)
-            .ok_or_else(|| CodedError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name)).into())
+            .ok_or_else(|| {
+                CodedError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name))
+                    .into()
+            })
             .and_then(|child| field_of(child, with_ids))
     };
     Ok(match column.kind {
@@ -163,7 +164,11 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
 fn unfit(field: &Field) -> datafusion::error::DataFusionError {
     CodedError::new(
         SqlState::FEATURE_NOT_SUPPORTED,
-        format!("column \"{}\" has type {}, which a table of a warehouse cannot keep", field.name(), field.data_type()),
+        format!(
+            "column \"{}\" has type {}, which a table of a warehouse cannot keep",
+            field.name(),
+            field.data_type()
+        ),
     )
     .into()
 }
@@ -187,7 +192,8 @@ mod tests {
         use DataType::*;
         let item = Arc::new(Field::new("element", Int64, true));
         let parts = Fields::from(vec![Field::new("x", Int32, true), Field::new("y", Utf8View, true)]);
-        let entries = Fields::from(vec![Field::new("key", Utf8View, false), Field::new("value", Int32, true)]);
+        let entries =
+            Fields::from(vec![Field::new("key", Utf8View, false), Field::new("value", Int32, true)]);
         let kinds = [
             Boolean,
             Int8,

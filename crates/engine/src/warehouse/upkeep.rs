@@ -45,7 +45,11 @@ fn worth_compacting(contents: &Contents, target_bytes: i64) -> BTreeSet<RowSourc
         }
     }
     chosen.extend(
-        contents.kept.iter().filter(|kept| !kept.rows.is_empty()).map(|kept| RowSource::Kept(kept.schema_version)),
+        contents
+            .kept
+            .iter()
+            .filter(|kept| !kept.rows.is_empty())
+            .map(|kept| RowSource::Kept(kept.schema_version)),
     );
     chosen
 }
@@ -160,7 +164,9 @@ mod tests {
 
     #[test]
     fn spans_are_read() {
-        for (text, seconds) in [("0", 0), ("7 days", 604_800), ("1 hour", 3600), ("90 minutes", 5400), ("2weeks", 1_209_600)] {
+        for (text, seconds) in
+            [("0", 0), ("7 days", 604_800), ("1 hour", 3600), ("90 minutes", 5400), ("2weeks", 1_209_600)]
+        {
             assert_eq!(span(text).unwrap(), Duration::from_secs(seconds), "{text}");
         }
         for text in ["", "days", "7", "7 moons", "-1 day"] {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, Int64Array, RecordBatch, StringArray, StringViewArray, new_null_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, Int64Array, RecordBatch, StringArray, StringViewArray,
+    new_null_array,
+};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -18,7 +21,9 @@ use super::types::type_of;
 /// Texts as values of `kind`; what is none is NULL, which stands for not known.
 pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
     match kind {
-        DataType::Binary | DataType::BinaryView | DataType::FixedSizeBinary(_) => Ok(new_null_array(kind, texts.len())),
+        DataType::Binary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            Ok(new_null_array(kind, texts.len()))
+        }
         _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
         _ => Ok(cast(&texts, kind)?),
     }
@@ -60,7 +65,10 @@ fn column_of_cells<'a>(
     if column.kind.is_nested() {
         return Err(CodedError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
-            format!("column \"{}\" has nested values in the catalog, which Harrier does not read", column.name),
+            format!(
+                "column \"{}\" has nested values in the catalog, which Harrier does not read",
+                column.name
+            ),
         )
         .with_hint("in DuckDB, CALL ducklake_flush_inlined_data('…') moves them into files")
         .into());
@@ -151,7 +159,11 @@ fn cells_of_column(column: &ArrayRef) -> Result<Vec<Cell>> {
 /// What the values of one column contribute to a table's statistics.
 pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
     let nulls = column.logical_null_count() as i64;
-    let mut stats = ColumnStats { values: Some(column.len() as i64 - nulls), nulls: Some(nulls), ..ColumnStats::default() };
+    let mut stats = ColumnStats {
+        values: Some(column.len() as i64 - nulls),
+        nulls: Some(nulls),
+        ..ColumnStats::default()
+    };
     if column.data_type().is_nested() || matches!(column.data_type(), DataType::BinaryView) {
         return Ok(stats);
     }

@@ -54,8 +54,10 @@ impl ScalarUDFImpl for Bucket {
         };
         let values = arguments.args[1].to_array(arguments.number_rows)?;
         let hashes = hashes(&values)?;
-        let buckets: Int32Array =
-            hashes.iter().map(|hash| hash.map(|hash| (i64::from(hash & 0x7fff_ffff) % count) as i32)).collect();
+        let buckets: Int32Array = hashes
+            .iter()
+            .map(|hash| hash.map(|hash| (i64::from(hash & 0x7fff_ffff) % count) as i32))
+            .collect();
         Ok(ColumnarValue::Array(Arc::new(buckets)))
     }
 }
@@ -65,7 +67,16 @@ fn is_hashed(kind: &DataType) -> bool {
     kind.is_integer() && *kind != UInt64
         || matches!(
             kind,
-            Float32 | Float64 | Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | Date32 | Boolean
+            Float32
+                | Float64
+                | Utf8
+                | LargeUtf8
+                | Utf8View
+                | Binary
+                | LargeBinary
+                | BinaryView
+                | Date32
+                | Boolean
         )
         || matches!(kind, Timestamp(_, _) | Decimal128(_, _))
         || matches!(kind, Dictionary(_, value) if is_hashed(value))

@@ -21,7 +21,9 @@ use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -160,7 +162,9 @@ fn number_rows(scan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<A
     let config = scan
         .downcast_ref::<DataSourceExec>()
         .and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>())
-        .ok_or_else(|| internal_datafusion_err!("live rows of {}, which is not a scan of files", scan.name()))?;
+        .ok_or_else(|| {
+            internal_datafusion_err!("live rows of {}, which is not a scan of files", scan.name())
+        })?;
     let schema = scan.schema();
     let number = ScalarFunctionExpr::try_new(
         file_row_index(),
@@ -298,11 +302,7 @@ impl Live {
         let (Some(deleted), Some(cell)) = (self.deleted.get(&file), self.loaded.get(&file)) else {
             return Ok(None);
         };
-        let rows = cell
-            .get_or_try_init(|| async {
-                read_deleted(deleted, &self.context).await
-            })
-            .await?;
+        let rows = cell.get_or_try_init(|| async { read_deleted(deleted, &self.context).await }).await?;
         Ok(Some(rows))
     }
 }
@@ -352,7 +352,8 @@ pub async fn read_deleted(deleted: &DeletedRows, context: &TaskContext) -> Resul
 async fn read_deletes(stored: &StoredDeletes, context: &TaskContext) -> Result<Vec<i64>> {
     let (store, path) = locate(&stored.location)?;
     let store = context.runtime_env().object_store(&store)?;
-    let reader = datafusion::parquet::arrow::async_reader::ParquetObjectReader::new(store, path).with_file_size(stored.bytes);
+    let reader = datafusion::parquet::arrow::async_reader::ParquetObjectReader::new(store, path)
+        .with_file_size(stored.bytes);
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await?;
     let wanted: Vec<usize> = builder
         .parquet_schema()
@@ -371,7 +372,9 @@ async fn read_deletes(stored: &StoredDeletes, context: &TaskContext) -> Result<V
         let places = batch
             .column_by_name("pos")
             .and_then(|places| places.as_primitive_opt::<Int64Type>())
-            .ok_or_else(|| internal_datafusion_err!("{} has no column pos of whole numbers", stored.location))?;
+            .ok_or_else(|| {
+                internal_datafusion_err!("{} has no column pos of whole numbers", stored.location)
+            })?;
         let snapshots =
             batch.column_by_name(SNAPSHOT_COLUMN).and_then(|column| column.as_primitive_opt::<Int64Type>());
         rows.extend((0..places.len()).filter_map(|at| {

@@ -18,7 +18,9 @@ pub fn local(location: &str) -> Option<PathBuf> {
 
 /// The object store that `location` is in, and its path there.
 pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
-    let bad = |error: &dyn std::fmt::Display| exec_datafusion_err!("\"{location}\" is no place for a file: {error}");
+    let bad = |error: &dyn std::fmt::Display| {
+        exec_datafusion_err!("\"{location}\" is no place for a file: {error}")
+    };
     if let Some(local) = local(location) {
         let absolute = std::path::absolute(&local).map_err(|error| bad(&error))?;
         let text = absolute.to_str().ok_or_else(|| bad(&"not UTF-8"))?;

@@ -82,8 +82,7 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
         if !field.data_type().is_nested() {
             let converter = StatisticsConverter::try_new(field.name(), schema, parquet_schema)?;
             let nulls = converter.row_group_null_counts(footer.row_groups())?;
-            stats.nulls =
-                (nulls.null_count() == 0).then(|| nulls.iter().flatten().sum::<u64>() as i64);
+            stats.nulls = (nulls.null_count() == 0).then(|| nulls.iter().flatten().sum::<u64>() as i64);
             if has_bounds(field.data_type()) {
                 stats.min = bound(&converter.row_group_mins(footer.row_groups())?, Side::Min)?;
                 stats.max = bound(&converter.row_group_maxes(footer.row_groups())?, Side::Max)?;

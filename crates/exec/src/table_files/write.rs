@@ -11,7 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Int64Array, RecordBatch, StringArray,
+    new_null_array,
+};
 use datafusion::arrow::compute::{CastOptions, cast_with_options, filter_record_batch, partition};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -27,10 +30,10 @@ use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{
     Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
 };
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
@@ -434,14 +437,7 @@ impl Writing {
         let options =
             ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
         let writer = AsyncArrowWriter::try_new_with_options(sink, Arc::clone(&self.spec.schema), options)?;
-        Ok(OpenFile {
-            writer,
-            path,
-            key: key.to_vec(),
-            rows: 0,
-            nans: Nans::new(&self.spec.schema),
-            tail,
-        })
+        Ok(OpenFile { writer, path, key: key.to_vec(), rows: 0, nans: Nans::new(&self.spec.schema), tail })
     }
 
     async fn finish_file(&mut self) -> Result<()> {
@@ -454,7 +450,8 @@ impl Writing {
         }
         let store = self.store.clone();
         let spec = Arc::clone(&self.spec);
-        self.closing.spawn(async move { open.close(&spec.schema).await.map_err(|error| store.explain(error)) });
+        self.closing
+            .spawn(async move { open.close(&spec.schema).await.map_err(|error| store.explain(error)) });
         Ok(())
     }
 
@@ -476,7 +473,9 @@ const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 /// All but letters, digits and a few signs percent-encoded.
 fn encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 fn text_at(texts: &StringArray, at: usize) -> Option<String> {
@@ -484,9 +483,9 @@ fn text_at(texts: &StringArray, at: usize) -> Option<String> {
 }
 
 fn is_true(column: &ArrayRef) -> Result<BooleanArray> {
-    let marks = column
-        .as_boolean_opt()
-        .ok_or_else(|| internal_datafusion_err!("the mark of a row to be written is {}", column.data_type()))?;
+    let marks = column.as_boolean_opt().ok_or_else(|| {
+        internal_datafusion_err!("the mark of a row to be written is {}", column.data_type())
+    })?;
     Ok(match marks.null_count() {
         0 => marks.clone(),
         _ => datafusion::arrow::compute::prep_null_mask_filter(marks),
@@ -496,7 +495,9 @@ fn is_true(column: &ArrayRef) -> Result<BooleanArray> {
 fn compression_of(name: &str) -> Result<Compression> {
     name.parse().map_err(|_| {
         CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown compression \"{name}\""))
-            .with_hint("one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli, with a level as in zstd(3)")
+            .with_hint(
+                "one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli, with a level as in zstd(3)",
+            )
             .into()
     })
 }
@@ -537,7 +538,8 @@ pub async fn write_delete_file(
         field("file_path", DataType::Utf8, "2147483646"),
         field("pos", DataType::Int64, "2147483645"),
     ]));
-    let (folder, name) = location.rsplit_once('/').ok_or_else(|| internal_datafusion_err!("no folder in {location}"))?;
+    let (folder, name) =
+        location.rsplit_once('/').ok_or_else(|| internal_datafusion_err!("no folder in {location}"))?;
     let store = Store::open(&format!("{folder}/"), context)?;
     let tail = Arc::new(Mutex::new(Tail::default()));
     let sink = Tailed { sink: store.create(name).await?, tail: Arc::clone(&tail) };
