@@ -16,6 +16,9 @@ use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use harrier_exec::sqlstate::{self, CodedError, RemoteError, SqlState};
 
+/// What the planner puts before the name of a table for which none was given, without and with a warehouse.
+const DEFAULT_PREFIXES: [&str; 2] = ["datafusion.public.", "warehouse.main."];
+
 /// The error of one statement. The statement is dead; the session lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -382,8 +385,8 @@ impl Parts {
     }
 
     fn of_missing_table(name: &str) -> Self {
-        let short = name.strip_prefix("datafusion.public.").unwrap_or(name);
-        let short = short.strip_prefix("datafusion.").unwrap_or(short);
+        let short = DEFAULT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+        let short = short.strip_prefix("datafusion.").or(short.strip_prefix("warehouse.")).unwrap_or(short);
         let mut parts = Self::new(format!("relation \"{short}\" does not exist"));
         let extension = short.rsplit('.').next().unwrap_or_default();
         if short.contains('.') && crate::files::is_file_extension(extension) {

@@ -93,7 +93,7 @@ fn batches_move_between_processes() {
 fn what_cannot_be_measured_is_refused() {
     let folder = Folder::new();
     for (arguments, status, message) in [
-        (["--config", "embedded"], 2, "it begins with one of mpi, grpc"),
+        (["--config", "embedded"], 2, "it begins with one of mpi, udp, grpc"),
         (["--config", "mpi:ranks=3"], 2, "see --ranks"),
         (["--sizes", "12B"], 2, "a multiple of 8 bytes"),
     ] {

@@ -4,7 +4,7 @@
 //!
 //! | URL | environment |
 //! |---|---|
-//! | `s3://bucket` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS |
+//! | `s3://bucket` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_METADATA_ENDPOINT` for the role of an instance; without credentials requests are not signed |
 //! | `hdfs://host:port` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
 
 use std::sync::Arc;
@@ -21,6 +21,16 @@ const RETRIES_MAX: usize = 10;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// A request that moves no byte for so long has failed.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
+
+/// Whichever of these the environment has says that requests are to be signed, and with what.
+const CREDENTIALS: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_IMDSV1_FALLBACK",
+];
 
 /// The store that `url` is in; `None` for a kind that is not known.
 ///
@@ -45,7 +55,10 @@ fn s3(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         .with_connect_timeout(CONNECT_MAX)
         .with_timeout(REQUEST_MAX)
         .with_allow_http(allow_http);
+    // Without any, requests are not signed: asking a cloud's metadata service would make others wait for what is not there.
+    let is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
     let store = AmazonS3Builder::from_env()
+        .with_skip_signature(!is_signed)
         .with_bucket_name(bucket)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_client_options(client)

@@ -621,6 +621,6 @@ mod tests {
         for text in ["embedded", "mpi:ranks=2", "tcp"] {
             assert!(configurations(&[text.to_owned()]).is_err(), "{text}");
         }
-        assert_eq!(configurations(&[]).map(|all| all.len()).map_err(|failure| failure.error.message), Ok(9));
+        assert_eq!(configurations(&[]).map(|all| all.len()).map_err(|failure| failure.error.message), Ok(10));
     }
 }
