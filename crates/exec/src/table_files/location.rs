@@ -22,7 +22,7 @@ pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
         exec_datafusion_err!("\"{location}\" is no place for a file: {error}")
     };
     if let Some(local) = local(location) {
-        let absolute = std::path::absolute(&local).map_err(|error| bad(&error))?;
+        let absolute = without_dots(&std::path::absolute(&local).map_err(|error| bad(&error))?);
         let text = absolute.to_str().ok_or_else(|| bad(&"not UTF-8"))?;
         let path = Path::parse(text.trim_start_matches('/')).map_err(|error| bad(&error))?;
         return Ok((ObjectStoreUrl::local_filesystem(), path));
@@ -32,6 +32,19 @@ pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let store = ObjectStoreUrl::parse(&location[..slash])?;
     let path = Path::parse(location[slash..].trim_matches('/')).map_err(|error| bad(&error))?;
     Ok((store, path))
+}
+
+/// The same path without `..`, which object stores do not know.
+fn without_dots(path: &std::path::Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            std::path::Component::ParentDir => drop(plain.pop()),
+            std::path::Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -50,7 +63,7 @@ mod tests {
             let (found, at) = locate(location).unwrap();
             assert_eq!((found.as_str(), at.as_ref()), (store, path));
         }
-        assert!(locate("/data/../x").is_ok());
+        assert_eq!(locate("/data/../x").unwrap().1.as_ref(), "x");
         assert!(locate("s3://bucket/a//b").is_err());
     }
 }
