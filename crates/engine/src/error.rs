@@ -196,7 +196,7 @@ impl Parts {
             };
         }
         if let Some(error) = error.downcast_ref::<RemoteError>() {
-            let mut parts = Self::new(error.message.clone());
+            let mut parts = Self::new(clean(&error.message));
             parts.detail = error.rank.map(|rank| format!("on rank {rank}"));
             return parts;
         }
