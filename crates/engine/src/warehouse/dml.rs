@@ -536,7 +536,7 @@ impl Pending {
                     let all: BTreeSet<i64> = known.iter().copied().chain(rows.iter().copied()).collect();
                     if all.len() as i64 >= file.rows {
                         deletes.removed.insert(id);
-                    } else if in_files <= inline_max && file.deleted.stored.is_none_or_old() {
+                    } else if in_files <= inline_max && file.deleted.stored.is_none() {
                         deletes.files.insert(id, NewDeletes::Inline(rows));
                     } else {
                         // Who reads both adds them up, so none may be in both.
@@ -633,17 +633,6 @@ impl Pending {
                 Ok(())
             })
             .await
-    }
-}
-
-trait Stored {
-    /// Whether the few rows that are deleted now may be told beside what a file lists.
-    fn is_none_or_old(&self) -> bool;
-}
-
-impl Stored for Option<harrier_exec::table_files::StoredDeletes> {
-    fn is_none_or_old(&self) -> bool {
-        self.is_none()
     }
 }
 
