@@ -6,10 +6,13 @@
 //! Cancellation: a `Session` that is dropped rolls back.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Decode, PgConnection, PgPool, Postgres, Row as _, Sqlite,
     SqlitePool, TypeInfo, ValueRef,
@@ -144,7 +147,7 @@ impl Database {
 }
 
 async fn sqlite(path: &str, create: bool) -> Result<Database> {
-    let file = std::path::Path::new(path);
+    let file = Path::new(path);
     if file.is_dir() {
         return Err(Error::NotFound(format!("\"{path}\" is a folder, not an SQLite database")));
     }
@@ -159,11 +162,19 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
             return Err(Error::NotFound(format!("cannot create \"{path}\": its folder does not exist")));
         }
     }
-    let options = SqliteConnectOptions::new()
+    let mut options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
+    let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if create && !file.exists() && is_local(folder) {
+        // The mode stays in the file.
+        options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
+    } else if is_mounted_read_only(folder) && has_write_ahead_log(file) {
+        // Reading such a file takes two more beside it, unless nobody can be writing.
+        options = options.immutable(true);
+    }
     let pool = |connections| {
         SqlitePoolOptions::new()
             .max_connections(connections)
@@ -173,6 +184,37 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
     Ok(Database::Sqlite { path: path.to_string(), readers, writer })
+}
+
+/// Whether a folder is on a file system of this machine alone: only there may processes share the memory that a write-ahead log
+/// needs, and only where that is sure is it used.
+fn is_local(folder: &Path) -> bool {
+    use nix::sys::statfs::{
+        BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
+        XFS_SUPER_MAGIC,
+    };
+    let local = [
+        BTRFS_SUPER_MAGIC,
+        EXT4_SUPER_MAGIC,
+        F2FS_SUPER_MAGIC,
+        OVERLAYFS_SUPER_MAGIC,
+        TMPFS_MAGIC,
+        XFS_SUPER_MAGIC,
+    ];
+    nix::sys::statfs::statfs(folder).is_ok_and(|found| local.contains(&found.filesystem_type()))
+}
+
+fn is_mounted_read_only(folder: &Path) -> bool {
+    let read_only = nix::sys::statvfs::FsFlags::ST_RDONLY;
+    nix::sys::statvfs::statvfs(folder).is_ok_and(|found| found.flags().contains(read_only))
+}
+
+/// Whether a database says in its header that it is written with a write-ahead log.
+fn has_write_ahead_log(path: &Path) -> bool {
+    let mut header = [0; 20];
+    let read =
+        std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut header));
+    read.is_ok() && header[18] == 2
 }
 
 /// What opening a file that is no SQLite database gives.

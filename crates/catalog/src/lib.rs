@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 #![allow(missing_docs, reason = "fields that carry the name DuckLake gives them")]
 
+mod analysis;
 mod catalog;
 mod changes;
 mod commit;
@@ -29,6 +30,7 @@ mod upkeep;
 mod values;
 mod versions;
 
+pub use analysis::{Analysis, ColumnAnalysis};
 pub use catalog::Catalog;
 pub use commit::{CommitNote, Committed, Hook, Step};
 pub use error::{Error, Result};

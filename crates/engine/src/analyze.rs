@@ -6,7 +6,7 @@ use std::time::Instant;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -16,25 +16,41 @@ use harrier_exec::slices::{slices, with_metrics};
 
 use crate::explain::{self, Totals};
 use crate::guard::guarded_stream;
+use crate::progress::Progress;
+use crate::session::Outcome;
 
-/// The lines that answer `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats.
+/// What EXPLAIN says, and what the plan gave if it ran.
+pub(crate) struct Answer {
+    pub lines: Vec<String>,
+    /// Empty unless they were to be kept.
+    pub batches: Vec<RecordBatch>,
+}
+
+/// The answer to `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats. The rows that it has if
+/// it runs are thrown away unless `keeps_rows`.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,
     gang: Option<&Gang>,
-) -> Result<Option<Vec<String>>> {
+    keeps_rows: bool,
+) -> Result<Option<Answer>> {
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = planned(state, &asked.plan).await?;
-            Ok(Some(explain::explain(&logical, &slices(&physical), asked.verbose)))
+            let lines = explain::explain(&logical, &slices(&physical), asked.verbose);
+            Ok(Some(Answer { lines, batches: vec![] }))
         }
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;
             let before = used(gang).await?;
             let started = Instant::now();
             let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), state.task_ctx())?);
+            let mut batches = Vec::new();
             while let Some(batch) = rows.next().await {
-                batch?;
+                let batch = batch?;
+                if keeps_rows {
+                    batches.push(batch);
+                }
             }
             drop(rows);
             let wall = started.elapsed();
@@ -46,7 +62,8 @@ pub(crate) async fn answer(
                 mpi_threads_ns: after.mpi_threads_ns.saturating_sub(before.mpi_threads_ns),
                 ranks: gang.map_or(1, Gang::ranks),
             };
-            Ok(Some(explain::analyze(&slices(&measured), &totals, asked.verbose)))
+            let lines = explain::analyze(&slices(&measured), &totals, asked.verbose);
+            Ok(Some(Answer { lines, batches }))
         }
         _ => Ok(None),
     }
@@ -76,8 +93,9 @@ async fn used(gang: Option<&Gang>) -> Result<Used> {
 }
 
 /// Lines as rows of one column, named as psql's users expect.
-pub(crate) fn rows(lines: Vec<String>) -> Result<SendableRecordBatchStream> {
+pub(crate) fn rows(lines: Vec<String>) -> Result<Outcome> {
     let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
-    Ok(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?))
+    let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+    Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
 }

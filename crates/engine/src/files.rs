@@ -21,6 +21,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
+use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
@@ -39,6 +40,7 @@ const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
     ("json", "json", &[]),
     ("jsonl", "json", &[]),
     ("ndjson", "json", &[]),
+    ("orc", "orc", &[]),
     ("avro", "avro", &[]),
     ("arrow", "arrow", &[]),
     ("feather", "arrow", &[]),
@@ -110,18 +112,78 @@ impl UrlTableFactory for FileTables {
             return Ok(None);
         }
         let state = self.state()?;
-        let locations = resolve(name)?;
-        let urls = locations.iter().map(|location| parse_url(location)).collect::<Result<Vec<_>>>()?;
-        let table = open(&state, name, urls).await?;
+        let table = open(&state, name, locations(name)?, None).await?;
         Ok(Some(table))
     }
 }
 
-/// The table of all the data files below `urls`, of which there is at least one.
+/// The places that `name` stands for, checked to exist where they are local.
+pub(crate) fn locations(name: &str) -> Result<Vec<ListingTableUrl>> {
+    resolve(name)?.iter().map(|location| parse_url(location)).collect()
+}
+
+/// The table of the files that `name` stands for, in a format and compression that their names need not tell.
+pub(crate) async fn table(
+    state: &SessionState,
+    name: &str,
+    format: Option<&'static str>,
+    compression: Option<&str>,
+) -> Result<Arc<dyn TableProvider>> {
+    let forced = format.map(|format| FileKind {
+        format,
+        options: &[],
+        compression: compression
+            .map(str::to_string)
+            .or_else(|| FileKind::of(name).and_then(|kind| kind.compression))
+            .filter(|compression| !compression.is_empty()),
+        suffix: String::new(),
+    });
+    open(state, name, locations(name)?, forced).await
+}
+
+/// What the name of a file says of its format and compression.
+pub(crate) fn kind_of(name: &str) -> Option<(&'static str, Option<String>)> {
+    FileKind::of(name).map(|kind| (kind.format, kind.compression))
+}
+
+/// Every file below `urls`, hidden ones aside, in the order of their names.
+pub(crate) async fn below(
+    state: &SessionState,
+    urls: &[ListingTableUrl],
+    name: &str,
+) -> Result<Vec<ObjectPath>> {
+    let mut files = Vec::new();
+    for url in urls {
+        let store = object_store(state, url, name)?;
+        let found: Vec<ObjectMeta> = url
+            .list_all_files(state, store.as_ref(), "")
+            .await?
+            .try_collect()
+            .await
+            .map_err(|error| about_file(error, name))?;
+        files.extend(found.into_iter().map(|file| file.location));
+    }
+    files.retain(|file| !file.filename().unwrap_or_default().starts_with(['.', '_']));
+    if files.is_empty() {
+        return Err(no_match(name).into());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Where a file or folder is on this machine, if it is.
+pub(crate) fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
+    let is_plain = url.scheme() == "file" && url.get_glob().is_none();
+    is_plain.then(|| Path::new("/").join(url.prefix().as_ref()))
+}
+
+/// The table of all the data files below `urls`, of which there is at least one, in the format that their names tell if none
+/// is `forced`.
 async fn open(
     state: &SessionState,
     name: &str,
     urls: Vec<ListingTableUrl>,
+    forced: Option<FileKind>,
 ) -> Result<Arc<dyn TableProvider>> {
     let Some(first) = urls.first() else {
         return Err(no_match(name).into());
@@ -133,9 +195,11 @@ async fn open(
         .try_collect()
         .await
         .map_err(|error| about_file(error, name))?;
-    let Some((file, kind)) =
-        files.iter().find_map(|file| Some((file, FileKind::of(file.location.as_ref())?)))
-    else {
+    let known = match forced {
+        Some(kind) => files.first().map(|_| kind),
+        None => files.iter().find_map(|file| FileKind::of(file.location.as_ref())),
+    };
+    let Some(kind) = known else {
         return Err(if files.is_empty() && has_wildcard(name) {
             no_match(name)
         } else if files.is_empty() {
@@ -149,7 +213,7 @@ async fn open(
                 format!("cannot tell the format of file \"{}\" from its name", shown(name)),
             )
             .with_hint(
-                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, csv, tsv, json, ndjson, avro, arrow",
+                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, ndjson, avro, arrow",
             )
         }
         .into());
@@ -170,7 +234,10 @@ async fn open(
         }
     };
     if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
-        let name = if files.len() == 1 { format!("/{}", file.location) } else { name.to_string() };
+        let name = match files.as_slice() {
+            [file] => format!("/{}", file.location),
+            _ => name.to_string(),
+        };
         return Err(
             CodedError::new(SqlState::DATA_CORRUPTED, format!("file \"{}\" is empty", shown(&name))).into()
         );
@@ -340,7 +407,11 @@ fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
 }
 
 /// The store that `url` is in; there are only those of this machine's files unless someone registered more.
-fn object_store(state: &SessionState, url: &ListingTableUrl, name: &str) -> Result<Arc<dyn ObjectStore>> {
+pub(crate) fn object_store(
+    state: &SessionState,
+    url: &ListingTableUrl,
+    name: &str,
+) -> Result<Arc<dyn ObjectStore>> {
     state.runtime_env().object_store(url).map_err(|_| {
         CodedError::new(
             SqlState::FEATURE_NOT_SUPPORTED,

@@ -24,13 +24,16 @@
 
 mod analyze;
 mod compact_views;
+mod copy;
 mod engine;
 mod error;
 mod explain;
 mod files;
 mod guard;
+mod kept;
 pub mod memory;
 mod names;
+mod prepared;
 mod progress;
 mod session;
 pub mod settings;
@@ -39,12 +42,15 @@ pub mod split;
 mod stores;
 mod targets;
 mod warehouse;
+mod write;
 mod yielding_joins;
 
+pub use copy::{CopyIn, CopyOut};
 pub use engine::{Engine, EngineOptions};
 pub use error::SqlError;
 pub use guard::install_panic_hook;
 pub use harrier_exec::sqlstate::SqlState;
 pub use progress::{Progress, ProgressReading};
-pub use session::{Outcome, ParsedStatement, Session, Write};
+pub use session::{Outcome, ParsedStatement, Session};
 pub use warehouse::WarehouseOptions;
+pub use write::{Write, Written};

@@ -18,13 +18,21 @@ pub(crate) fn prepare(statement: &mut Statement) {
         }
         Statement::Explain(explain) => prepare(&mut explain.statement),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => {
-                let _ = query.visit(&mut Names);
-            }
+            CopyToSource::Query(query) => prepare_query(query),
             CopyToSource::Relation(name) => mark_file(name),
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
     }
+}
+
+/// The same for a query.
+pub(crate) fn prepare_query(query: &mut Query) {
+    let _ = query.visit(&mut Names);
+}
+
+/// A name as the planner takes it: in lower case unless it is quoted.
+pub(crate) fn plain(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
 }
 
 struct Names;
@@ -43,7 +51,7 @@ impl VisitorMut for Names {
     }
 }
 
-fn mark_file(name: &mut ObjectName) {
+pub(crate) fn mark_file(name: &mut ObjectName) {
     if let [ObjectNamePart::Identifier(part)] = name.0.as_mut_slice()
         && part.quote_style == Some('\'')
         && let Some(marked) = files::quoted_file_name(&part.value)

@@ -1,19 +1,15 @@
 //! A session: one user's tables, settings and prepared statements, and the running of statements in it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{
-    FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
-};
-use datafusion::logical_expr::dml::InsertOp;
+use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -22,24 +18,26 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::TryStreamExt;
+use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::{StatementOptions, Transport, table_files};
 
 use crate::SqlError;
 use crate::analyze;
 use crate::compact_views::CompactViews;
+use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
 use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables};
 use crate::guard::{guarded, guarded_stream};
+use crate::kept::Kept;
 use crate::names;
+use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
-use crate::warehouse::{
-    self, Control, DEFAULT_CATALOG, Ddl, Dml, Names, Pending, SessionCatalog, TableClauses, Transactions,
-    WarehouseTable,
-};
+use crate::warehouse::{self, DEFAULT_CATALOG, Names, SessionCatalog, TableClauses, Transactions};
+use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 
 /// A statement that has been parsed in a session, with its text for error messages.
@@ -49,16 +47,18 @@ pub struct ParsedStatement {
     pub text: String,
     /// The line of the whole input, from 1, on which `text` begins.
     pub line: usize,
-    statement: Statement,
+    pub(crate) form: Form,
     /// How the table that it creates or alters is to be kept.
-    clauses: Option<TableClauses>,
+    pub(crate) clauses: Option<TableClauses>,
+    /// It makes a table of the session alone.
+    pub(crate) temporary: bool,
 }
 
-impl ParsedStatement {
-    /// The parsed form.
-    pub fn statement(&self) -> &Statement {
-        &self.statement
-    }
+/// A statement as one of the parsers has it.
+#[derive(Debug, Clone)]
+pub(crate) enum Form {
+    Sql(Statement),
+    Copy(Box<Copy>),
 }
 
 /// What a statement gives back.
@@ -68,86 +68,12 @@ pub enum Outcome {
     Rows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
     /// A statement that writes rows elsewhere, not yet run.
     Write(Write),
+    /// A statement that writes rows which the client is to send.
+    CopyIn(CopyIn),
+    /// Rows as text, for the client.
+    CopyOut(CopyOut),
     /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`.
     Command { tag: String },
-}
-
-/// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
-pub struct Write {
-    verb: &'static str,
-    text: String,
-    // Before `staged`, whose files it writes: fields are dropped in this order.
-    stream: SendableRecordBatchStream,
-    staged: Staged,
-    pub progress: Progress,
-    /// What the rows come to, if they are those of a statement that changes the warehouse.
-    pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
-    unfinished: Unfinished,
-}
-
-impl Write {
-    /// Runs the statement to its end; returns its tag, such as `COPY 5`. Dropping the future cancels it.
-    pub async fn finish(self) -> Result<String, SqlError> {
-        let Self { verb, text, stream, staged, pending, mut unfinished, .. } = self;
-        let rows = match pending {
-            None => Self::count(stream, staged).await,
-            Some((pending, kept, context)) => {
-                let changed = async {
-                    let batches: Vec<_> = stream.try_collect().await?;
-                    let rows = pending.apply(batches, &kept.transactions, &context).await?;
-                    kept.transactions.end_statement().await?;
-                    Ok(rows)
-                };
-                let changed = changed.await;
-                unfinished.disarm();
-                if changed.is_err() {
-                    kept.transactions.fail_statement().await;
-                }
-                changed
-            }
-        };
-        let rows = rows.map_err(|error| SqlError::in_statement(&error, &text))?;
-        // The 0 is what is left of the row identifiers that PostgreSQL once had.
-        let zero = if verb == "INSERT" { " 0" } else { "" };
-        Ok(format!("{verb}{zero} {rows}"))
-    }
-
-    async fn count(stream: SendableRecordBatchStream, staged: Staged) -> Result<u64> {
-        // Dropped in the reverse order: first what writes, then what it wrote.
-        let staged = staged;
-        let stream = stream;
-        let batches: Vec<_> = stream.try_collect().await?;
-        staged.keep();
-        let rows = batches
-            .iter()
-            .filter_map(|batch| batch.columns().first()?.as_primitive_opt::<UInt64Type>())
-            .flat_map(|counts| (0..counts.len()).map(|row| counts.value(row)))
-            .sum();
-        Ok(rows)
-    }
-}
-
-/// The tables of a session that stay.
-struct Kept {
-    names: Arc<Names>,
-    transactions: Transactions,
-}
-
-/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given up.
-struct Unfinished(Option<Arc<Kept>>);
-
-impl Unfinished {
-    fn disarm(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(kept) = &self.0 {
-            kept.transactions.give_up();
-        }
-    }
 }
 
 /// One user's tables and settings. One statement at a time; cheap to make.
@@ -159,6 +85,7 @@ pub struct Session {
     /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
     keeps_rows: AtomicBool,
     kept: Option<Arc<Kept>>,
+    prepared: PreparedStatements,
 }
 
 impl Session {
@@ -173,6 +100,10 @@ impl Session {
         };
         let mut state = builder.build();
         let external = Arc::new(ExternalTables::default());
+        state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
+        if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {
+            tracing::warn!(%error, "ORC files cannot be read");
+        }
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::clone(&external) as _;
         }
@@ -193,12 +124,33 @@ impl Session {
             Arc::new(Kept { names, transactions })
         });
         let initial = entries(engine.config().options());
-        Self { context, initial, engine, keeps_rows: AtomicBool::new(false), kept }
+        Self {
+            context,
+            initial,
+            engine,
+            keeps_rows: AtomicBool::new(false),
+            kept,
+            prepared: PreparedStatements::default(),
+        }
     }
 
     /// DataFusion's session below this one.
     pub fn context(&self) -> &SessionContext {
         &self.context
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// To be called when a table in memory is made.
+    pub(crate) fn keeps_rows(&self) {
+        self.keeps_rows.store(true, Ordering::Relaxed);
+    }
+
+    /// The tables that stay, if the session has a warehouse.
+    pub(crate) fn kept(&self) -> Option<&Arc<Kept>> {
+        self.kept.as_ref()
     }
 
     /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
@@ -209,14 +161,29 @@ impl Session {
     /// One statement, as [`split`] cut it, parsed in this session's dialect.
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
-        let parsed = match self.kept {
-            Some(_) => {
-                warehouse::cut(&text).and_then(|(rest, clauses)| Ok((self.parse_text(&rest)?, clauses)))
-            }
-            None => self.parse_text(&text).map(|statement| (statement, None)),
+        let parsed = || -> Result<(Form, Option<TableClauses>)> {
+            let (rest, clauses) = match self.kept {
+                Some(_) => warehouse::cut(&text)?,
+                None => (text.clone(), None),
+            };
+            let Some(mut copy) = copy::parse(&rest)? else {
+                return Ok((Form::Sql(self.parse_text(&rest)?), clauses));
+            };
+            copy.prepare();
+            Ok(match copy::to_file(&copy)? {
+                Some(statement) => (Form::Sql(statement), None),
+                None => (Form::Copy(Box::new(copy)), None),
+            })
         };
-        let (statement, clauses) = parsed.map_err(|error| SqlError::in_statement(&error, &text))?;
-        Ok(ParsedStatement { text, line, statement, clauses })
+        let (mut form, clauses) = parsed().map_err(|error| SqlError::in_statement(&error, &text))?;
+        let mut temporary = false;
+        if let Form::Sql(Statement::Statement(statement)) = &mut form
+            && let ast::Statement::CreateTable(create) = statement.as_mut()
+        {
+            // The planner knows no such tables: to it, all are of the session.
+            temporary = std::mem::take(&mut create.temporary);
+        }
+        Ok(ParsedStatement { text, line, form, clauses, temporary })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -251,222 +218,60 @@ impl Session {
             .and_then(|outcome| outcome)
     }
 
-    /// The outer error is DataFusion's, the inner one is already what the user sees.
-    async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
-        let Some(kept) = &self.kept else {
-            return self.run_statement(statement).await;
-        };
-        if let Statement::Statement(parsed) = &statement.statement
-            && let Some(control) = Control::of(parsed)
+    /// The plan of a statement: of EXECUTE, that of what it executes, with its values.
+    pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+        let state = self.context.state();
+        if let Statement::Statement(parsed) = statement
+            && matches!(parsed.as_ref(), ast::Statement::Execute { immediate: false, name: Some(_), .. })
         {
-            return Ok(Ok(command(kept.transactions.control(control).await?)));
+            return self.prepared.plan(&state, parsed).await;
         }
-        kept.transactions.begin_statement().await?;
-        let mut unfinished = Unfinished(Some(Arc::clone(kept)));
-        let outcome = match self.run_kept(statement, kept).await {
-            Ok(Some(outcome)) => Ok(Ok(outcome)),
-            Ok(None) => self.run_statement(statement).await,
-            Err(error) => Err(error),
-        };
-        unfinished.disarm();
-        match outcome {
-            // Ends its statement when it is finished.
-            Ok(Ok(Outcome::Write(write))) if write.pending.is_some() => Ok(Ok(Outcome::Write(write))),
-            Ok(Ok(outcome)) => {
-                kept.transactions.end_statement().await?;
-                Ok(Ok(match outcome {
-                    Outcome::Rows { schema, stream, progress } => {
-                        let kept = Arc::clone(kept);
-                        let stream = stream.inspect_err(move |_| kept.transactions.give_up());
-                        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), stream));
-                        Outcome::Rows { schema, stream, progress }
-                    }
-                    other => other,
-                }))
+        state.statement_to_plan(statement.clone()).await
+    }
+
+    /// The statement that EXECUTE runs, or `statement` itself if it is none.
+    pub(crate) fn executed<'s>(&self, statement: &'s ast::Statement) -> Result<Cow<'s, ast::Statement>> {
+        match statement {
+            ast::Statement::Execute { immediate: false, name: Some(name), .. } => {
+                self.prepared.statement(name).map(Cow::Owned)
             }
-            failed => {
-                kept.transactions.fail_statement().await;
-                failed
-            }
+            other => Ok(Cow::Borrowed(other)),
         }
     }
 
-    /// Runs a statement that changes the warehouse; `None` if it is none.
-    async fn run_kept(&self, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
-        let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: &self.context };
-        let clauses = statement.clauses.as_ref();
-        let Statement::Statement(parsed) = &statement.statement else {
+    /// PREPARE and DEALLOCATE; `None` for other statements.
+    async fn prepare(&self, statement: &Statement) -> Result<Option<&'static str>> {
+        let Statement::Statement(parsed) = statement else {
             return Ok(None);
         };
-        let tag = match parsed.as_ref() {
-            ast::Statement::AlterTable(alter) => {
-                self.spread().await?;
-                ddl.alter_table(alter, clauses).await?;
-                "ALTER TABLE"
+        match parsed.as_ref() {
+            ast::Statement::Prepare { .. } => {
+                self.prepared.prepare(&self.context.state(), parsed).await?;
+                Ok(Some("PREPARE"))
             }
-            ast::Statement::Truncate(truncate) => {
-                ddl.truncate(truncate).await?;
-                "TRUNCATE TABLE"
+            ast::Statement::Deallocate { name, .. } => {
+                let is_all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
+                let name = names::plain(name);
+                self.prepared.deallocate((!is_all).then_some(name.as_str()))?;
+                Ok(Some(if is_all { "DEALLOCATE ALL" } else { "DEALLOCATE" }))
             }
-            ast::Statement::Comment { object_type, object_name, comment, .. } => {
-                ddl.comment(object_type, object_name, comment.clone()).await?;
-                "COMMENT"
-            }
-            ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
-            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
-                let age = warehouse::span(&only_text(call)?)?;
-                if let Some(catalog) = kept.names.sight().catalog {
-                    let count = warehouse::expire(&catalog, age).await?;
-                    return Ok(Some(Outcome::Command { tag: format!("CALL {count}") }));
-                }
-                "CALL 0"
-            }
-            ast::Statement::CreateTable(_)
-            | ast::Statement::CreateView(_)
-            | ast::Statement::CreateSchema { .. }
-            | ast::Statement::Drop { .. }
-            | ast::Statement::Insert(_)
-            | ast::Statement::Update(_)
-            | ast::Statement::Delete(_)
-            | ast::Statement::Merge(_) => {
-                self.spread().await?;
-                let plan = self.context.state().statement_to_plan(statement.statement.clone()).await?;
-                return self.run_plan(plan, parsed, statement, &ddl, kept).await;
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(command(tag)))
-    }
-
-    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.
-    async fn vacuum(
-        &self,
-        vacuum: &ast::VacuumStatement,
-        statement: &ParsedStatement,
-        kept: &Arc<Kept>,
-    ) -> Result<Option<Outcome>> {
-        let sight = kept.names.sight();
-        let Some(catalog) = &sight.catalog else {
-            return Ok(Some(command("VACUUM 0")));
-        };
-        let Some(name) = &vacuum.table_name else {
-            let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
-            let count = warehouse::vacuum(catalog, self.engine.runtime_env(), age).await?;
-            return Ok(Some(Outcome::Command { tag: format!("VACUUM {count}") }));
-        };
-        let name = warehouse::reference(name)?;
-        let Some(table) = kept.names.table(&name) else {
-            let message = format!("relation \"{}\" does not exist", name.table());
-            return Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into());
-        };
-        self.spread().await?;
-        let target = WarehouseTable::try_new(self.context.state(), &sight, table)?;
-        let sources = target.compaction().await?;
-        if sources.is_empty() {
-            return Ok(Some(command("OPTIMIZE 0")));
+            _ => Ok(None),
         }
-        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await.map(Some)
     }
 
-    async fn run_plan(
+    pub(crate) async fn run_statement(
         &self,
-        plan: LogicalPlan,
-        parsed: &ast::Statement,
         statement: &ParsedStatement,
-        ddl: &Ddl<'_>,
-        kept: &Arc<Kept>,
-    ) -> Result<Option<Outcome>> {
-        let tag = match &plan {
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if !create.temporary => {
-                let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
-                let mut create = create.clone();
-                if has_rows {
-                    // Only then it is known what types the rows have.
-                    create.input = Arc::new(self.context.state().optimize(&create.input)?);
-                }
-                let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows).await?;
-                if let (Some(table), true) = (made, has_rows) {
-                    let target = WarehouseTable::try_new(self.context.state(), &kept.names.sight(), table)?;
-                    let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
-                    return self.write(dml, "SELECT", statement, kept).await.map(Some);
-                }
-                "CREATE TABLE"
-            }
-            LogicalPlan::Ddl(DdlStatement::CreateView(create)) if !create.temporary => {
-                let ast::Statement::CreateView(view) = parsed else { return Ok(None) };
-                let mut own = false;
-                create.input.apply_with_subqueries(|plan| {
-                    if let LogicalPlan::TableScan(scan) = plan {
-                        own |= kept.names.is_own(&scan.table_name);
-                    }
-                    Ok(TreeNodeRecursion::Continue)
-                })?;
-                // Nobody else sees what it reads: it ends with the session.
-                if own {
-                    return Ok(None);
-                }
-                let columns: Vec<String> =
-                    view.columns.iter().map(|column| column.name.to_string()).collect();
-                let query = match columns.is_empty() {
-                    true => view.query.to_string(),
-                    false => format!("SELECT * FROM ({}) AS \"_\" ({})", view.query, columns.join(", ")),
-                };
-                ddl.create_view(&create.name, query, create.or_replace).await?;
-                "CREATE VIEW"
-            }
-            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
-                ddl.create_schema(&create.schema_name, create.if_not_exists).await?;
-                "CREATE SCHEMA"
-            }
-            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !kept.names.is_own(&drop.name) => {
-                ddl.drop_table(&drop.name, drop.if_exists).await?;
-                "DROP TABLE"
-            }
-            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !kept.names.is_own(&drop.name) => {
-                ddl.drop_view(&drop.name, drop.if_exists).await?;
-                "DROP VIEW"
-            }
-            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
-                ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await?;
-                "DROP SCHEMA"
-            }
-            LogicalPlan::Dml(dml) => {
-                let verb = write_verb(&plan).unwrap_or("INSERT");
-                return match Dml::of(dml)? {
-                    Some(dml) => self.write(dml, verb, statement, kept).await.map(Some),
-                    None => Ok(None),
-                };
-            }
-            _ => return Ok(None),
+    ) -> Result<Result<Outcome, SqlError>> {
+        let parsed = match &statement.form {
+            Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
+            Form::Sql(parsed) => parsed,
         };
-        Ok(Some(command(tag)))
-    }
-
-    /// Starts a statement that writes rows into the warehouse.
-    async fn write(
-        &self,
-        dml: Dml,
-        verb: &'static str,
-        statement: &ParsedStatement,
-        kept: &Arc<Kept>,
-    ) -> Result<Outcome> {
-        let Dml { plan, pending } = dml;
-        let state = self.context.state();
-        let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
-        Ok(match outcome {
-            Outcome::Write(write) => Outcome::Write(Write {
-                pending: Some((pending, Arc::clone(kept), state.task_ctx())),
-                unfinished: Unfinished(Some(Arc::clone(kept))),
-                ..write
-            }),
-            other => other,
-        })
-    }
-
-    async fn run_statement(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
+        if let Some(tag) = self.prepare(parsed).await? {
+            return Ok(Ok(command(tag)));
+        }
         self.spread().await?;
-        let state = self.context.state();
-        let plan = state.statement_to_plan(statement.statement.clone()).await?;
+        let plan = self.plan(parsed).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -496,12 +301,10 @@ impl Session {
                     .map(|()| command("RESET"))
                     .map_err(|error| setting_error(&name, &error)));
             }
-            LogicalPlan::Statement(PlanStatement::Prepare(_)) => Some("PREPARE"),
-            LogicalPlan::Statement(PlanStatement::Deallocate(_)) => Some("DEALLOCATE"),
             _ => None,
         };
         if matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(_))) {
-            self.keeps_rows.store(true, Ordering::Relaxed);
+            self.keeps_rows();
         }
         let verb = write_verb(&plan);
         let frame = self.context.execute_logical_plan(plan).await?;
@@ -512,16 +315,15 @@ impl Session {
         Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
     }
 
-    async fn start(
+    pub(crate) async fn start(
         &self,
         state: &SessionState,
         plan: &LogicalPlan,
         verb: Option<&'static str>,
         text: &str,
     ) -> Result<Outcome> {
-        if let Some(lines) = analyze::answer(state, plan, self.engine.gang()).await? {
-            let stream = analyze::rows(lines)?;
-            return Ok(Outcome::Rows { schema: stream.schema(), stream, progress: Progress::none() });
+        if let Some(answer) = analyze::answer(state, plan, self.engine.gang(), false).await? {
+            return analyze::rows(answer.lines);
         }
         let target = match plan {
             LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
@@ -553,6 +355,7 @@ impl Session {
                 staged,
                 progress,
                 pending: None,
+                check: CopyCheck::default(),
                 unfinished: Unfinished(None),
             }),
             None => Outcome::Rows { schema: stream.schema(), stream, progress },
@@ -560,7 +363,7 @@ impl Session {
     }
 
     /// On a gang: makes the coming statement run on all ranks, by this session's settings.
-    async fn spread(&self) -> Result<()> {
+    pub(crate) async fn spread(&self) -> Result<()> {
         let Some(gang) = self.engine.gang() else {
             return Ok(());
         };
@@ -666,19 +469,7 @@ fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Resul
     }
 }
 
-/// The one argument of a procedure that takes a text.
-fn only_text(call: &ast::Function) -> Result<String> {
-    if let ast::FunctionArguments::List(list) = &call.args
-        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] =
-            list.args.as_slice()
-        && let ast::Value::SingleQuotedString(text) = &value.value
-    {
-        return Ok(text.clone());
-    }
-    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name)).into())
-}
-
-fn command(tag: &str) -> Outcome {
+pub(crate) fn command(tag: &str) -> Outcome {
     Outcome::Command { tag: tag.to_string() }
 }
 
@@ -699,7 +490,7 @@ fn ddl_tag(ddl: &DdlStatement) -> &'static str {
 }
 
 /// PostgreSQL's tag for a plan that writes, without its count.
-fn write_verb(plan: &LogicalPlan) -> Option<&'static str> {
+pub(crate) fn write_verb(plan: &LogicalPlan) -> Option<&'static str> {
     match plan {
         LogicalPlan::Copy(_) => Some("COPY"),
         LogicalPlan::Dml(dml) => Some(match dml.op {

@@ -18,11 +18,14 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use tokio::sync::Mutex;
 use url::Url;
 
+mod check;
 mod clauses;
 mod ddl;
 mod dml;
 mod names;
 mod prune;
+mod statistics;
+mod system;
 mod table;
 mod transaction;
 mod types;
@@ -33,6 +36,7 @@ pub(crate) use clauses::{TableClauses, cut};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
 pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog};
+pub(crate) use statistics::Looking;
 pub(crate) use table::WarehouseTable;
 pub(crate) use transaction::{Control, Transactions};
 pub(crate) use upkeep::{expire, span, vacuum};
@@ -132,7 +136,11 @@ impl Warehouse {
         };
         let path = match data.contains("://") {
             true => data,
-            false => std::path::absolute(&data)?.display().to_string(),
+            // Without `..`, which means another folder behind a symbolic link than in the text.
+            false => {
+                make_folder(Path::new(&data))?;
+                std::fs::canonicalize(&data)?.display().to_string()
+            }
         };
         Ok(if path.ends_with('/') { path } else { format!("{path}/") })
     }

@@ -17,7 +17,7 @@ use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::sqlstate::{self, SqlState};
-use crate::table_files::TableFilesCodec;
+use crate::table_files::{TableFilesCodec, bucket};
 use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, Kept, RankReport, ReportAsk, Request};
 use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
@@ -473,5 +473,7 @@ async fn build_session(
     settings::apply(&context.headers, config)?;
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);
+    // A function without bytes of its own is found by its name.
+    context.builder.scalar_functions().get_or_insert_default().push(bucket());
     Ok(context.builder.build())
 }

@@ -13,10 +13,12 @@
 //!
 //! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE.
 
+pub mod orc;
 pub mod sqlstate;
 pub mod wire;
 
 mod channel;
+mod colocate;
 mod convert;
 mod gang;
 mod grpc;

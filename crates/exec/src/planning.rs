@@ -7,7 +7,7 @@ use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::config::SessionConfig;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt, DistributedLeafExec,
     RouteTasksEvent, RouteTasksEventResponse, ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse,
@@ -61,9 +61,11 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     };
     let scans = dealt.into_iter().map(|own| {
         let mut scan = scan.clone();
+        // Declared for the whole scan; no single task has all of its groups. But those that it has stay apart: without any
+        // declaration, an output partition that is done reads the files of another.
+        scan.output_partitioning =
+            scan.output_partitioning.map(|_| Partitioning::UnknownPartitioning(own.len()));
         scan.file_groups = own;
-        // Declared for the whole scan; no single task has all of its groups.
-        scan.output_partitioning = None;
         DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>
     });
     let leaf = DistributedLeafExec::try_new(Arc::clone(event.plan), scans);

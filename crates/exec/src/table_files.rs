@@ -15,10 +15,11 @@ mod record;
 mod stats;
 mod write;
 
-pub use bucket::{Bucket, bucket};
+pub use crate::colocate::FileBucket;
+pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
 pub use plan::{WriteFiles, install};
 pub use record::{FileRecord, FileStats};
-pub use stats::text_of;
+pub use stats::{field_id, text_of};
 pub use write::{PartitionFolder, WriteFilesExec, WriteSpec, write_delete_file};

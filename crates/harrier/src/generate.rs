@@ -1,4 +1,5 @@
-//! `harrier generate`: the data of TPC-H and TPC-DS as Parquet, CSV or the benchmark's own text files.
+//! `harrier generate`: the data of TPC-H and TPC-DS as Parquet, CSV or the benchmark's own text files, or as tables of a
+//! warehouse (`load.rs`).
 //!
 //! One folder per table, `DIR/<table>/<table>.<n>.<format>`, n from 1. The parts of all tables are dealt to one
 //! thread per core, largest table first. Rows and their order depend on scale and number of parts alone, and the
@@ -16,6 +17,7 @@
 //!
 //! How the Parquet files are laid out is said, with measurements, at [`ROW_GROUP_ROWS_MAX`] and [`parquet_properties`].
 
+mod load;
 mod sources;
 
 use std::fs::{self, File, TryLockError};
@@ -29,6 +31,7 @@ use std::time::Instant;
 use arrow::csv::WriterBuilder;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
+use harrier_engine::SqlError;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parquet::arrow::ArrowWriter;
@@ -40,6 +43,7 @@ use parquet::file::properties::WriterProperties;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::warehouse_args::WarehouseArgs;
 use sources::{Part, Table};
 
 /// The most rows of a Parquet row group; a file's row groups are all about the same size.
@@ -87,8 +91,13 @@ pub struct Options {
     #[arg(long, value_name = "F", default_value_t = 1.0, allow_negative_numbers = true)]
     pub scale: f64,
     /// The folder that gets one folder per table
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "load")]
+    pub out: Option<PathBuf>,
+    /// Make tables of a warehouse instead of files
+    #[arg(long, conflicts_with_all = ["out", "format"])]
+    pub load: bool,
+    #[command(flatten)]
+    pub warehouse: WarehouseArgs,
     /// What kind of files
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     pub format: Format,
@@ -128,18 +137,25 @@ impl Format {
 /// Errors: 22023 for a scale or a number of parts out of range, 42P01 for a table that the benchmark does not have,
 /// 42P07 for a folder with other data, 42501 for one that may not be written, 53100 for a full disk, 55006 for a
 /// folder another process is generating into, 57014 after SIGINT or SIGTERM, 58030 and 58P01 for the rest of I/O.
-pub fn run(args: Args) -> Result<(), CodedError> {
+pub fn run(args: Args) -> Result<(), SqlError> {
     match &args.benchmark {
         Benchmark::Tpch(options) => generate("tpch", sources::TPCH, options),
         Benchmark::Tpcds(options) => generate("tpcds", sources::TPCDS, options),
     }
 }
 
-fn generate(benchmark: &'static str, tables: &'static [Table], options: &Options) -> Result<(), CodedError> {
+fn generate(benchmark: &'static str, tables: &'static [Table], options: &Options) -> Result<(), SqlError> {
     check(options)?;
     let tables = choose(benchmark, tables, &options.tables)?;
+    match options.load {
+        true => load::load(&tables, options),
+        false => Ok(write(benchmark, tables, options)?),
+    }
+}
 
-    let state = options.out.join(STATE_FOLDER);
+fn write(benchmark: &'static str, tables: Vec<&'static Table>, options: &Options) -> Result<(), CodedError> {
+    let out = options.out.as_deref().unwrap_or(Path::new("."));
+    let state = out.join(STATE_FOLDER);
     fs::create_dir_all(&state).map_err(|e| io_error("create folder", &state, &e))?;
     let _lock = lock(&state)?;
     sweep(&state)?;
@@ -236,7 +252,7 @@ impl Target {
         options: &Options,
         state: &Path,
     ) -> Result<Self, CodedError> {
-        let folder = options.out.join(table.name);
+        let folder = state.parent().unwrap_or(state).join(table.name);
         let description = state.join(format!("{}.json", table.name));
         fs::create_dir_all(&folder).map_err(|e| io_error("create folder", &folder, &e))?;
 
@@ -666,7 +682,9 @@ mod tests {
     fn options(out: &Path) -> Options {
         Options {
             scale: 0.01,
-            out: out.to_owned(),
+            out: Some(out.to_owned()),
+            load: false,
+            warehouse: WarehouseArgs::default(),
             format: Format::Csv,
             parts: None,
             tables: vec!["orders".into(), "region".into()],
@@ -674,11 +692,11 @@ mod tests {
         }
     }
 
-    fn tpch(options: &Options) -> Result<(), CodedError> {
+    fn tpch(options: &Options) -> Result<(), SqlError> {
         generate("tpch", sources::TPCH, options)
     }
 
-    fn code(result: Result<(), CodedError>) -> String {
+    fn code(result: Result<(), SqlError>) -> String {
         result.expect_err("an error").sqlstate.to_string()
     }
 

@@ -1,6 +1,7 @@
 //! `harrier sql --format lines`: one statement in, one answer out, for programs that drive a whole session.
 //!
-//! Every line of standard input is a JSON string with one statement; every line of standard output is its answer:
+//! Every line of standard input is a JSON string with one statement, or an array of it and of the rows for its COPY; every line
+//! of standard output is its answer:
 //! ```text
 //! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
 //! {"tag":"CREATE TABLE"}
@@ -12,7 +13,7 @@ use std::io::{self, BufRead, Write};
 
 use arrow::array::{Array, AsArray};
 use futures::StreamExt;
-use harrier_engine::{Outcome, Session, SqlError, SqlState};
+use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState, Written};
 use serde_json::{Value, json};
 
 use crate::output::{OutputError, texts};
@@ -21,12 +22,17 @@ use crate::output::{OutputError, texts};
 pub(crate) async fn run(session: &Session) -> io::Result<()> {
     // Standard input may be silent for long: its thread is not one of those that run statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
-        let answer = match serde_json::from_str::<String>(&line) {
-            Ok(sql) => {
-                let answer = answer(session, &sql).await;
+        let request = match serde_json::from_str(&line) {
+            Ok(Value::String(sql)) => Some((sql, String::new())),
+            Ok(other) => serde_json::from_value::<(String, String)>(other).ok(),
+            Err(_) => None,
+        };
+        let answer = match request {
+            Some((sql, input)) => {
+                let answer = answer(session, &sql, input).await;
                 session.settle().await.and(answer).unwrap_or_else(|error| failure(&error))
             }
-            Err(_) => failure(&SqlError::new(SqlState::SYNTAX_ERROR, "a JSON string was expected")),
+            None => failure(&SqlError::new(SqlState::SYNTAX_ERROR, "a JSON string was expected")),
         };
         let mut out = io::stdout().lock();
         writeln!(out, "{answer}")?;
@@ -44,7 +50,7 @@ fn failure(error: &SqlError) -> Value {
     json!({"error": {"sqlstate": error.sqlstate.to_string(), "message": error.message}})
 }
 
-async fn answer(session: &Session, sql: &str) -> Result<Value, SqlError> {
+async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, SqlError> {
     let mut answer = json!({"tag": ""});
     for statement in session.statements(sql)? {
         answer = match session.execute(&statement).await? {
@@ -72,10 +78,32 @@ async fn answer(session: &Session, sql: &str) -> Result<Value, SqlError> {
                     schema.fields().iter().map(|field| field.data_type().to_string()).collect();
                 json!({"columns": columns, "types": types, "rows": rows})
             }
-            Outcome::Write(write) => json!({"tag": write.finish().await?}),
+            Outcome::Write(write) => tag(&write.finish().await?),
+            Outcome::CopyIn(copy) => {
+                let CopyIn { input: rows, write } = copy;
+                let text = input.clone().into_bytes().into();
+                // The rows end when what takes them is dropped.
+                let feed = async move { drop(rows.send(text).await) };
+                let (written, ()) = tokio::join!(write.finish(), feed);
+                tag(&written?)
+            }
+            Outcome::CopyOut(mut copy) => {
+                let mut text = Vec::new();
+                while let Some(piece) = copy.next().await? {
+                    text.extend_from_slice(&piece);
+                }
+                json!({"tag": copy.tag(), "text": String::from_utf8_lossy(&text)})
+            }
             Outcome::Command { tag } => json!({"tag": tag}),
             _ => answer,
         };
     }
     Ok(answer)
+}
+
+fn tag(written: &Written) -> Value {
+    match &written.notice {
+        Some(notice) => json!({"tag": written.tag, "notice": notice}),
+        None => json!({"tag": written.tag}),
+    }
 }

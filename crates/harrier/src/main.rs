@@ -3,6 +3,7 @@
 mod bar;
 mod bench;
 mod complete;
+mod copying;
 mod doctor;
 mod exit;
 mod gang;
@@ -14,6 +15,7 @@ mod output;
 mod runner;
 mod shell;
 mod sql;
+mod warehouse_args;
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
         (Command::Generate(args), _) => match generate::run(args) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {
-                eprintln!("{}", harrier_engine::SqlError::from(error).report(None));
+                eprintln!("{}", error.report(None));
                 ExitCode::from(exit::FAILED)
             }
         },

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use harrier_engine::split::{Splitter, StatementText};
-use harrier_engine::{Outcome, Session, SqlError, SqlState};
+use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState, Written};
 
 use crate::bar::Bar;
+use crate::copying::Copying;
 use crate::interrupt::{self, Interrupts};
 use crate::meta;
 use crate::output::{Format, OutputError, row_writer};
@@ -65,6 +66,10 @@ pub(crate) struct Runner {
     pub(crate) display: Display,
     pub(crate) interrupts: Interrupts,
     include_depth: usize,
+    /// The lines that come are rows of this COPY.
+    copying: Option<Copying>,
+    /// Whether the rows of a COPY come from standard input, and not from the lines after it.
+    copies_stdin: bool,
 }
 
 /// What a statement or a meta command went wrong with.
@@ -101,12 +106,13 @@ impl From<io::Error> for Trouble {
 
 impl Runner {
     pub(crate) fn new(session: Session, display: Display, interrupts: Interrupts) -> Self {
-        Self { session, display, interrupts, include_depth: 0 }
+        Self { session, display, interrupts, include_depth: 0, copying: None, copies_stdin: false }
     }
 
     /// Runs all of `text`: what `-c` gives.
     pub(crate) async fn text(&mut self, text: &str) -> Result<(), Stop> {
         let mut script = Script::default();
+        self.copies_stdin = true;
         for line in text.split_inclusive('\n') {
             self.line(&mut script, line, None).await?;
         }
@@ -216,6 +222,14 @@ impl Runner {
 
     async fn line_of(&mut self, script: &mut Script, line: &str, file: Option<&str>) -> Result<(), Stop> {
         script.lines_read += 1;
+        if let Some(copying) = &mut self.copying {
+            // Keeps the line numbers of what follows right.
+            script.splitter.push("\n");
+            return match copying.line(line).await {
+                true => self.end_copy(file.map(|file| (file, script.lines_read))).await,
+                false => Ok(()),
+            };
+        }
         if script.splitter.is_between_statements() && line.trim_start().starts_with('\\') {
             // Keeps the line numbers of what follows right.
             script.splitter.push("\n");
@@ -228,16 +242,47 @@ impl Runner {
             };
         }
         script.splitter.push(line);
-        while let Some(statement) = script.splitter.next_statement() {
+        while self.copying.is_none()
+            && let Some(statement) = script.splitter.next_statement()
+        {
             self.statement(statement, file).await?;
         }
         Ok(())
     }
 
+    /// The last row of a COPY was there: waits for its end and shows what came of it.
+    async fn end_copy(&mut self, place: Option<(&str, usize)>) -> Result<(), Stop> {
+        let Some(copying) = self.copying.take() else {
+            return Ok(());
+        };
+        let (text, started) = (copying.text.clone(), copying.started);
+        let result = tokio::select! {
+            biased;
+            () = self.interrupts.interrupted() => Err(SqlError::canceled()),
+            written = copying.end() => written,
+        };
+        let result = match self.session.settle().await {
+            Err(error) if result.is_ok() => Err(error),
+            _ => result,
+        };
+        if self.display.is_timed {
+            self.display.note(&format!("Time: {}", duration(started.elapsed())));
+        }
+        match result {
+            Ok(written) => {
+                self.display.written(&written);
+                Ok(())
+            }
+            Err(error) => self.fail(&error, Some(&text), place),
+        }
+    }
+
     /// The statement at the end that has no semicolon.
     pub(crate) async fn rest(&mut self, script: &mut Script, file: Option<&str>) -> Result<(), Stop> {
+        self.end_copy(None).await?;
         while let Some(statement) = script.splitter.finish() {
             self.statement(statement, file).await?;
+            self.end_copy(None).await?;
         }
         Ok(())
     }
@@ -255,12 +300,34 @@ impl Runner {
     /// Runs a statement and shows its rows, until it is done or Ctrl-C is pressed.
     pub(crate) async fn run(&mut self, statement: StatementText) -> Result<(), Trouble> {
         let started = Instant::now();
-        let Self { session, display, interrupts, .. } = self;
+        let text = statement.text.clone();
+        let Self { session, display, interrupts, copies_stdin, .. } = self;
+        let from_stdin = *copies_stdin;
         let result = tokio::select! {
             biased;
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
-            result = show(session, display, statement) => result,
+            result = async {
+                let Some(copy) = show(session, display, statement).await? else {
+                    return Ok(None);
+                };
+                let mut copying = Copying::begin(copy, text, started);
+                if !from_stdin {
+                    return Ok(Some(copying));
+                }
+                copying.stdin().await.map_err(|error| cannot_read("standard input", error))?;
+                display.written(&copying.end().await?);
+                Ok(None)
+            } => result,
         };
+        let result: Result<(), Trouble> = match result {
+            Ok(Some(copying)) => {
+                self.copying = Some(copying);
+                return Ok(());
+            }
+            Ok(None) => Ok(()),
+            Err(trouble) => Err(trouble),
+        };
+        let Self { session, display, .. } = self;
         // What the statement ended with matters more to the user.
         let result = match session.settle().await {
             Err(error) if result.is_ok() => Err(error.into()),
@@ -304,6 +371,15 @@ impl Display {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
+    fn written(&mut self, written: &Written) {
+        if let Some(notice) = &written.notice {
+            self.note(&format!("NOTICE: {notice}"));
+        }
+        if self.is_chatty {
+            self.note(&written.tag);
+        }
+    }
+
     /// Calls `write` with where rows go at the moment.
     pub(crate) fn with_output<T>(
         &mut self,
@@ -321,7 +397,12 @@ impl Display {
     }
 }
 
-async fn show(session: &Session, display: &mut Display, statement: StatementText) -> Result<(), Trouble> {
+/// Runs a statement and shows its rows; returns the COPY that waits for them, if it is one.
+async fn show(
+    session: &Session,
+    display: &mut Display,
+    statement: StatementText,
+) -> Result<Option<CopyIn>, Trouble> {
     let statement = session.parse(statement)?;
     let is_bar_wanted = session.settings().progress;
     match session.execute(&statement).await? {
@@ -342,16 +423,24 @@ async fn show(session: &Session, display: &mut Display, statement: StatementText
         }
         Outcome::Write(write) => {
             let mut bar = Bar::new(&write.progress, is_bar_wanted);
-            let tag = bar.during(write.finish()).await?;
+            let written = bar.during(write.finish()).await?;
             drop(bar);
+            display.written(&written);
+        }
+        Outcome::CopyIn(copy) => return Ok(Some(copy)),
+        Outcome::CopyOut(mut copy) => {
+            while let Some(text) = copy.next().await? {
+                display.with_output(|out| Ok(out.write_all(&text)?))?;
+                tokio::task::yield_now().await;
+            }
             if display.is_chatty {
-                display.note(&tag);
+                display.note(&copy.tag());
             }
         }
         Outcome::Command { tag } if display.is_chatty => display.note(&tag),
         _ => {}
     }
-    Ok(())
+    Ok(None)
 }
 
 fn cannot_read(name: &str, error: io::Error) -> SqlError {

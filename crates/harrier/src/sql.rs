@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use harrier_engine::{Engine, EngineOptions, SqlError, WarehouseOptions, memory};
+use harrier_engine::{Engine, EngineOptions, SqlError, memory};
 use harrier_exec::{Gang, Launch};
 
 use crate::bench;
@@ -19,6 +19,7 @@ use crate::lines;
 use crate::output::Format;
 use crate::runner::{Display, Runner, Stop};
 use crate::shell;
+use crate::warehouse_args::WarehouseArgs;
 
 /// How long blocking calls, such as a read from a network file system, may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -46,15 +47,8 @@ pub(crate) struct Args {
     /// Folder for temporary files [default: $TMPDIR]
     #[arg(long, value_name = "DIR")]
     spill_dir: Option<PathBuf>,
-    /// Folder of the warehouse, where tables stay; `:memory:` for tables that end with the session
-    #[arg(long, value_name = "DIR", default_value = "warehouse", conflicts_with = "catalog")]
-    warehouse: PathBuf,
-    /// Database of the warehouse's catalog, instead of one in its folder: sqlite:PATH or postgres://…
-    #[arg(long, value_name = "URL")]
-    catalog: Option<String>,
-    /// Where a new warehouse puts its data files: a folder, s3://… or hdfs://…
-    #[arg(long, value_name = "URL")]
-    data: Option<String>,
+    #[command(flatten)]
+    warehouse: WarehouseArgs,
     /// Ranks that do nothing until others are lost; then they take their places
     #[arg(long, value_name = "N", default_value_t = 0)]
     spares: u16,
@@ -65,9 +59,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
 }
-
-/// Instead of a warehouse's folder: there is none.
-const IN_MEMORY: &str = ":memory:";
 
 /// One `-c` or `-f`.
 enum Input {
@@ -243,23 +234,8 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     }
     options.settings = args.settings.clone();
     options.spill_dir = args.spill_dir.clone();
-    options.warehouse = warehouse(args);
+    options.warehouse = args.warehouse.options();
     options
-}
-
-/// Where tables are kept, if they are.
-fn warehouse(args: &Args) -> Option<WarehouseOptions> {
-    if let Some(catalog) = &args.catalog {
-        return Some(WarehouseOptions { catalog: catalog.clone(), data: args.data.clone() });
-    }
-    if args.warehouse.as_os_str() == IN_MEMORY {
-        return None;
-    }
-    let mut options = WarehouseOptions::folder(&args.warehouse);
-    if args.data.is_some() {
-        options.data = args.data.clone();
-    }
-    Some(options)
 }
 
 fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {

@@ -256,3 +256,95 @@ fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
         }
     }
 }
+
+/// What a plan does, an operator a line.
+fn plan(session: &mut Session, sql: &str) -> String {
+    match session.run(&format!("EXPLAIN {sql}")) {
+        Ok(Answer::Rows { rows, .. }) => {
+            rows.into_iter().filter_map(|mut row| row.swap_remove(0)).collect::<Vec<_>>().join("\n")
+        }
+        other => panic!("{other:?} of {sql}"),
+    }
+}
+
+/// Only where both sides have the same buckets of the key that they are joined by; that the answers are right is for
+/// `tests/warehouse/buckets.slt`.
+#[test]
+fn buckets_are_joined_where_they_are() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    for (name, buckets) in [("a", 4), ("b", 4), ("c", 3)] {
+        let sql =
+            format!("CREATE TABLE {name} (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = {buckets})");
+        run(&mut session, &sql);
+        run(
+            &mut session,
+            &format!("INSERT INTO {name} SELECT v, v % 7 FROM generate_series(1, 2000) AS g(v)"),
+        );
+    }
+    for setting in ["hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"] {
+        run(&mut session, &format!("SET datafusion.optimizer.{setting} = 0"));
+    }
+    let moves = |session: &mut Session, sql: &str| plan(session, sql).contains("RepartitionExec");
+    for sql in [
+        "SELECT count(*) FROM a JOIN b ON a.k = b.k",
+        "SELECT count(*) FROM a JOIN b ON a.k = b.k AND a.n = b.n WHERE a.n > 1",
+        "SELECT count(*) FROM a JOIN b USING (k) JOIN a c USING (k)",
+        "SELECT a.k, b.n FROM a LEFT JOIN b ON a.k = b.k",
+        "SELECT k, count(*) FROM a GROUP BY k",
+        "SELECT k, n, sum(n) FROM a GROUP BY n, k",
+        "SELECT count(*) FROM a JOIN (SELECT k, max(n) AS n FROM b GROUP BY k) m ON a.k = m.k",
+    ] {
+        assert!(!moves(&mut session, sql), "{sql}\n{}", plan(&mut session, sql));
+    }
+    for sql in [
+        "SELECT count(*) FROM a JOIN c ON a.k = c.k",
+        "SELECT count(*) FROM a JOIN b ON a.n = b.n",
+        "SELECT count(*) FROM a JOIN b ON a.k = b.n",
+        "SELECT count(*) FROM a JOIN b ON a.k = b.k + 1",
+        "SELECT n, count(*) FROM a GROUP BY n",
+    ] {
+        assert!(moves(&mut session, sql), "{sql}\n{}", plan(&mut session, sql));
+    }
+    assert!(plan(&mut session, "SELECT * FROM a WHERE k = 77").contains("files=1"));
+    // A row that the catalog keeps is in no bucket.
+    run(&mut session, "INSERT INTO a VALUES (1, 1)");
+    assert!(moves(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"));
+    assert_eq!(one(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"), "2001");
+}
+
+/// Whatever happens to a file, CHECK TABLE says so.
+#[test]
+fn damage_is_found() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(&mut session, "CREATE TABLE t (a INT, b TEXT)");
+    for part in 0..4 {
+        let sql = format!("INSERT INTO t SELECT v, 'x' FROM generate_series({part}00, {part}99) AS g(v)");
+        run(&mut session, &sql);
+    }
+    run(&mut session, "DELETE FROM t WHERE a % 3 = 0 AND a < 100");
+    let problems = |session: &mut Session| match session.run("CHECK TABLE t") {
+        Ok(Answer::Rows { rows, .. }) => {
+            rows.into_iter().filter_map(|mut row| row.swap_remove(1)).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(problems(&mut session), Vec::<String>::new());
+    let paths = match session.run("SELECT path FROM sys.data_files ORDER BY path") {
+        Ok(Answer::Rows { rows, .. }) => {
+            rows.into_iter().filter_map(|mut row| row.swap_remove(0)).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(paths.len(), 4);
+    std::fs::remove_file(&paths[0]).unwrap();
+    std::fs::copy(&paths[2], &paths[1]).unwrap();
+    let mut cut = std::fs::read(&paths[3]).unwrap();
+    cut.truncate(cut.len() - 10);
+    std::fs::write(&paths[3], cut).unwrap();
+    let found = problems(&mut session);
+    assert!(found.contains(&"is missing".to_string()), "{found:?}");
+    assert!(found.iter().any(|problem| problem.starts_with("has no footer")), "{found:?}");
+    assert!(found.iter().any(|problem| problem.contains("bytes")), "{found:?}");
+}

@@ -53,6 +53,10 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
         let rest = words.tokens.get(rest).map_or("", |(_, range)| &text[range.start..]);
         return Ok((format!("VACUUM FULL {rest}"), None));
     }
+    if words.is_at(0, "check") && words.is_at(1, "table") {
+        let rest = words.tokens.get(2).map_or("", |(_, range)| &text[range.start..]);
+        return Ok((format!("CALL check_table({rest})"), None));
+    }
     match words.table_definition() {
         Some(range) => words.cut_create(text, range),
         None => Ok((text, None)),

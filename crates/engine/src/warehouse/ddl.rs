@@ -10,6 +10,7 @@ use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateMemoryTable, Expr};
 use datafusion::prelude::SessionContext;
+use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, CommentObject, RenameTableNameKind,
 };
@@ -25,9 +26,11 @@ use uuid::Uuid;
 use super::clauses::{TableClauses, table_option};
 use super::dml::Pending;
 use super::names::{DEFAULT_SCHEMA, Names, PAST};
+use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, type_of};
+use crate::names::plain;
 
 /// The dialect of SQL that is kept in the catalog.
 const DIALECT: &str = "harrier";
@@ -47,29 +50,9 @@ fn unsupported(what: impl Into<String>) -> DataFusionError {
     error(SqlState::FEATURE_NOT_SUPPORTED, what)
 }
 
-/// A name as the planner takes it: in lower case unless it is quoted.
+/// A name as the planner takes it.
 pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
-    let parts: Vec<String> = name
-        .0
-        .iter()
-        .map(|part| {
-            part.as_ident()
-                .map(plain)
-                .ok_or_else(|| error(SqlState::SYNTAX_ERROR, format!("{name} is no name")))
-        })
-        .collect::<Result<_>>()?;
-    match parts.as_slice() {
-        [table] => Ok(TableReference::bare(table.as_str())),
-        [schema, table] => Ok(TableReference::partial(schema.as_str(), table.as_str())),
-        [catalog, schema, table] => {
-            Ok(TableReference::full(catalog.as_str(), schema.as_str(), table.as_str()))
-        }
-        _ => Err(error(SqlState::SYNTAX_ERROR, format!("{name} has too many parts"))),
-    }
-}
-
-fn plain(name: &ast::Ident) -> String {
-    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+    object_name_to_table_reference(name.clone(), true)
 }
 
 fn schema_in<'s>(state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
@@ -211,6 +194,12 @@ impl Ddl<'_> {
                             format!("schema \"{name}\" already exists"),
                         )),
                     };
+                }
+                if name == SYSTEM_SCHEMA {
+                    return Err(error(
+                        SqlState::literal("42939"),
+                        format!("schema \"{name}\" is the system's own"),
+                    ));
                 }
                 let id = transaction.new_object();
                 let uuid = Uuid::new_v4();

@@ -434,11 +434,16 @@ impl Pending {
             Work::Files { overwrite: true } => Some(self.replaced(&contents, &added)?),
             _ => None,
         };
-        let id = self.target.table().id;
+        let table = Arc::clone(self.target.table());
         transactions
             .change(|transaction| {
-                let changes = transaction.data_of(id);
+                let changes = transaction.data_of(table.id);
+                let forgets = !deletes.added_kept.is_empty();
                 deletes.make(changes);
+                if forgets {
+                    // Bounds of rows that are gone again would stay for good.
+                    changes.inlined_stats = values::stats_of_cells(&changes.inlined, &table.columns)?;
+                }
                 if let Some(replaced) = replaced {
                     replaced.make(changes);
                 }
@@ -608,7 +613,7 @@ impl Pending {
         }
         let mut replaced = Replaced::default();
         for file in &contents.files {
-            if file.partition_values.len() != table.partition.len() {
+            if !file.is_partitioned_as(table) {
                 return Err(CodedError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("table \"{}\" has files from before it was partitioned as it is", table.name),

@@ -18,6 +18,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::RwLock;
 
 use super::explain;
+use super::system::{SYSTEM_SCHEMA, SystemSchema};
 use super::table::WarehouseTable;
 
 /// The name of the one catalog of a session with a warehouse.
@@ -90,7 +91,7 @@ impl Names {
         sight.state.as_ref()?.table(schema.id, name.table()).cloned()
     }
 
-    fn state(&self) -> Result<SessionState> {
+    pub(crate) fn session(&self) -> Result<SessionState> {
         let session = self.session.get().and_then(Weak::upgrade);
         session
             .map(|session| session.read().clone())
@@ -118,7 +119,7 @@ impl Names {
             return Ok(None);
         };
         if let Some(table) = state.table(schema.id, name) {
-            let table = WarehouseTable::try_new(self.state()?, &sight, Arc::clone(table))?;
+            let table = WarehouseTable::try_new(self.session()?, &sight, Arc::clone(table))?;
             return Ok(Some(Arc::new(table)));
         }
         if let Some(reason) = state.unusable(schema.id, name) {
@@ -132,7 +133,7 @@ impl Names {
     }
 
     async fn view(&self, view: &View) -> Result<ViewTable> {
-        let state = self.state()?;
+        let state = self.session()?;
         // How DuckDB writes down a count of rows.
         let sql = match view.dialect.as_str() {
             "duckdb" => view.sql.replace("count_star()", "count(*)"),
@@ -174,14 +175,21 @@ pub(crate) struct SessionCatalog(pub(crate) Arc<Names>);
 impl CatalogProvider for SessionCatalog {
     fn schema_names(&self) -> Vec<String> {
         let sight = self.0.sight();
-        match &sight.state {
+        let mut names = match &sight.state {
             Some(state) => state.schemas.values().map(|schema| schema.name.clone()).collect(),
             None => vec![DEFAULT_SCHEMA.to_string()],
+        };
+        if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
+            names.push(SYSTEM_SCHEMA.to_string());
         }
+        names
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         let known = is_default(name) || self.0.sight().schema(name).is_some();
+        if name == SYSTEM_SCHEMA && !known {
+            return Some(Arc::new(SystemSchema(Arc::clone(&self.0))));
+        }
         known.then(|| Arc::new(SessionSchema { names: Arc::clone(&self.0), name: name.to_string() }) as _)
     }
 }

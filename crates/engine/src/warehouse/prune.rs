@@ -1,6 +1,6 @@
 //! Which files of a table a filter needs, by what the catalog knows of their columns.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray, UInt64Array};
@@ -9,11 +9,12 @@ use datafusion::catalog::Session;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column as ColumnName, ScalarValue, ToDFSchema};
 use datafusion::error::Result;
-use datafusion::logical_expr::Expr;
-use datafusion::logical_expr::utils::{conjunction, expr_to_columns};
+use datafusion::logical_expr::utils::{conjunction, expr_to_columns, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use harrier_catalog::files::ColumnStats;
-use harrier_catalog::state::{Column, ColumnId};
+use harrier_catalog::state::{Column, ColumnId, Table, Transform};
+use harrier_exec::table_files::bucket_of;
 
 use super::values;
 
@@ -60,6 +61,42 @@ pub(crate) fn may_match(
     };
     let known = Known { schema: Arc::clone(schema), columns, files };
     Ok(predicate.prune(&known).unwrap_or(all))
+}
+
+/// The buckets of a table that rows which pass all of `filters` can be in; `None` if that may be any.
+pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef) -> Option<BTreeSet<u32>> {
+    let (key, count) = table.partition.iter().find_map(|key| match key.transform {
+        Transform::Bucket(count) => Some((key, count)),
+        _ => None,
+    })?;
+    let column = table.columns.iter().find(|column| column.id == key.column)?;
+    let kind = schema.field_with_name(&column.name).ok()?.data_type();
+    let is_key = |expr: &Expr| matches!(expr, Expr::Column(own) if own.name == column.name);
+    let bucket = |expr: &Expr| match expr {
+        Expr::Literal(value, _) if is_alike(&value.data_type(), kind) => {
+            bucket_of(&value.cast_to(kind).ok()?, count).ok()?
+        }
+        _ => None,
+    };
+    let of_filter = |filter: &Expr| -> Option<BTreeSet<u32>> {
+        match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+                let value = if is_key(left) { right } else { Some(left).filter(|_| is_key(right))? };
+                bucket(value).map(|number| BTreeSet::from([number]))
+            }
+            Expr::InList(list) if !list.negated && is_key(&list.expr) => {
+                list.list.iter().map(bucket).collect()
+            }
+            _ => None,
+        }
+    };
+    let each = filters.iter().flat_map(split_conjunction).filter_map(of_filter);
+    each.reduce(|one, other| one.intersection(&other).copied().collect())
+}
+
+/// Whether values of one type are the same as values of the other: no two of them become one by a cast.
+fn is_alike(one: &DataType, other: &DataType) -> bool {
+    one == other || one.is_string() && other.is_string() || one.is_integer() && other.is_integer()
 }
 
 fn unqualified(expr: Expr) -> Result<Expr> {

@@ -8,8 +8,7 @@ use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::common::ScalarValue;
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::FileFormat;
@@ -27,16 +26,19 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
-use harrier_catalog::Catalog;
 use harrier_catalog::files::{ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges};
-use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table};
+use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
+use harrier_catalog::{Analysis, Catalog};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::locate;
-use harrier_exec::table_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
+use harrier_exec::table_files::{
+    DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
+};
 
 use super::explain;
 use super::names::Sight;
 use super::prune::{self, Candidate};
+use super::statistics::{self, statistics_of};
 use super::types::{schema_of, type_of};
 use super::values;
 
@@ -164,7 +166,7 @@ impl WarehouseTable {
                         Arc::clone(known.entry(version).or_insert(Arc::new(columns)))
                     }
                 };
-                contents.files.push(committed(file, &folder, columns, &changes, snapshot)?);
+                contents.files.push(committed(file, &self.table, &folder, columns, &changes, snapshot)?);
             }
             if !changes.removed_inlined {
                 contents.kept = data.inlined;
@@ -247,7 +249,13 @@ impl WarehouseTable {
             .collect();
         let table_schema = schema_of(&self.table.columns)?;
         let keep = prune::may_match(session, filters, &table_schema, &self.table.columns, &candidates)?;
-        let files = files.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(file, _)| file).collect();
+        let wanted = prune::wanted_buckets(filters, &self.table, &table_schema);
+        let in_bucket = |file: &ScannedFile| match (&wanted, file.bucket(&self.table)) {
+            (Some(wanted), Some(bucket)) => wanted.contains(&bucket.number),
+            _ => true,
+        };
+        let files = files.into_iter().zip(keep).filter(|(file, keep)| *keep && in_bucket(file));
+        let files = files.map(|(file, _)| file).collect();
         Ok((files, stats))
     }
 
@@ -259,6 +267,7 @@ impl WarehouseTable {
         stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
         projection: &[usize],
         limit: Option<usize>,
+        analysis: Option<&Analysis>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(first) = group.first() else {
             return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
@@ -301,9 +310,12 @@ impl WarehouseTable {
             read.push(file_schema.fields().len());
         }
         let rows: i64 = group.iter().map(|file| file.rows).sum();
-        let statistics = statistics_of(group, stats, &file_columns, rows, by_row, deleted.is_empty())?;
+        let mut statistics = statistics_of(group, stats, &file_columns, rows, by_row, deleted.is_empty())?;
+        if let Some(analysis) = analysis {
+            statistics::add_found(&mut statistics, &file_columns, rows, analysis);
+        }
         let files: Vec<PartitionedFile> =
-            group.iter().map(|file| file.partitioned(by_row)).collect::<Result<_>>()?;
+            group.iter().map(|file| file.partitioned(by_row, &self.table)).collect::<Result<_>>()?;
         let (store, _) = locate(&first.location)?;
         let options = TableParquetOptions {
             global: session.config_options().execution.parquet.clone(),
@@ -479,17 +491,56 @@ pub(crate) struct ScannedFile {
     pub rows: i64,
     pub bytes: i64,
     pub partition_values: Vec<Option<String>>,
+    /// By the keys that the table has now, if it has an id for them.
+    is_partitioned_now: bool,
     footer_bytes: Option<i64>,
     columns: Arc<Vec<Column>>,
     pub deleted: DeletedRows,
     /// Those of `deleted` that the catalog has told of in an earlier snapshot.
     pub deleted_inline: BTreeSet<i64>,
+    /// Rows that are deleted, in all.
+    deleted_count: i64,
     /// Of a file that no snapshot has yet.
     own_stats: BTreeMap<ColumnId, ColumnStats>,
 }
 
 impl ScannedFile {
-    fn partitioned(&self, by_row: bool) -> Result<PartitionedFile> {
+    pub(crate) fn deleted_rows(&self) -> i64 {
+        self.deleted_count
+    }
+
+    /// Those that the table had when it was written.
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Whether its partition values are those of the keys that the table has.
+    pub(crate) fn is_partitioned_as(&self, table: &Table) -> bool {
+        self.is_partitioned_now && self.partition_values.len() == table.partition.len()
+    }
+
+    /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written into them.
+    fn bucket(&self, table: &Table) -> Option<FileBucket> {
+        let mut keys = table.partition.iter().zip(&self.partition_values);
+        let (key, value, count) = keys.find_map(|(key, value)| match key.transform {
+            Transform::Bucket(count) => Some((key, value, count)),
+            _ => None,
+        })?;
+        if table.partition_id.is_none() || !self.is_partitioned_as(table) {
+            return None;
+        }
+        let column = table.columns.iter().find(|column| column.id == key.column)?;
+        // Its name in the file is what a scan knows it by.
+        let in_file = self.columns.iter().find(|own| own.id == column.id)?;
+        let number = match value {
+            Some(value) => value.parse().ok().filter(|number| *number < count)?,
+            // Of NULL, which equals nothing.
+            None => 0,
+        };
+        Some(FileBucket { column: in_file.name.clone(), count, number })
+    }
+
+    fn partitioned(&self, by_row: bool, table: &Table) -> Result<PartitionedFile> {
         let (_, location) = locate(&self.location)?;
         let meta = ObjectMeta {
             location,
@@ -503,6 +554,9 @@ impl ScannedFile {
         if by_row {
             file.partition_values = vec![ScalarValue::Int64(Some(self.source.encode()))];
         }
+        if let Some(bucket) = self.bucket(table) {
+            file.extensions.insert(bucket);
+        }
         if let Some(footer) = self.footer_bytes {
             file = file.with_metadata_size_hint(footer as usize + FOOTER_END_BYTES);
         }
@@ -515,6 +569,7 @@ const FOOTER_END_BYTES: usize = 8;
 
 fn committed(
     file: DataFile,
+    table: &Table,
     folder: &str,
     columns: Arc<Vec<Column>>,
     changes: &TableChanges,
@@ -534,7 +589,9 @@ fn committed(
     }
     let deleted_inline: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
     let mut deleted = DeletedRows { rows: file.deleted_inline, stored: None };
+    let mut deleted_count = deleted_inline.len() as i64;
     if let Some(deletes) = &file.deletes {
+        deleted_count += deletes.rows;
         if deletes.format != "parquet" {
             return Err(unsupported(format!(
                 "delete file {} has format {}",
@@ -548,8 +605,12 @@ fn committed(
         });
     }
     match changes.deleted.get(&file.id) {
-        Some(NewDeletes::Inline(rows)) => deleted.rows.extend(rows),
-        Some(NewDeletes::File { file, .. }) => {
+        Some(NewDeletes::Inline(rows)) => {
+            deleted_count += rows.len() as i64;
+            deleted.rows.extend(rows);
+        }
+        Some(NewDeletes::File { file, positions }) => {
+            deleted_count += positions.len() as i64;
             deleted.stored = Some(stored(&file.path, file.bytes, folder));
         }
         None => {}
@@ -560,10 +621,12 @@ fn committed(
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values,
+        is_partitioned_now: file.partition_id == table.partition_id,
         footer_bytes: file.footer_bytes,
         columns,
         deleted,
         deleted_inline,
+        deleted_count,
         own_stats: BTreeMap::new(),
     })
 }
@@ -575,10 +638,12 @@ fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) ->
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values.clone(),
+        is_partitioned_now: true,
         footer_bytes: Some(file.footer_bytes),
         columns: Arc::clone(columns),
         deleted: DeletedRows { rows: file.deleted.iter().copied().collect(), stored: None },
         deleted_inline: BTreeSet::new(),
+        deleted_count: file.deleted.len() as i64,
         own_stats: file.stats.clone(),
     }
 }
@@ -598,74 +663,6 @@ fn forget_deleted(kept: &mut InlinedRows, changes: &TableChanges) {
     kept.rows.retain(|_| *at.next().unwrap_or(&true));
     let mut at = lives.iter();
     kept.row_ids.retain(|_| *at.next().unwrap_or(&true));
-}
-
-/// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
-fn statistics_of(
-    files: &[ScannedFile],
-    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
-    columns: &[Column],
-    rows: i64,
-    by_row: bool,
-    all_live: bool,
-) -> Result<Statistics> {
-    let mut column_statistics = Vec::with_capacity(columns.len() + 1);
-    for column in columns {
-        column_statistics.push(column_statistics_of(files, stats, column)?);
-    }
-    if by_row {
-        column_statistics.push(ColumnStatistics::new_unknown());
-    }
-    let bytes: i64 = files.iter().map(|file| file.bytes).sum();
-    Ok(Statistics {
-        num_rows: if all_live { Precision::Exact(rows as usize) } else { Precision::Inexact(rows as usize) },
-        total_byte_size: Precision::Inexact(bytes as usize),
-        column_statistics,
-    })
-}
-
-fn column_statistics_of(
-    files: &[ScannedFile],
-    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
-    column: &Column,
-) -> Result<ColumnStatistics> {
-    let mut known = ColumnStatistics::new_unknown();
-    let all: Option<Vec<&ColumnStats>> =
-        files.iter().map(|file| stats.get(&(file.source, column.id))).collect();
-    let Some(all) = all.filter(|_| !column.kind.is_nested()) else {
-        return Ok(known);
-    };
-    if let Some(nulls) = all.iter().map(|stats| stats.nulls).sum::<Option<i64>>() {
-        known.null_count = Precision::Inexact(nulls as usize);
-    }
-    let kind = type_of(column, false)?;
-    let best =
-        |pick: &dyn Fn(&ColumnStats) -> Option<&String>, greater: bool| -> Result<Option<ScalarValue>> {
-            let mut best: Option<ScalarValue> = None;
-            for text in all.iter().filter_map(|stats| pick(stats)) {
-                let value = values::parse_one(text, &kind)?;
-                if value.is_null() {
-                    return Ok(None);
-                }
-                let better = match &best {
-                    None => true,
-                    Some(best) => {
-                        value.partial_cmp(best).is_some_and(|order| order.is_gt() == greater && order.is_ne())
-                    }
-                };
-                if better {
-                    best = Some(value);
-                }
-            }
-            Ok(best)
-        };
-    if let Some(min) = best(&|stats| stats.min.as_ref(), false)? {
-        known.min_value = Precision::Inexact(min);
-    }
-    if let Some(max) = best(&|stats| stats.max.as_ref(), true)? {
-        known.max_value = Precision::Inexact(max);
-    }
-    Ok(known)
 }
 
 #[async_trait]
@@ -714,9 +711,15 @@ impl TableProvider for WarehouseTable {
                 None => groups.push(vec![file]),
             }
         }
+        // Of a table that no snapshot has yet nothing can be known.
+        let analysis = match self.table.id {
+            0.. => self.catalog.analysis(self.table.id).await.map_err(explain)?,
+            _ => None,
+        };
         let mut plans = Vec::with_capacity(groups.len() + 1);
         for group in groups {
-            plans.push(self.scan_group(session, &group, &stats, projection, limit).await?);
+            let scan = self.scan_group(session, &group, &stats, projection, limit, analysis.as_ref());
+            plans.push(scan.await?);
         }
         let kept = self.kept(&contents, projection)?;
         if !kept.is_empty() {

@@ -21,6 +21,7 @@ use tokio::sync::Mutex;
 
 use super::names::{Names, Sight};
 use super::{Warehouse, explain};
+use crate::names::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {
@@ -61,10 +62,6 @@ impl Control {
             _ => return None,
         })
     }
-}
-
-fn plain(name: &ast::Ident) -> String {
-    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 fn isolation_in(modes: &[TransactionMode]) -> Option<Isolation> {

@@ -1,5 +1,6 @@
 //! Values that the catalog keeps as text: statistics, and rows too few for a file of their own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -11,7 +12,7 @@ use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use harrier_catalog::files::{Cell, ColumnStats};
-use harrier_catalog::state::Column;
+use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::text_of;
@@ -154,6 +155,19 @@ fn cells_of_column(column: &ArrayRef) -> Result<Vec<Cell>> {
             each(&|at| Cell::Text(values.value(at).to_string()))
         }
     })
+}
+
+/// What rows that the catalog keeps contribute to the statistics of their table.
+pub(crate) fn stats_of_cells(
+    rows: &[Vec<Cell>],
+    columns: &[Column],
+) -> Result<BTreeMap<ColumnId, ColumnStats>> {
+    let stats = |(at, column): (usize, &Column)| {
+        let kind = type_of(column, false)?;
+        let values = column_of_cells(rows.iter().map(|row| &row[at]), column, &kind)?;
+        Ok((column.id, stats_of(&values)?))
+    };
+    columns.iter().enumerate().map(stats).collect()
 }
 
 /// What the values of one column contribute to a table's statistics.

@@ -62,6 +62,15 @@ impl ScalarUDFImpl for Bucket {
     }
 }
 
+/// The bucket of one value among `count`; `None` for NULL, and for values of types that have none.
+pub fn bucket_of(value: &ScalarValue, count: u32) -> Result<Option<u32>> {
+    if !is_hashed(&value.data_type()) {
+        return Ok(None);
+    }
+    let hash = hashes(&value.to_array()?)?[0];
+    Ok(hash.map(|hash| (hash & 0x7fff_ffff) as u32 % count))
+}
+
 fn is_hashed(kind: &DataType) -> bool {
     use DataType::*;
     kind.is_integer() && *kind != UInt64

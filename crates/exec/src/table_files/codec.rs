@@ -1,29 +1,37 @@
-//! The operators of this module on their way to ranks.
+//! The operators of this module, and scans of ORC files, on their way to ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
+use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::physical_plan::from_proto::parse_protobuf_file_scan_config;
+use datafusion_proto::physical_plan::to_proto::serialize_file_scan_config;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
 use datafusion_proto::protobuf;
 use prost::Message;
 
 use super::bucket;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::orc::OrcSource;
+use crate::planning::file_scan;
 use crate::wire;
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], scans by [`OrcSource`] and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3")]
     kind: Option<Kind>,
 }
 
@@ -33,6 +41,9 @@ enum Kind {
     LiveRows(LiveRows),
     #[prost(message, tag = "2")]
     WriteFiles(WriteFiles),
+    /// DataFusion's own encoding of everything but the format.
+    #[prost(message, tag = "3")]
+    OrcScan(protobuf::FileScanExecConf),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -168,20 +179,28 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         &self,
         buf: &[u8],
         inputs: &[Arc<dyn ExecutionPlan>],
-        _: &TaskContext,
-        _: &dyn PhysicalProtoConverterExtension,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let node: Node = wire::decode(buf)?;
+        let kind = node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))?;
+        if let Kind::OrcScan(scan) = &kind {
+            let source = OrcSource::new(FileScanConfig::parse_table_schema_from_proto(scan)?);
+            let decoding = PhysicalPlanDecodeContext::new(context, self);
+            let config = parse_protobuf_file_scan_config(scan, &decoding, converter, Arc::new(source))?;
+            return Ok(DataSourceExec::from_data_source(config));
+        }
         let [input] = inputs else {
             return internal_err!("an operator on data files with {} inputs", inputs.len());
         };
         let input = Arc::clone(input);
-        let node: Node = wire::decode(buf)?;
-        Ok(match node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))? {
+        Ok(match kind {
             Kind::LiveRows(live) => {
                 let places = live.places;
                 Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted()), places)?)
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
+            Kind::OrcScan(_) => return internal_err!("a scan with an input"),
         })
     }
 
@@ -189,12 +208,14 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         &self,
         node: Arc<dyn ExecutionPlan>,
         buf: &mut Vec<u8>,
-        _: &dyn PhysicalProtoConverterExtension,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         let kind = if let Some(live) = node.downcast_ref::<LiveRowsExec>() {
             Kind::LiveRows(live.into())
         } else if let Some(write) = node.downcast_ref::<WriteFilesExec>() {
             Kind::WriteFiles(WriteFiles::of(write.spec())?)
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
+            Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
         } else {
             return internal_err!("{} is not an operator on data files", node.name());
         };

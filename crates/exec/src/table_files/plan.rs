@@ -18,6 +18,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
 use super::write::{WriteFilesExec, WriteSpec, output_schema};
+use crate::colocate::colocate;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
 /// Makes the physical plan of a statement for one process.
 pub async fn physical_plan(plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
-    planner.create_physical_plan(plan, session).await
+    colocate(planner.create_physical_plan(plan, session).await?)
 }
 
 #[derive(Debug)]

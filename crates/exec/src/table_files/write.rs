@@ -581,6 +581,7 @@ impl Store {
         match self {
             Self::Local(folder) => {
                 let path = folder.join(path);
+                let folders = changed_folders(&path);
                 let made = async {
                     if let Some(parent) = path.parent() {
                         tokio::fs::create_dir_all(parent).await?;
@@ -588,7 +589,7 @@ impl Store {
                     tokio::fs::OpenOptions::new().write(true).create_new(true).open(&path).await
                 };
                 let file = made.await.map_err(|error| cannot_write(&path.display().to_string(), error))?;
-                Ok(Box::new(Durable { file, path }))
+                Ok(Box::new(Durable { file, folders }))
             }
             Self::Objects { store, folder } => {
                 let path = self.object(folder, path);
@@ -714,7 +715,20 @@ impl AsyncFileWriter for Tailed {
 /// A local file that is on the disk when it is complete: a commit that names it must not survive it.
 struct Durable {
     file: tokio::fs::File,
-    path: std::path::PathBuf,
+    /// Those in which its coming made an entry.
+    folders: Vec<std::path::PathBuf>,
+}
+
+/// The folders that get an entry when a file is made at `path`: its own, and those above it whose folder has to be made first.
+fn changed_folders(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut folders = Vec::new();
+    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        folders.push(folder.to_path_buf());
+        if folder.exists() {
+            break;
+        }
+    }
+    folders
 }
 
 impl AsyncFileWriter for Durable {
@@ -726,7 +740,7 @@ impl AsyncFileWriter for Durable {
         async move {
             self.file.flush().await.map_err(external)?;
             self.file.sync_all().await.map_err(external)?;
-            if let Some(folder) = self.path.parent() {
+            for folder in &self.folders {
                 let folder = tokio::fs::File::open(folder).await.map_err(external)?;
                 folder.sync_all().await.map_err(external)?;
             }
@@ -749,6 +763,15 @@ mod tests {
         assert_eq!(encode("ev en/"), "ev%20en%2F");
         assert_eq!(encode("2024-01-15"), "2024-01-15");
         assert_eq!(encode("ä=%"), "%C3%A4%3D%25");
+    }
+
+    #[test]
+    fn folders_to_be_made_are_synced() {
+        let root = std::env::temp_dir();
+        let path = root.join("harrier-none/a=1/x.parquet");
+        let expected = [root.join("harrier-none/a=1"), root.join("harrier-none"), root.clone()];
+        assert_eq!(changed_folders(&path), expected);
+        assert_eq!(changed_folders(&root.join("x.parquet")), [root]);
     }
 
     #[test]

@@ -1,0 +1,187 @@
+//! COPY … TO STDOUT: rows as text.
+
+use bytes::Bytes;
+use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+
+use super::parse::Header;
+use super::rows::Layout;
+use crate::SqlError;
+use crate::progress::Progress;
+
+/// PostgreSQL's way to write points in time.
+const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
+
+/// A COPY TO STDOUT: its text comes piece by piece. Dropping it cancels the statement.
+pub struct CopyOut {
+    stream: SendableRecordBatchStream,
+    pub progress: Progress,
+    /// `None`: one JSON object a line.
+    layout: Option<Layout>,
+    text: String,
+    rows: usize,
+    begun: bool,
+}
+
+impl CopyOut {
+    pub(crate) fn new(
+        stream: SendableRecordBatchStream,
+        progress: Progress,
+        layout: Option<Layout>,
+        text: String,
+    ) -> Self {
+        Self { stream, progress, layout, text, rows: 0, begun: false }
+    }
+
+    /// The next rows as text; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, SqlError> {
+        if !self.begun {
+            self.begun = true;
+            if let Some(layout) = self.layout.as_ref().filter(|layout| layout.header != Header::Absent) {
+                return Ok(Some(header(&self.stream.schema(), layout).into()));
+            }
+        }
+        let Some(batch) = self.stream.next().await else {
+            return Ok(None);
+        };
+        let batch = batch.map_err(|error| SqlError::in_statement(&error, &self.text))?;
+        self.rows += batch.num_rows();
+        match encode(&batch, self.layout.as_ref()) {
+            Ok(text) => Ok(Some(text.into())),
+            Err(error) => Err(SqlError::in_statement(&error.into(), &self.text)),
+        }
+    }
+
+    /// The statement's tag, once it has ended.
+    pub fn tag(&self) -> String {
+        format!("COPY {}", self.rows)
+    }
+}
+
+fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
+    let mut line = Vec::new();
+    for (at, field) in schema.fields().iter().enumerate() {
+        if at > 0 {
+            line.push(layout.delimiter);
+        }
+        put(field.name(), layout, &mut line);
+    }
+    line.push(b'\n');
+    line
+}
+
+/// Rows as text; as JSON without a layout.
+pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec<u8>, ArrowError> {
+    let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
+    let Some(layout) = layout else {
+        let mut writer = LineDelimitedWriter::new(&mut text);
+        writer.write(batch)?;
+        writer.finish()?;
+        return Ok(text);
+    };
+    let options = FormatOptions::new()
+        .with_timestamp_format(Some(TIMESTAMP))
+        .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
+        .with_time_format(Some("%H:%M:%S%.f"))
+        .with_duration_format(DurationFormat::Pretty);
+    let columns = batch
+        .columns()
+        .iter()
+        .map(|column| Ok((column, ArrayFormatter::try_new(column.as_ref(), &options)?)))
+        .collect::<Result<Vec<_>, ArrowError>>()?;
+    let mut value = String::new();
+    for row in 0..batch.num_rows() {
+        for (at, (column, formatter)) in columns.iter().enumerate() {
+            if at > 0 {
+                text.push(layout.delimiter);
+            }
+            if column.is_null(row) {
+                text.extend_from_slice(layout.null.as_bytes());
+                continue;
+            }
+            value.clear();
+            if column.data_type().is_binary() {
+                value.push_str("\\x");
+            }
+            formatter.value(row).write(&mut value)?;
+            put(&value, layout, &mut text);
+        }
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
+/// Appends a value that is not NULL.
+fn put(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+    if layout.csv {
+        return put_csv(value, layout, text);
+    }
+    for byte in value.bytes() {
+        let escaped = match byte {
+            8 => b'b',
+            12 => b'f',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            11 => b'v',
+            b'\\' => b'\\',
+            other if other == layout.delimiter => other,
+            other => {
+                text.push(other);
+                continue;
+            }
+        };
+        text.extend([b'\\', escaped]);
+    }
+}
+
+fn put_csv(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+    let is_special =
+        |byte: u8| byte == layout.delimiter || byte == layout.quote || matches!(byte, b'\n' | b'\r');
+    if value != layout.null && value != "\\." && !value.bytes().any(is_special) {
+        return text.extend_from_slice(value.as_bytes());
+    }
+    text.push(layout.quote);
+    for byte in value.bytes() {
+        if byte == layout.quote || byte == layout.escape {
+            text.push(layout.escape);
+        }
+        text.push(byte);
+    }
+    text.push(layout.quote);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray};
+
+    use super::super::parse::{CopyFormat, CopyOptions};
+    use super::super::{Header, layout};
+    use super::*;
+
+    #[test]
+    fn values_are_written() {
+        let columns: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int32Array::from(vec![Some(1), None]))),
+            ("b", Arc::new(StringArray::from(vec!["x\ty\\,\"", ""]))),
+            ("c", Arc::new(BinaryArray::from(vec![&b"\x01\xff"[..], b""]))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let written = |format| {
+            let layout = layout(&CopyOptions::default(), format, Header::Absent).unwrap();
+            String::from_utf8(encode(&batch, Some(&layout)).unwrap()).unwrap()
+        };
+        assert_eq!(written(CopyFormat::Text), "1\tx\\ty\\\\,\"\t\\\\x01ff\n\\N\t\t\\\\x\n");
+        assert_eq!(written(CopyFormat::Csv), "1,\"x\ty\\,\"\"\",\\x01ff\n,\"\",\\x\n");
+        let json = String::from_utf8(encode(&batch, None).unwrap()).unwrap();
+        assert!(json.starts_with("{\"a\":1,"), "{json}");
+    }
+}

@@ -1,0 +1,431 @@
+//! The text of a COPY, as PostgreSQL writes it.
+
+use datafusion::error::Result;
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement};
+use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, Query};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::names;
+
+/// A COPY.
+#[derive(Debug, Clone)]
+pub(crate) struct Copy {
+    pub source: CopySource,
+    pub direction: Direction,
+    /// A file by its name or URL; `None` for what the client sends or gets.
+    pub file: Option<String>,
+    pub options: CopyOptions,
+}
+
+impl Copy {
+    /// Makes names of files ready for the planner.
+    pub(crate) fn prepare(&mut self) {
+        match &mut self.source {
+            CopySource::Query(query) => names::prepare_query(query),
+            CopySource::Table { name, .. } => names::mark_file(name),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum CopySource {
+    Table { name: ObjectName, columns: Vec<Ident> },
+    Query(Box<Query>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    From,
+    To,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CopyOptions {
+    pub format: Option<CopyFormat>,
+    pub header: Option<Header>,
+    pub delimiter: Option<u8>,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+    pub null: Option<String>,
+    pub compression: Option<String>,
+    pub on_error: OnError,
+    pub reject_limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyFormat {
+    /// Fields between tabs, `\N` for NULL, a backslash before what would be misread.
+    Text,
+    Csv,
+    Json,
+    Parquet,
+    Orc,
+    Avro,
+    Arrow,
+}
+
+impl CopyFormat {
+    /// By the name that SQL and the readers of files have for it.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "text" => Self::Text,
+            "csv" => Self::Csv,
+            "json" => Self::Json,
+            "parquet" => Self::Parquet,
+            "orc" => Self::Orc,
+            "avro" => Self::Avro,
+            "arrow" => Self::Arrow,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Parquet => "parquet",
+            Self::Orc => "orc",
+            Self::Avro => "avro",
+            Self::Arrow => "arrow",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Header {
+    Absent,
+    Present,
+    /// It has to name the columns.
+    Matching,
+}
+
+/// What happens to a row with a value that does not fit its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnError {
+    #[default]
+    Stop,
+    /// It is left out and counted.
+    Ignore,
+}
+
+/// The COPY that `text` is; `None` if it is none, or one in the words of DataFusion (`STORED AS`, `PARTITIONED BY`, `OPTIONS`).
+///
+/// Errors: it is one and wrong (42601), or asks for what is not there (0A000).
+pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {
+    let dialect = PostgreSqlDialect {};
+    // What cannot be told apart here is for the other parser to complain about.
+    let Ok(mut parser) = Parser::new(&dialect).try_with_sql(text) else {
+        return Ok(None);
+    };
+    if !parser.parse_keyword(Keyword::COPY) {
+        return Ok(None);
+    }
+    let source = match source(&mut parser) {
+        Ok(source) => source,
+        Err(_) => return Ok(None),
+    };
+    let direction = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
+        Some(Keyword::FROM) => Direction::From,
+        Some(_) => Direction::To,
+        None => return Ok(None),
+    };
+    if direction == Direction::From && matches!(source, CopySource::Query(_)) {
+        return Err(wrong("COPY FROM needs a table, not a query"));
+    }
+    let standard = match direction {
+        Direction::From => Keyword::STDIN,
+        Direction::To => Keyword::STDOUT,
+    };
+    let file = match () {
+        () if parser.parse_keyword(standard) => None,
+        () if parser.parse_keyword(Keyword::PROGRAM) => {
+            return Err(unsupported("COPY from or to a program is not supported"));
+        }
+        () => Some(parser.parse_literal_string()?),
+    };
+    let datafusion = [Keyword::STORED, Keyword::PARTITIONED, Keyword::OPTIONS];
+    if direction == Direction::To && datafusion.iter().any(|word| parser.peek_keyword(*word)) {
+        return Ok(None);
+    }
+    let options = options(&mut parser)?;
+    if parser.peek_keyword(Keyword::WHERE) {
+        return Err(unsupported("COPY … WHERE is not supported"));
+    }
+    match parser.next_token().token {
+        Token::EOF | Token::SemiColon => {}
+        other => return Err(wrong(format!("syntax error at or near \"{other}\""))),
+    }
+    Ok(Some(Copy { source, direction, file, options }))
+}
+
+/// The rows of a COPY TO, as a query.
+pub(super) fn as_query(source: &CopySource) -> Result<Statement> {
+    let query = match source {
+        CopySource::Query(query) => query.clone(),
+        CopySource::Table { name, columns } => {
+            let columns: Vec<String> = columns.iter().map(Ident::to_string).collect();
+            let columns = if columns.is_empty() { "*".to_string() } else { columns.join(", ") };
+            let text = format!("SELECT {columns} FROM {name}");
+            Parser::new(&PostgreSqlDialect {}).try_with_sql(&text)?.parse_query()?
+        }
+    };
+    Ok(Statement::Statement(Box::new(ast::Statement::Query(query))))
+}
+
+/// The same statement in DataFusion's words, if it is a COPY TO a file.
+///
+/// Errors: its format or options are not for files (0A000).
+pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
+    let (Direction::To, Some(target)) = (copy.direction, &copy.file) else {
+        return Ok(None);
+    };
+    let given = &copy.options;
+    if given.format == Some(CopyFormat::Text) {
+        return Err(CodedError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "COPY does not write files in format text",
+        )
+        .with_hint("FORMAT csv, or COPY … TO STDOUT")
+        .into());
+    }
+    let source = match &copy.source {
+        CopySource::Table { name, columns } if columns.is_empty() => CopyToSource::Relation(name.clone()),
+        source => match as_query(source)? {
+            Statement::Statement(statement) => match *statement {
+                ast::Statement::Query(query) => CopyToSource::Query(query),
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        },
+    };
+    let mut options = Vec::new();
+    let mut set = |name: &str, value: String| {
+        options.push((format!("format.{name}"), ast::Value::SingleQuotedString(value)));
+    };
+    let byte = |byte: u8| char::from(byte).to_string();
+    if let Some(header) = given.header {
+        set("has_header", (header != Header::Absent).to_string());
+    }
+    given.delimiter.into_iter().for_each(|value| set("delimiter", byte(value)));
+    given.quote.into_iter().for_each(|value| set("quote", byte(value)));
+    given.escape.into_iter().for_each(|value| set("escape", byte(value)));
+    given.null.iter().for_each(|value| set("null_value", value.clone()));
+    given.compression.iter().for_each(|value| set("compression", value.clone()));
+    Ok(Some(Statement::CopyTo(CopyToStatement {
+        source,
+        target: target.clone(),
+        partitioned_by: vec![],
+        stored_as: given.format.map(|format| format.name().to_uppercase()),
+        options,
+    })))
+}
+
+fn source(parser: &mut Parser<'_>) -> Result<CopySource, ParserError> {
+    if parser.consume_token(&Token::LParen) {
+        let query = parser.parse_query()?;
+        parser.expect_token(&Token::RParen)?;
+        return Ok(CopySource::Query(query));
+    }
+    let name = parser.parse_object_name(false)?;
+    let columns = parser.parse_parenthesized_column_list(IsOptional::Optional, false)?;
+    Ok(CopySource::Table { name, columns })
+}
+
+/// In parentheses, or one after the other as they were before PostgreSQL 9.
+fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
+    let mut options = CopyOptions::default();
+    let _ = parser.parse_keyword(Keyword::WITH);
+    if parser.consume_token(&Token::LParen) {
+        loop {
+            let name = parser.parse_identifier()?.value.to_ascii_lowercase();
+            let value = match parser.peek_token().token {
+                Token::Comma | Token::RParen => None,
+                _ => Some(value(parser)?),
+            };
+            set(&mut options, &name, value)?;
+            if parser.consume_token(&Token::RParen) {
+                break;
+            }
+            parser.expect_token(&Token::Comma)?;
+        }
+        return check(options);
+    }
+    while let Token::Word(word) = parser.peek_token().token {
+        let name = word.value.to_ascii_lowercase();
+        match name.as_str() {
+            "csv" | "text" => {
+                parser.next_token();
+                set(&mut options, "format", Some(name))?;
+            }
+            "header" => {
+                parser.next_token();
+                set(&mut options, &name, None)?;
+            }
+            "delimiter" | "null" | "quote" | "escape" => {
+                parser.next_token();
+                let _ = parser.parse_keyword(Keyword::AS);
+                let value = value(parser)?;
+                set(&mut options, &name, Some(value))?;
+            }
+            "binary" => return Err(unsupported("COPY in binary format is not supported")),
+            _ => break,
+        }
+    }
+    check(options)
+}
+
+fn value(parser: &mut Parser<'_>) -> Result<String> {
+    match parser.next_token().token {
+        Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
+        Token::Word(word) => Ok(word.value),
+        Token::Number(number, _) => Ok(number),
+        other => Err(wrong(format!("syntax error at or near \"{other}\""))),
+    }
+}
+
+fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<()> {
+    let text = || value.clone().ok_or_else(|| wrong(format!("option \"{name}\" needs a value")));
+    match name {
+        "format" => {
+            let text = text()?;
+            if text.eq_ignore_ascii_case("binary") {
+                return Err(unsupported("COPY in binary format is not supported"));
+            }
+            options.format = Some(
+                CopyFormat::of(&text)
+                    .ok_or_else(|| invalid(format!("COPY format \"{text}\" not recognized")))?,
+            );
+        }
+        "header" => {
+            options.header = Some(match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+                None | Some("true" | "on" | "1") => Header::Present,
+                Some("false" | "off" | "0") => Header::Absent,
+                Some("match") => Header::Matching,
+                Some(_) => return Err(invalid("header requires a Boolean value or \"match\"")),
+            });
+        }
+        "delimiter" => options.delimiter = Some(byte(name, &text()?)?),
+        "quote" => options.quote = Some(byte(name, &text()?)?),
+        "escape" => options.escape = Some(byte(name, &text()?)?),
+        "null" => options.null = Some(text()?),
+        "encoding" => {
+            let text = text()?;
+            if !["utf8", "utf-8"].iter().any(|known| text.eq_ignore_ascii_case(known)) {
+                return Err(unsupported(format!("encoding \"{text}\" is not supported: only UTF8 is")));
+            }
+        }
+        "compression" => {
+            let text = text()?.to_ascii_lowercase();
+            options.compression = match text.as_str() {
+                "none" => Some(String::new()),
+                "gzip" | "gz" => Some("gz".to_string()),
+                "bzip2" | "bz2" => Some("bz2".to_string()),
+                "xz" => Some("xz".to_string()),
+                "zstd" | "zst" => Some("zst".to_string()),
+                other => return Err(invalid(format!("compression \"{other}\" not recognized"))),
+            };
+        }
+        "on_error" => {
+            options.on_error = match text()?.to_ascii_lowercase().as_str() {
+                "stop" => OnError::Stop,
+                "ignore" => OnError::Ignore,
+                other => return Err(invalid(format!("COPY ON_ERROR \"{other}\" not recognized"))),
+            };
+        }
+        "reject_limit" => {
+            let text = text()?;
+            let limit = text.parse().ok().filter(|limit| *limit > 0);
+            let bad = || invalid(format!("REJECT_LIMIT ({text}) must be a whole number greater than zero"));
+            options.reject_limit = Some(limit.ok_or_else(bad)?);
+        }
+        // Rows are always written without a copy of them in a log.
+        "freeze" => {}
+        "log_verbosity" => {}
+        "force_quote" | "force_not_null" | "force_null" | "default" => {
+            return Err(unsupported(format!("COPY option \"{name}\" is not supported")));
+        }
+        other => return Err(wrong(format!("option \"{other}\" not recognized"))),
+    }
+    Ok(())
+}
+
+fn check(options: CopyOptions) -> Result<CopyOptions> {
+    if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
+        return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
+    }
+    if options.delimiter.is_some() && options.delimiter == options.quote {
+        return Err(invalid("COPY delimiter and quote must be different"));
+    }
+    Ok(options)
+}
+
+/// One character of one byte, which may be written `\t`.
+fn byte(name: &str, text: &str) -> Result<u8> {
+    match text.as_bytes() {
+        [byte] if !matches!(byte, b'\n' | b'\r' | 0x80..) => Ok(*byte),
+        b"\\t" => Ok(b'\t'),
+        _ => Err(invalid(format!("COPY {name} must be a single one-byte character"))),
+    }
+}
+
+fn wrong(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+}
+
+fn invalid(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+}
+
+fn unsupported(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_read() {
+        let copy = |text: &str| parse(text).unwrap().unwrap();
+        let one = copy("copy t (a, \"B\") from stdin with (format csv, header, delimiter ';', null 'x')");
+        assert_eq!((one.direction, one.file), (Direction::From, None));
+        assert_eq!(one.options.format, Some(CopyFormat::Csv));
+        assert_eq!(one.options.header, Some(Header::Present));
+        assert_eq!((one.options.delimiter, one.options.null.as_deref()), (Some(b';'), Some("x")));
+        assert!(matches!(one.source, CopySource::Table { columns, .. } if columns.len() == 2));
+        let two = copy("COPY s.t FROM 'x.csv' DELIMITER AS '|' NULL AS '' CSV HEADER");
+        assert_eq!(two.file.as_deref(), Some("x.csv"));
+        assert_eq!(two.options.delimiter, Some(b'|'));
+        let three = copy("COPY (SELECT 1) TO STDOUT");
+        assert_eq!((three.direction, three.file), (Direction::To, None));
+        let four = copy("COPY t FROM 'x' (ON_ERROR ignore, REJECT_LIMIT 3, DELIMITER E'\\t')");
+        assert_eq!((four.options.on_error, four.options.reject_limit), (OnError::Ignore, Some(3)));
+        assert_eq!(four.options.delimiter, Some(b'\t'));
+        for other in ["SELECT 1", "COPY t TO 'x' STORED AS CSV", "COPY t TO 'x' PARTITIONED BY (a)", "COPY"] {
+            assert!(parse(other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, state) in [
+            ("COPY t FROM", "42601"),
+            ("COPY (SELECT 1) FROM STDIN", "42601"),
+            ("COPY t FROM 'x' WITH (FORMAT nosuch)", "22023"),
+            ("COPY t FROM 'x' WITH (FORMAT binary)", "0A000"),
+            ("COPY t FROM 'x' WITH (DELIMITER 'ab')", "22023"),
+            ("COPY t FROM 'x' WITH (NOSUCH 1)", "42601"),
+            ("COPY t FROM 'x' WITH (REJECT_LIMIT 1)", "22023"),
+            ("COPY t FROM 'x' CSV garbage", "42601"),
+            ("COPY t FROM PROGRAM 'ls'", "0A000"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(harrier_exec::sqlstate::of(&error).as_str(), state, "{text}: {error}");
+        }
+    }
+}

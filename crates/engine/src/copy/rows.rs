@@ -1,0 +1,691 @@
+//! Rows of text, CSV or PostgreSQL's own, as batches of a table's types. One thread reads them in order, so that an error
+//! names its line and rows with errors can be left out and counted.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use datafusion::arrow::array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, StringArray, StringBuilder,
+};
+use datafusion::arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUnit};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::object_store::path::Path;
+use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::streaming::PartitionStream;
+use futures::{StreamExt, TryStreamExt};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::parse::{CopyOptions, Header, OnError};
+
+const BATCH_ROWS: usize = 8192;
+/// Pieces of input that wait to be read.
+const QUEUE: usize = 16;
+const BUFFER: usize = 1 << 16;
+/// What an unclosed quote may take in before it is an error.
+const RECORD_BYTES_MAX: usize = 256 << 20;
+
+/// How rows are written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// PostgreSQL's text format if not.
+    pub csv: bool,
+    pub delimiter: u8,
+    pub quote: u8,
+    pub escape: u8,
+    /// The field that is NULL.
+    pub null: String,
+    pub header: Header,
+}
+
+/// Where the text comes from.
+pub(crate) enum Source {
+    /// What a client sends.
+    Client(mpsc::Receiver<Bytes>),
+    /// Files, one after the other, each with its header.
+    Files { store: Arc<dyn ObjectStore>, files: Vec<Path>, compression: FileCompressionType },
+}
+
+/// The rows of a source, as batches with the columns of `schema`. They can be read once.
+pub(crate) struct Rows {
+    schema: SchemaRef,
+    layout: Layout,
+    on_error: OnError,
+    /// More rows with errors than this are one.
+    reject_limit: Option<u64>,
+    /// For errors.
+    table: String,
+    source: Mutex<Option<Source>>,
+    skipped: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").field("table", &self.table).field("layout", &self.layout).finish()
+    }
+}
+
+impl Rows {
+    pub(crate) fn new(
+        columns: Vec<FieldRef>,
+        layout: Layout,
+        options: &CopyOptions,
+        table: String,
+        source: Source,
+    ) -> Self {
+        let CopyOptions { on_error, reject_limit, .. } = *options;
+        let source = Mutex::new(Some(source));
+        let skipped = Arc::new(AtomicU64::new(0));
+        Self {
+            schema: Arc::new(Schema::new(columns)),
+            layout,
+            on_error,
+            reject_limit,
+            table,
+            source,
+            skipped,
+        }
+    }
+
+    /// The number of rows that were left out so far.
+    pub(crate) fn skipped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.skipped)
+    }
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 2);
+        let output = builder.tx();
+        let source = self.source.lock().take();
+        let reading = Reading {
+            schema: Arc::clone(&self.schema),
+            layout: self.layout.clone(),
+            on_error: self.on_error,
+            reject_limit: self.reject_limit,
+            table: self.table.clone(),
+            file: None,
+            skipped: Arc::clone(&self.skipped),
+        };
+        let handle = Handle::current();
+        builder.spawn_blocking(move || {
+            let send = |batch| match output.blocking_send(Ok(batch)) {
+                Ok(()) => Ok(()),
+                // Nobody wants more.
+                Err(_) => Err(closed()),
+            };
+            match reading.all(source, &handle, send) {
+                Err(error) if is_closed(&error) => Ok(()),
+                result => result,
+            }
+        });
+        builder.build()
+    }
+}
+
+const CLOSED: &str = "nobody reads the rows";
+
+fn closed() -> DataFusionError {
+    DataFusionError::Internal(CLOSED.to_string())
+}
+
+fn is_closed(error: &DataFusionError) -> bool {
+    matches!(error, DataFusionError::Internal(text) if text == CLOSED)
+}
+
+struct Reading {
+    schema: SchemaRef,
+    layout: Layout,
+    on_error: OnError,
+    reject_limit: Option<u64>,
+    table: String,
+    /// The file that is being read, for errors.
+    file: Option<String>,
+    skipped: Arc<AtomicU64>,
+}
+
+impl Reading {
+    fn all(
+        mut self,
+        source: Option<Source>,
+        handle: &Handle,
+        mut send: impl FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        match source {
+            None => Err(DataFusionError::Internal("rows of a COPY are read twice".to_string())),
+            Some(Source::Client(pieces)) => self.one(Pieces::new(pieces), &mut send),
+            Some(Source::Files { store, files, compression }) => {
+                for file in files {
+                    let (sender, pieces) = mpsc::channel(QUEUE);
+                    let pumping = handle.spawn(pump(Arc::clone(&store), file.clone(), compression, sender));
+                    self.file = Some(file.filename().unwrap_or_default().to_string());
+                    let read = self.one(Pieces::new(pieces), &mut send);
+                    // Why the pieces ended matters more than what their end was taken for.
+                    match handle.block_on(pumping) {
+                        Ok(Err(error)) => return Err(error),
+                        _ => read?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn one(&self, input: impl Read, send: &mut impl FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+        let columns = self.schema.fields().len();
+        let mut records = Records::new(input, &self.layout);
+        if self.layout.header != Header::Absent {
+            let header = records.next(self)?;
+            if let (Header::Matching, Some(line)) = (self.layout.header, header) {
+                self.check_header(&records, line)?;
+            }
+        }
+        loop {
+            let mut builders: Vec<StringBuilder> = (0..columns).map(|_| StringBuilder::new()).collect();
+            let mut lines = Vec::new();
+            while lines.len() < BATCH_ROWS {
+                let Some(line) = records.next(self)? else { break };
+                self.take(&records, line, &mut builders)?;
+                lines.push(line);
+            }
+            if lines.is_empty() {
+                return Ok(());
+            }
+            let texts = builders.into_iter().map(|mut builder| builder.finish()).collect();
+            let batch = self.typed(texts, &lines)?;
+            if batch.num_rows() > 0 {
+                send(batch)?;
+            }
+        }
+    }
+
+    fn check_header(&self, records: &Records<impl Read>, line: u64) -> Result<()> {
+        let names: Vec<String> = records
+            .fields()
+            .map(|field| field.map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default())
+            .collect();
+        let wanted: Vec<&String> = self.schema.fields().iter().map(|field| field.name()).collect();
+        if names.iter().eq(wanted.iter().copied()) {
+            return Ok(());
+        }
+        let message = format!(
+            "the header names the columns ({}), not ({})",
+            names.join(", "),
+            wanted.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        );
+        Err(self.error(SqlState::BAD_COPY_FILE_FORMAT, message, line, None))
+    }
+
+    fn take(&self, records: &Records<impl Read>, line: u64, builders: &mut [StringBuilder]) -> Result<()> {
+        let found = records.len();
+        if found > builders.len() {
+            let message = "extra data after last expected column";
+            return Err(self.error(SqlState::BAD_COPY_FILE_FORMAT, message, line, None));
+        }
+        if let Some(missing) = self.schema.fields().get(found) {
+            let message = format!("missing data for column \"{}\"", missing.name());
+            return Err(self.error(SqlState::BAD_COPY_FILE_FORMAT, message, line, None));
+        }
+        for (at, (field, builder)) in records.fields().zip(builders).enumerate() {
+            match field {
+                None => builder.append_null(),
+                Some(bytes) => match std::str::from_utf8(bytes) {
+                    Ok(text) => builder.append_value(text),
+                    Err(_) => {
+                        let state = SqlState::literal("22021");
+                        let message = "invalid byte sequence for encoding \"UTF8\"";
+                        return Err(self.error(state, message, line, Some(at)));
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// The texts as values; rows with one that does not fit are left out, or an error.
+    fn typed(&self, texts: Vec<StringArray>, lines: &[u64]) -> Result<RecordBatch> {
+        let safe = CastOptions { safe: true, ..CastOptions::default() };
+        let mut values: Vec<ArrayRef> = Vec::with_capacity(texts.len());
+        let mut keep: Option<Vec<bool>> = None;
+        let mut first: Option<(usize, usize)> = None;
+        for (at, (text, field)) in texts.iter().zip(self.schema.fields()).enumerate() {
+            let value = match field.data_type() {
+                DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
+                    cast_with_options(&bytes_of(text), field.data_type(), &safe)?
+                }
+                kind => cast_with_options(text, kind, &safe)?,
+            };
+            if value.logical_null_count() > text.null_count() {
+                let nulls = value.logical_nulls();
+                let is_bad =
+                    |row: usize| text.is_valid(row) && nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+                let keep = keep.get_or_insert_with(|| vec![true; lines.len()]);
+                for row in (0..lines.len()).filter(|row| is_bad(*row)) {
+                    keep[row] = false;
+                    if first.is_none_or(|known| (row, at) < known) {
+                        first = Some((row, at));
+                    }
+                }
+            }
+            values.push(value);
+        }
+        let Some(keep) = keep else {
+            return Ok(RecordBatch::try_new(Arc::clone(&self.schema), values)?);
+        };
+        if let (OnError::Stop, Some((row, at))) = (self.on_error, first) {
+            let text = texts[at].value(row);
+            let (state, message) = misfit(text, self.schema.field(at).data_type());
+            return Err(self.error(state, message, lines[row], Some(at)));
+        }
+        let skipped = keep.iter().filter(|keep| !**keep).count() as u64;
+        let skipped = skipped + self.skipped.fetch_add(skipped, Ordering::Relaxed);
+        if let Some(limit) = self.reject_limit.filter(|limit| skipped > *limit) {
+            let message =
+                format!("skipped more than REJECT_LIMIT ({limit}) rows due to data type incompatibility");
+            let last = lines.last().copied().unwrap_or_default();
+            return Err(self.error(SqlState::INVALID_TEXT_REPRESENTATION, message, last, None));
+        }
+        let all = RecordBatch::try_new(Arc::clone(&self.schema), values)?;
+        Ok(filter_record_batch(&all, &BooleanArray::from(keep))?)
+    }
+
+    fn error(
+        &self,
+        state: SqlState,
+        message: impl Into<String>,
+        line: u64,
+        column: Option<usize>,
+    ) -> DataFusionError {
+        let file = self.file.as_ref().map(|file| format!("file \"{file}\", ")).unwrap_or_default();
+        let column =
+            column.map(|at| format!(", column \"{}\"", self.schema.field(at).name())).unwrap_or_default();
+        CodedError::new(state, message)
+            .with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
+            .into()
+    }
+}
+
+/// Bytes as PostgreSQL writes them: two hexadecimal digits each after `\x`; NULL for what is neither that nor plain text.
+fn bytes_of(texts: &StringArray) -> BinaryArray {
+    let decode = |text: &str| -> Option<Vec<u8>> {
+        let Some(digits) = text.strip_prefix("\\x") else {
+            return Some(text.as_bytes().to_vec());
+        };
+        let pairs = digits.as_bytes().chunks(2);
+        pairs
+            .map(|pair| {
+                u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)
+            })
+            .collect()
+    };
+    texts.iter().map(|text| text.and_then(decode)).collect()
+}
+
+/// Why `text` is no value of a type, as PostgreSQL says it.
+fn misfit(text: &str, kind: &DataType) -> (SqlState, String) {
+    let name = sql_name(kind);
+    let is_number = text.trim().parse::<f64>().is_ok_and(f64::is_finite);
+    let is_whole = text.trim().parse::<i128>().is_ok();
+    if kind.is_integer() && is_whole || kind.is_decimal() && is_number {
+        let message = format!("value \"{text}\" is out of range for type {name}");
+        return (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message);
+    }
+    let state = match kind.is_temporal() {
+        true => SqlState::INVALID_DATETIME_FORMAT,
+        false => SqlState::INVALID_TEXT_REPRESENTATION,
+    };
+    (state, format!("invalid input syntax for type {name}: \"{text}\""))
+}
+
+/// A type by its name in PostgreSQL; for those that it has not, in Arrow.
+fn sql_name(kind: &DataType) -> String {
+    match kind {
+        DataType::Boolean => "boolean".to_string(),
+        DataType::Int16 => "smallint".to_string(),
+        DataType::Int32 => "integer".to_string(),
+        DataType::Int64 => "bigint".to_string(),
+        DataType::Float32 => "real".to_string(),
+        DataType::Float64 => "double precision".to_string(),
+        DataType::Decimal128(precision, scale) => format!("numeric({precision},{scale})"),
+        DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => "text".to_string(),
+        DataType::Binary | DataType::BinaryView | DataType::LargeBinary => "bytea".to_string(),
+        DataType::Date32 => "date".to_string(),
+        DataType::Time64(TimeUnit::Microsecond) => "time".to_string(),
+        DataType::Timestamp(_, None) => "timestamp".to_string(),
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Reads a file in pieces, without its compression.
+async fn pump(
+    store: Arc<dyn ObjectStore>,
+    file: Path,
+    compression: FileCompressionType,
+    sender: mpsc::Sender<Bytes>,
+) -> Result<()> {
+    let stream = store.get(&file).await?.into_stream().map_err(DataFusionError::from).boxed();
+    let mut stream = compression.convert_stream(stream)?;
+    while let Some(bytes) = stream.next().await {
+        if sender.send(bytes?).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Pieces that arrive, to be read on a thread that may wait.
+struct Pieces {
+    pieces: mpsc::Receiver<Bytes>,
+    present: Bytes,
+}
+
+impl Pieces {
+    fn new(pieces: mpsc::Receiver<Bytes>) -> Self {
+        Self { pieces, present: Bytes::new() }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.present.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.present = piece,
+                None => return Ok(0),
+            }
+        }
+        let length = buffer.len().min(self.present.len());
+        buffer[..length].copy_from_slice(&self.present.split_to(length));
+        Ok(length)
+    }
+}
+
+/// One record after the other.
+enum Records<R> {
+    Csv(Box<CsvRecords<R>>),
+    Text { reader: BufReader<R>, line: Vec<u8>, fields: Vec<Option<Vec<u8>>>, number: u64, layout: Layout },
+}
+
+impl<R: Read> Records<R> {
+    fn new(input: R, layout: &Layout) -> Self {
+        match layout.csv {
+            true => Self::Csv(Box::new(CsvRecords::new(input, layout))),
+            false => {
+                let reader = BufReader::with_capacity(BUFFER, input);
+                Self::Text { reader, line: vec![], fields: vec![], number: 0, layout: layout.clone() }
+            }
+        }
+    }
+
+    /// Reads the next record and returns its line; `None` at the end.
+    fn next(&mut self, of: &Reading) -> Result<Option<u64>> {
+        match self {
+            Self::Csv(records) => records.next(of),
+            Self::Text { reader, line, fields, number, layout } => {
+                line.clear();
+                if reader.read_until(b'\n', line)? == 0 {
+                    return Ok(None);
+                }
+                *number += 1;
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                }
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                if line.as_slice() == b"\\." {
+                    return Ok(None);
+                }
+                split(line, layout, fields);
+                Ok(Some(*number))
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Csv(records) => records.fields.len(),
+            Self::Text { fields, .. } => fields.len(),
+        }
+    }
+
+    fn fields(&self) -> Box<dyn Iterator<Item = Option<&[u8]>> + '_> {
+        match self {
+            Self::Csv(records) => Box::new(records.fields()),
+            Self::Text { fields, .. } => Box::new(fields.iter().map(Option::as_deref)),
+        }
+    }
+}
+
+/// Unlike what reads CSV into strings, tells `""` from nothing: only the latter is NULL.
+struct CsvRecords<R> {
+    input: BufReader<R>,
+    parser: csv_core::Reader,
+    quote: u8,
+    null: Vec<u8>,
+    /// The fields of the present record, one after the other.
+    data: Vec<u8>,
+    /// Where each field ends, and whether it was quoted.
+    fields: Vec<(usize, bool)>,
+}
+
+impl<R: Read> CsvRecords<R> {
+    fn new(input: R, layout: &Layout) -> Self {
+        let mut builder = csv_core::ReaderBuilder::new();
+        builder.delimiter(layout.delimiter).quote(layout.quote);
+        if layout.escape != layout.quote {
+            builder.escape(Some(layout.escape)).double_quote(false);
+        }
+        Self {
+            input: BufReader::with_capacity(BUFFER, input),
+            parser: builder.build(),
+            quote: layout.quote,
+            null: layout.null.clone().into_bytes(),
+            data: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    fn next(&mut self, of: &Reading) -> Result<Option<u64>> {
+        self.data.clear();
+        self.fields.clear();
+        // Line ends before the record, so that what follows is its first byte.
+        while let [b'\r' | b'\n', ..] = self.input.fill_buf()? {
+            let mut output = [0];
+            let input = &self.input.buffer()[..1];
+            self.parser.read_field(input, &mut output);
+            self.input.consume(1);
+        }
+        let line = self.parser.line();
+        loop {
+            let is_quoted = self.input.fill_buf()?.first() == Some(&self.quote);
+            let is_last = match self.field()? {
+                None => return Ok(None),
+                Some(is_last) => is_last,
+            };
+            self.fields.push((self.data.len(), is_quoted));
+            if is_last {
+                break;
+            }
+            if self.data.len() > RECORD_BYTES_MAX {
+                let message = format!("a row has more than {} MiB", RECORD_BYTES_MAX >> 20);
+                return Err(of.error(SqlState::PROGRAM_LIMIT_EXCEEDED, message, line, None));
+            }
+        }
+        Ok(Some(line))
+    }
+
+    /// Reads a field; returns whether it is the last of its record, or `None` at the end.
+    fn field(&mut self) -> Result<Option<bool>> {
+        let mut output = [0; 4096];
+        loop {
+            let input = self.input.fill_buf()?;
+            let (result, read, written) = self.parser.read_field(input, &mut output);
+            self.input.consume(read);
+            self.data.extend_from_slice(&output[..written]);
+            match result {
+                csv_core::ReadFieldResult::Field { record_end } => return Ok(Some(record_end)),
+                csv_core::ReadFieldResult::End => return Ok(None),
+                csv_core::ReadFieldResult::InputEmpty | csv_core::ReadFieldResult::OutputFull => {}
+            }
+        }
+    }
+
+    fn fields(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        let mut begin = 0;
+        self.fields.iter().map(move |(end, is_quoted)| {
+            let field = &self.data[begin..*end];
+            begin = *end;
+            (*is_quoted || field != self.null).then_some(field)
+        })
+    }
+}
+
+/// The fields of a line of PostgreSQL's text format.
+fn split(line: &[u8], layout: &Layout, fields: &mut Vec<Option<Vec<u8>>>) {
+    fields.clear();
+    let mut field = Vec::new();
+    let mut begin = 0;
+    let mut at = 0;
+    let mut end = |field: &mut Vec<u8>, raw: &[u8]| {
+        let value = std::mem::take(field);
+        fields.push((raw != layout.null.as_bytes()).then_some(value));
+    };
+    while at < line.len() {
+        match line[at] {
+            byte if byte == layout.delimiter => {
+                end(&mut field, &line[begin..at]);
+                begin = at + 1;
+            }
+            b'\\' if at + 1 < line.len() => {
+                at += 1 + unescape(&line[at + 1..], &mut field);
+                continue;
+            }
+            byte => field.push(byte),
+        }
+        at += 1;
+    }
+    end(&mut field, &line[begin..]);
+}
+
+/// What a backslash before `rest`, which is not empty, stands for; returns how many bytes of it that took.
+fn unescape(rest: &[u8], field: &mut Vec<u8>) -> usize {
+    let digits = |from: usize, most: usize, radix: u32| {
+        let length =
+            rest[from..].iter().take(most).take_while(|byte| char::from(**byte).is_digit(radix)).count();
+        let text = std::str::from_utf8(&rest[from..from + length]).unwrap_or_default();
+        (length, u32::from_str_radix(text, radix).unwrap_or_default() as u8)
+    };
+    let (length, byte) = match rest[0] {
+        b'b' => (1, 8),
+        b'f' => (1, 12),
+        b'n' => (1, b'\n'),
+        b'r' => (1, b'\r'),
+        b't' => (1, b'\t'),
+        b'v' => (1, 11),
+        b'0'..=b'7' => digits(0, 3, 8),
+        b'x' if rest.get(1).is_some_and(u8::is_ascii_hexdigit) => {
+            let (length, byte) = digits(1, 2, 16);
+            (length + 1, byte)
+        }
+        other => (1, other),
+    };
+    field.push(byte);
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{AsArray, Int32Array};
+    use datafusion::arrow::datatypes::{Field, Int32Type};
+
+    use super::*;
+
+    fn reading(csv: bool, on_error: OnError) -> Reading {
+        let fields = vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Utf8View, true)];
+        let layout = Layout {
+            csv,
+            delimiter: if csv { b',' } else { b'\t' },
+            quote: b'"',
+            escape: b'"',
+            null: if csv { String::new() } else { "\\N".to_string() },
+            header: Header::Absent,
+        };
+        Reading {
+            schema: Arc::new(Schema::new(fields)),
+            layout,
+            on_error,
+            reject_limit: None,
+            table: "t".to_string(),
+            file: None,
+            skipped: Arc::default(),
+        }
+    }
+
+    fn read(reading: &Reading, text: &[u8]) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        reading.one(text, &mut |batch| {
+            batches.push(batch);
+            Ok(())
+        })?;
+        Ok(batches)
+    }
+
+    #[test]
+    fn text_is_unescaped() {
+        let batches =
+            read(&reading(false, OnError::Stop), b"1\ta\\tb\\\\\n\\N\t\\N\n3\t\\x41\\101\\n\n\\.\n9\tx\n")
+                .unwrap();
+        let ints: &Int32Array = batches[0].column(0).as_primitive::<Int32Type>();
+        assert_eq!(ints.iter().collect::<Vec<_>>(), [Some(1), None, Some(3)]);
+        let texts = batches[0].column(1).as_string_view();
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some("a\tb\\"), None, Some("AA\n")]);
+    }
+
+    #[test]
+    fn csv_has_quotes_and_nulls() {
+        let batches = read(&reading(true, OnError::Stop), b"1,\"x\n\"\"y\"\"\"\n,\n").unwrap();
+        let texts = batches[0].column(1).as_string_view();
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some("x\n\"y\""), None]);
+        let batches = read(&reading(true, OnError::Stop), b"1,\"\"\r\n\n2,\r\n3,x").unwrap();
+        let texts = batches[0].column(1).as_string_view();
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some(""), None, Some("x")]);
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (text, state, detail) in [
+            (&b"1,a\n\"2\n\",b\nx,c\n"[..], "22P02", "line 2, column \"a\""),
+            (b"1,a\n2,b,c\n", "22P04", "line 2"),
+            (b"1,a\n2\n", "22P04", "line 2"),
+            (b"1,a\n3000000000,b\n", "22003", "line 2, column \"a\""),
+            (b"1,a\n1,\xff\n", "22021", "line 2, column \"b\""),
+        ] {
+            let error = read(&reading(true, OnError::Stop), text).unwrap_err();
+            let error = crate::SqlError::from(error);
+            assert_eq!(error.sqlstate.as_str(), state, "{error:?}");
+            assert!(error.detail.as_deref().is_some_and(|text| text.ends_with(detail)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_left_out_and_counted() {
+        let reading = reading(true, OnError::Ignore);
+        let batches = read(&reading, b"1,a\nx,b\n3,c\ny,d\n").unwrap();
+        assert_eq!(batches[0].num_rows(), 2);
+        assert_eq!(reading.skipped.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,423 @@
+//! Statements of a session with a warehouse: each is in a transaction, and some change what the warehouse holds.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::catalog::MemTable;
+use datafusion::common::TableReference;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    Analyze, CreateMemoryTable, DdlStatement, Explain, LogicalPlan, PlanType, ToStringifiedPlan,
+};
+use datafusion::physical_plan::collect_partitioned;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::SqlError;
+use crate::analyze;
+use crate::names;
+use crate::progress::Progress;
+use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
+use crate::warehouse::{self, Control, Ddl, Dml, Looking, Names, Transactions, WarehouseTable};
+use crate::write::{Unfinished, Write};
+
+/// The tables of a session that stay.
+pub(crate) struct Kept {
+    pub(crate) names: Arc<Names>,
+    pub(crate) transactions: Transactions,
+}
+
+impl Session {
+    /// The outer error is DataFusion's, the inner one is already what the user sees.
+    pub(crate) async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
+        let Some(kept) = self.kept() else {
+            return self.run_statement(statement).await;
+        };
+        if let Form::Sql(Statement::Statement(parsed)) = &statement.form
+            && let Some(control) = Control::of(parsed)
+        {
+            return Ok(Ok(command(kept.transactions.control(control).await?)));
+        }
+        kept.transactions.begin_statement().await?;
+        let mut unfinished = Unfinished(Some(Arc::clone(kept)));
+        let outcome = match self.run_kept(statement, kept).await {
+            Ok(Some(outcome)) => Ok(Ok(outcome)),
+            Ok(None) => self.run_statement(statement).await,
+            Err(error) => Err(error),
+        };
+        unfinished.disarm();
+        match outcome {
+            // These end their statement when they are finished.
+            Ok(Ok(Outcome::Write(write))) if write.pending.is_some() => Ok(Ok(Outcome::Write(write))),
+            Ok(Ok(Outcome::CopyIn(copy))) if copy.write.pending.is_some() => Ok(Ok(Outcome::CopyIn(copy))),
+            Ok(Ok(outcome)) => {
+                kept.transactions.end_statement().await?;
+                Ok(Ok(match outcome {
+                    Outcome::Rows { schema, stream, progress } => {
+                        let kept = Arc::clone(kept);
+                        let stream = stream.inspect_err(move |_| kept.transactions.give_up());
+                        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), stream));
+                        Outcome::Rows { schema, stream, progress }
+                    }
+                    other => other,
+                }))
+            }
+            failed => {
+                kept.transactions.fail_statement().await;
+                failed
+            }
+        }
+    }
+
+    /// Runs a statement that changes the warehouse; `None` if it is none.
+    async fn run_kept(&self, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
+        let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: self.context() };
+        let clauses = statement.clauses.as_ref();
+        let whole = match &statement.form {
+            Form::Sql(statement) => statement,
+            Form::Copy(_) => return Ok(None),
+        };
+        if statement.temporary {
+            self.spread().await?;
+            let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = self.plan(whole).await? else {
+                return Ok(None);
+            };
+            return self.create_temporary(create, kept).await.map(Some);
+        }
+        let parsed = match whole {
+            Statement::Statement(parsed) => self.executed(parsed)?,
+            Statement::Explain(_) => return self.explain_write(whole, kept).await,
+            _ => return Ok(None),
+        };
+        let tag = match parsed.as_ref() {
+            ast::Statement::AlterTable(alter) => {
+                self.spread().await?;
+                ddl.alter_table(alter, clauses).await?;
+                "ALTER TABLE"
+            }
+            ast::Statement::Truncate(truncate) => {
+                ddl.truncate(truncate).await?;
+                "TRUNCATE TABLE"
+            }
+            ast::Statement::Comment { object_type, object_name, comment, .. } => {
+                ddl.comment(object_type, object_name, comment.clone()).await?;
+                "COMMENT"
+            }
+            ast::Statement::Analyze(analyze) => {
+                self.analyze(analyze, kept).await?;
+                "ANALYZE"
+            }
+            ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
+            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
+                let age = warehouse::span(&only_text(call)?)?;
+                if let Some(catalog) = kept.names.sight().catalog {
+                    let count = warehouse::expire(&catalog, age).await?;
+                    return Ok(Some(Outcome::Command { tag: format!("CALL {count}") }));
+                }
+                "CALL 0"
+            }
+            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table") => {
+                return self.check_table(call, kept).await.map(Some);
+            }
+            ast::Statement::CreateTable(_)
+            | ast::Statement::CreateView(_)
+            | ast::Statement::CreateSchema { .. }
+            | ast::Statement::Drop { .. }
+            | ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_) => {
+                self.spread().await?;
+                let plan = self.plan(whole).await?;
+                return self.run_plan(plan, &parsed, statement, &ddl, kept).await;
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(command(tag)))
+    }
+
+    /// CREATE TEMPORARY TABLE: one of the session alone, whatever the warehouse has of its name.
+    async fn create_temporary(&self, create: CreateMemoryTable, kept: &Arc<Kept>) -> Result<Outcome> {
+        let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
+        if kept.names.is_own(&name) && !or_replace {
+            return match if_not_exists {
+                true => Ok(command("CREATE TABLE")),
+                false => {
+                    let message = format!("relation \"{}\" already exists", name.table());
+                    Err(CodedError::new(SqlState::DUPLICATE_TABLE, message).into())
+                }
+            };
+        }
+        let state = self.context().state();
+        let plan = state.create_physical_plan(&input).await?;
+        let schema = Arc::clone(input.schema().inner());
+        let rows = collect_partitioned(plan, state.task_ctx()).await?;
+        let table =
+            MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
+        self.keeps_rows();
+        if kept.names.is_own(&name) {
+            self.context().deregister_table(name.clone())?;
+        }
+        self.context().register_table(name, Arc::new(table))?;
+        Ok(command("CREATE TABLE"))
+    }
+
+    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.
+    async fn vacuum(
+        &self,
+        vacuum: &ast::VacuumStatement,
+        statement: &ParsedStatement,
+        kept: &Arc<Kept>,
+    ) -> Result<Option<Outcome>> {
+        let sight = kept.names.sight();
+        let Some(catalog) = &sight.catalog else {
+            return Ok(Some(command("VACUUM 0")));
+        };
+        let Some(name) = &vacuum.table_name else {
+            let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
+            let count = warehouse::vacuum(catalog, self.engine().runtime_env(), age).await?;
+            return Ok(Some(Outcome::Command { tag: format!("VACUUM {count}") }));
+        };
+        let name = warehouse::reference(name)?;
+        let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        self.spread().await?;
+        let target = WarehouseTable::try_new(self.context().state(), &sight, table)?;
+        let sources = target.compaction().await?;
+        if sources.is_empty() {
+            return Ok(Some(command("OPTIMIZE 0")));
+        }
+        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await.map(Some)
+    }
+
+    /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the transaction does not.
+    async fn analyze(&self, analyze: &ast::Analyze, kept: &Arc<Kept>) -> Result<()> {
+        let sight = kept.names.sight();
+        let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
+            return match &analyze.table_name {
+                Some(name) => Err(no_table(&warehouse::reference(name)?)),
+                None => Ok(()),
+            };
+        };
+        let tables = match &analyze.table_name {
+            None => state.tables.values().cloned().collect(),
+            Some(name) => {
+                let name = warehouse::reference(name)?;
+                vec![kept.names.table(&name).ok_or_else(|| no_table(&name))?]
+            }
+        };
+        let columns: Vec<String> = analyze.columns.iter().map(names::plain).collect();
+        self.spread().await?;
+        for table in tables {
+            if table.id < 0 {
+                let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            }
+            let schema = state.schemas.get(&table.schema).map_or("main", |schema| schema.name.as_str());
+            let looking = Looking::at(&table, &columns)?;
+            let session = self.context().state();
+            let plan = session.create_logical_plan(&looking.query(schema)?).await?;
+            let answer = self.start(&session, &session.optimize(&plan)?, None, "").await?;
+            let Outcome::Rows { stream, schema, .. } = answer else {
+                return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
+            };
+            let batches: Vec<RecordBatch> = stream.try_collect().await?;
+            let found = looking.analysis(&concat_batches(&schema, &batches)?, state.snapshot)?;
+            catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
+        }
+        Ok(())
+    }
+
+    /// CHECK TABLE: a row for everything that is wrong.
+    async fn check_table(&self, call: &ast::Function, kept: &Arc<Kept>) -> Result<Outcome> {
+        let name = warehouse::reference(&only_name(call)?)?;
+        let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        let state = self.context().state();
+        let table = WarehouseTable::try_new(state.clone(), &kept.names.sight(), table)?;
+        let findings = table.check(&state.task_ctx()).await?;
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("object", DataType::Utf8, false),
+            Field::new("problem", DataType::Utf8, false),
+        ]));
+        let objects: StringArray = findings.iter().map(|finding| Some(finding.object.as_str())).collect();
+        let problems: StringArray = findings.iter().map(|finding| Some(finding.problem.as_str())).collect();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(objects), Arc::new(problems)])?;
+        let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+        Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+    }
+
+    /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for others.
+    async fn explain_write(&self, statement: &Statement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
+        self.spread().await?;
+        let state = self.context().state();
+        let mut plan = self.plan(statement).await?;
+        let inner = match &mut plan {
+            LogicalPlan::Explain(asked) => &mut asked.plan,
+            LogicalPlan::Analyze(asked) => &mut asked.input,
+            _ => return Ok(None),
+        };
+        let dml = match inner.as_ref() {
+            LogicalPlan::Dml(dml) => Dml::of(dml)?,
+            _ => None,
+        };
+        let Some(Dml { plan: writing, pending }) = dml else {
+            return Ok(None);
+        };
+        let writing = state.optimize(&writing)?;
+        if let LogicalPlan::Explain(asked) = &mut plan {
+            asked.stringified_plans = vec![writing.to_stringified(PlanType::InitialLogicalPlan)];
+        }
+        if let LogicalPlan::Explain(Explain { plan: inner, .. })
+        | LogicalPlan::Analyze(Analyze { input: inner, .. }) = &mut plan
+        {
+            *inner = Arc::new(writing);
+        }
+        let is_run = matches!(plan, LogicalPlan::Analyze(_));
+        match analyze::answer(&state, &plan, self.engine().gang(), is_run).await? {
+            Some(answer) => {
+                if is_run {
+                    pending.apply(answer.batches, &kept.transactions, &state.task_ctx()).await?;
+                }
+                analyze::rows(answer.lines).map(Some)
+            }
+            None if is_run => {
+                let message = "EXPLAIN ANALYZE of a statement that writes has one format only";
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            }
+            None => self.start(&state, &plan, None, &statement.to_string()).await.map(Some),
+        }
+    }
+
+    async fn run_plan(
+        &self,
+        plan: LogicalPlan,
+        parsed: &ast::Statement,
+        statement: &ParsedStatement,
+        ddl: &Ddl<'_>,
+        kept: &Arc<Kept>,
+    ) -> Result<Option<Outcome>> {
+        let tag = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
+                let mut create = create.clone();
+                if has_rows {
+                    // Only then it is known what types the rows have.
+                    create.input = Arc::new(self.context().state().optimize(&create.input)?);
+                }
+                let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows).await?;
+                if let (Some(table), true) = (made, has_rows) {
+                    let target = WarehouseTable::try_new(self.context().state(), &kept.names.sight(), table)?;
+                    let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
+                    return self.write(dml, "SELECT", statement, kept).await.map(Some);
+                }
+                "CREATE TABLE"
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) if !create.temporary => {
+                let ast::Statement::CreateView(view) = parsed else { return Ok(None) };
+                let mut own = false;
+                create.input.apply_with_subqueries(|plan| {
+                    if let LogicalPlan::TableScan(scan) = plan {
+                        own |= kept.names.is_own(&scan.table_name);
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+                // Nobody else sees what it reads: it ends with the session.
+                if own {
+                    return Ok(None);
+                }
+                let columns: Vec<String> =
+                    view.columns.iter().map(|column| column.name.to_string()).collect();
+                let query = match columns.is_empty() {
+                    true => view.query.to_string(),
+                    false => format!("SELECT * FROM ({}) AS \"_\" ({})", view.query, columns.join(", ")),
+                };
+                ddl.create_view(&create.name, query, create.or_replace).await?;
+                "CREATE VIEW"
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                ddl.create_schema(&create.schema_name, create.if_not_exists).await?;
+                "CREATE SCHEMA"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !kept.names.is_own(&drop.name) => {
+                ddl.drop_table(&drop.name, drop.if_exists).await?;
+                "DROP TABLE"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !kept.names.is_own(&drop.name) => {
+                ddl.drop_view(&drop.name, drop.if_exists).await?;
+                "DROP VIEW"
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await?;
+                "DROP SCHEMA"
+            }
+            LogicalPlan::Dml(dml) => {
+                let verb = write_verb(&plan).unwrap_or("INSERT");
+                return match Dml::of(dml)? {
+                    Some(dml) => self.write(dml, verb, statement, kept).await.map(Some),
+                    None => Ok(None),
+                };
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(command(tag)))
+    }
+
+    /// Starts a statement that writes rows into the warehouse.
+    pub(crate) async fn write(
+        &self,
+        dml: Dml,
+        verb: &'static str,
+        statement: &ParsedStatement,
+        kept: &Arc<Kept>,
+    ) -> Result<Outcome> {
+        let Dml { plan, pending } = dml;
+        let state = self.context().state();
+        let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
+        Ok(match outcome {
+            Outcome::Write(write) => Outcome::Write(Write {
+                pending: Some((pending, Arc::clone(kept), state.task_ctx())),
+                unfinished: Unfinished(Some(Arc::clone(kept))),
+                ..write
+            }),
+            other => other,
+        })
+    }
+}
+
+fn no_table(name: &TableReference) -> DataFusionError {
+    let message = format!("relation \"{}\" does not exist", name.table());
+    CodedError::new(SqlState::UNDEFINED_TABLE, message).into()
+}
+
+/// The one argument of a procedure that takes a text.
+fn only_text(call: &ast::Function) -> Result<String> {
+    if let ast::FunctionArguments::List(list) = &call.args
+        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] =
+            list.args.as_slice()
+        && let ast::Value::SingleQuotedString(text) = &value.value
+    {
+        return Ok(text.clone());
+    }
+    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name)).into())
+}
+
+/// The one argument of a procedure that takes the name of a table.
+fn only_name(call: &ast::Function) -> Result<ast::ObjectName> {
+    if let ast::FunctionArguments::List(list) = &call.args
+        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))] = list.args.as_slice()
+    {
+        match name {
+            ast::Expr::Identifier(name) => return Ok(ast::ObjectName::from(vec![name.clone()])),
+            ast::Expr::CompoundIdentifier(names) => return Ok(ast::ObjectName::from(names.clone())),
+            _ => {}
+        }
+    }
+    Err(CodedError::new(SqlState::SYNTAX_ERROR, "CHECK TABLE takes the name of one table").into())
+}

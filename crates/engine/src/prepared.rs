@@ -1,0 +1,136 @@
+//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the tables of its moment.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use datafusion::common::{DFSchema, ParamValues, metadata::ScalarAndMetadata};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use parking_lot::Mutex;
+
+use crate::names;
+
+/// The prepared statements of a session, by name.
+#[derive(Debug, Default)]
+pub(crate) struct PreparedStatements(Mutex<HashMap<String, Arc<ast::Statement>>>);
+
+impl PreparedStatements {
+    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done.
+    ///
+    /// Errors: there is one of its name (42P05); what planning it says.
+    pub(crate) async fn prepare(&self, state: &SessionState, prepare: &ast::Statement) -> Result<()> {
+        let name = name_of(prepare)?;
+        planned(state, prepare).await?;
+        match self.0.lock().entry(name) {
+            Entry::Occupied(taken) => {
+                let message = format!("prepared statement \"{}\" already exists", taken.key());
+                Err(CodedError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into())
+            }
+            Entry::Vacant(free) => {
+                free.insert(Arc::new(prepare.clone()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets the statement of this name, or all of them if it is none.
+    ///
+    /// Errors: there is none of this name (26000).
+    pub(crate) fn deallocate(&self, name: Option<&str>) -> Result<()> {
+        let mut statements = self.0.lock();
+        match name {
+            None => statements.clear(),
+            Some(name) if statements.remove(name).is_none() => return Err(unknown(name)),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The statement that EXECUTE of `name` runs.
+    ///
+    /// Errors: there is none of this name (26000).
+    pub(crate) fn statement(&self, name: &ast::ObjectName) -> Result<ast::Statement> {
+        let name =
+            name.0.iter().filter_map(|part| part.as_ident()).map(names::plain).collect::<Vec<_>>().join(".");
+        match &*self.get(&name)? {
+            ast::Statement::Prepare { statement, .. } => Ok(ast::Statement::clone(statement)),
+            other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+        }
+    }
+
+    /// The plan of an EXECUTE, with its values in their places.
+    ///
+    /// Errors: there is no such statement (26000); values do not fit its parameters.
+    pub(crate) async fn plan(&self, state: &SessionState, execute: &ast::Statement) -> Result<LogicalPlan> {
+        let plan = state.statement_to_plan(Statement::Statement(Box::new(execute.clone()))).await?;
+        let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
+            return Err(DataFusionError::Internal("EXECUTE was planned as something else".to_string()));
+        };
+        let prepare = self.get(&execute.name)?;
+        let (input, fields) = planned(state, &prepare).await?;
+        let simplifier = ExprSimplifier::new(
+            SimplifyContext::builder()
+                .with_schema(Arc::new(DFSchema::empty()))
+                .with_config_options(Arc::clone(state.config_options()))
+                .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+                .build(),
+        );
+        let given = execute.parameters.len();
+        let expected = fields.len();
+        if given != expected {
+            let message = format!("wrong number of parameters for prepared statement \"{}\"", execute.name);
+            return Err(CodedError::new(SqlState::SYNTAX_ERROR, message)
+                .with_detail(format!("Expected {expected} parameters but got {given}."))
+                .into());
+        }
+        let mut values = Vec::with_capacity(given);
+        for (value, field) in execute.parameters.into_iter().zip(fields) {
+            values.push(match simplifier.simplify(value)? {
+                Expr::Literal(value, metadata) => {
+                    ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
+                }
+                other => {
+                    let message = format!("a parameter has to be constant, which {other} is not");
+                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                }
+            });
+        }
+        input.replace_params_with_values(&ParamValues::List(values))
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<ast::Statement>> {
+        self.0.lock().get(name).cloned().ok_or_else(|| unknown(name))
+    }
+}
+
+/// The plan of what a PREPARE prepares, and the types of its parameters.
+async fn planned(
+    state: &SessionState,
+    prepare: &ast::Statement,
+) -> Result<(LogicalPlan, Vec<datafusion::arrow::datatypes::FieldRef>)> {
+    match state.statement_to_plan(Statement::Statement(Box::new(prepare.clone()))).await? {
+        LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
+            Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
+        }
+        _ => Err(DataFusionError::Internal("PREPARE was planned as something else".to_string())),
+    }
+}
+
+fn name_of(prepare: &ast::Statement) -> Result<String> {
+    match prepare {
+        ast::Statement::Prepare { name, .. } => Ok(names::plain(name)),
+        other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+    }
+}
+
+fn unknown(name: &str) -> DataFusionError {
+    CodedError::new(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+        .into()
+}

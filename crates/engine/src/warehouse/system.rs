@@ -1,0 +1,216 @@
+//! What the catalog says, as tables of the schema `sys`: `tables`, `columns`, `data_files` and `snapshots`.
+//!
+//! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
+//! committed is.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
+
+use super::explain;
+use super::names::{Names, Sight};
+use super::table::{ScannedFile, WarehouseTable};
+use super::types::type_of;
+use super::values;
+
+/// The schema that the tables are in.
+pub(crate) const SYSTEM_SCHEMA: &str = "sys";
+const TABLES: [&str; 4] = ["columns", "data_files", "snapshots", "tables"];
+
+/// The schema `sys`.
+#[derive(Debug)]
+pub(crate) struct SystemSchema(pub(crate) Arc<Names>);
+
+#[async_trait]
+impl SchemaProvider for SystemSchema {
+    fn table_names(&self) -> Vec<String> {
+        TABLES.map(str::to_string).to_vec()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let sight = self.0.sight();
+        let columns = match name {
+            "columns" => columns(&sight)?,
+            "data_files" => data_files(&self.0, &sight).await?,
+            "snapshots" => snapshots(&sight).await?,
+            "tables" => tables(&self.0, &sight).await?,
+            _ => return Ok(None),
+        };
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
+            .into_iter()
+            .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
+            .unzip();
+        let schema = Arc::new(Schema::new(fields));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)?;
+        Ok(Some(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?)))
+    }
+
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        Ok(self.table_exist(name).then_some(TableType::View))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        TABLES.contains(&name)
+    }
+}
+
+type Columns = Vec<(&'static str, ArrayRef)>;
+
+fn texts<T: AsRef<str>>(values: impl IntoIterator<Item = Option<T>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<StringArray>())
+}
+
+fn numbers(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<Int64Array>())
+}
+
+fn schema_name<'s>(state: &'s State, table: &Table) -> Option<&'s str> {
+    state.schemas.get(&table.schema).map(|schema| schema.name.as_str())
+}
+
+fn tables_of(sight: &Sight) -> Vec<(&State, &Arc<Table>)> {
+    let state = sight.state.as_deref();
+    state.into_iter().flat_map(|state| state.tables.values().map(move |table| (state, table))).collect()
+}
+
+async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
+    let all = tables_of(sight);
+    let mut counts = Vec::with_capacity(all.len());
+    for (_, table) in &all {
+        let contents =
+            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
+        let deleted: i64 = contents.files.iter().map(ScannedFile::deleted_rows).sum();
+        let in_files: i64 = contents.files.iter().map(|file| file.rows).sum();
+        let kept: usize = contents.kept.iter().map(|kept| kept.rows.len()).sum();
+        let kept = (kept + contents.added_kept.len()) as i64;
+        let bytes: i64 = contents.files.iter().map(|file| file.bytes).sum();
+        counts.push((in_files - deleted + kept, contents.files.len() as i64, bytes, deleted, kept));
+    }
+    let count =
+        |pick: fn(&(i64, i64, i64, i64, i64)) -> i64| numbers(counts.iter().map(|all| Some(pick(all))));
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|(state, table)| schema_name(state, table)))),
+        ("table_name", texts(all.iter().map(|(_, table)| Some(&table.name)))),
+        ("table_id", numbers(all.iter().map(|(_, table)| Some(table.id)))),
+        ("rows", count(|all| all.0)),
+        ("files", count(|all| all.1)),
+        ("bytes", count(|all| all.2)),
+        ("deleted_rows", count(|all| all.3)),
+        ("kept_rows", count(|all| all.4)),
+        ("partitioned_by", texts(all.iter().map(|(_, table)| partitioning(table)))),
+        ("sorted_by", texts(all.iter().map(|(_, table)| sorting(table)))),
+        ("location", texts(all.iter().map(|(state, table)| Some(state.table_path(table))))),
+        ("comment", texts(all.iter().map(|(_, table)| table.comment.as_ref()))),
+    ])
+}
+
+fn columns(sight: &Sight) -> Result<Columns> {
+    let tables = tables_of(sight);
+    let all: Vec<_> = tables
+        .iter()
+        .flat_map(|(state, table)| {
+            table.columns.iter().enumerate().map(move |(at, column)| (*state, *table, at, column))
+        })
+        .collect();
+    let types = all
+        .iter()
+        .map(|(.., column)| type_of(column, false).map(|kind| Some(kind.to_string())))
+        .collect::<Result<Vec<_>>>()?;
+    let default = |default: &Option<DefaultValue>| match default {
+        Some(DefaultValue::Literal(text) | DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
+        _ => None,
+    };
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|(state, table, ..)| schema_name(state, table)))),
+        ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
+        ("column_name", texts(all.iter().map(|(.., column)| Some(&column.name)))),
+        ("ordinal_position", numbers(all.iter().map(|(_, _, at, _)| Some(*at as i64 + 1)))),
+        ("column_id", numbers(all.iter().map(|(.., column)| Some(column.id)))),
+        ("data_type", texts(types)),
+        (
+            "is_nullable",
+            Arc::new(all.iter().map(|(.., column)| Some(column.nullable)).collect::<BooleanArray>()),
+        ),
+        ("column_default", texts(all.iter().map(|(.., column)| default(&column.default)))),
+        ("comment", texts(all.iter().map(|(.., column)| column.comment.as_ref()))),
+    ])
+}
+
+async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
+    let mut all = Vec::new();
+    for (state, table) in tables_of(sight) {
+        let contents =
+            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
+        all.extend(contents.files.into_iter().map(|file| (schema_name(state, table), table, file)));
+    }
+    let partition = |table: &Table, values: &[Option<String>]| {
+        let named =
+            table.partition.iter().zip(values).map(|(key, value)| {
+                format!("{}={}", key_name(table, key), value.as_deref().unwrap_or("NULL"))
+            });
+        (!values.is_empty()).then(|| named.collect::<Vec<_>>().join("/"))
+    };
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
+        ("table_name", texts(all.iter().map(|(_, table, _)| Some(&table.name)))),
+        ("path", texts(all.iter().map(|(.., file)| Some(&file.location)))),
+        ("rows", numbers(all.iter().map(|(.., file)| Some(file.rows)))),
+        ("deleted_rows", numbers(all.iter().map(|(.., file)| Some(file.deleted_rows())))),
+        ("bytes", numbers(all.iter().map(|(.., file)| Some(file.bytes)))),
+        (
+            "table_partition",
+            texts(all.iter().map(|(_, table, file)| partition(table, &file.partition_values))),
+        ),
+    ])
+}
+
+async fn snapshots(sight: &Sight) -> Result<Columns> {
+    let all = match &sight.catalog {
+        Some(catalog) => catalog.snapshots().await.map_err(explain)?,
+        None => vec![],
+    };
+    let times: StringArray = all.iter().map(|snapshot| Some(snapshot.time.as_str())).collect();
+    let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+    Ok(vec![
+        ("snapshot_id", numbers(all.iter().map(|snapshot| Some(snapshot.snapshot)))),
+        ("snapshot_time", values::parse(times, &kind)?),
+        ("schema_version", numbers(all.iter().map(|snapshot| Some(snapshot.schema_version)))),
+        ("changes", texts(all.iter().map(|snapshot| Some(snapshot.changes.as_str())))),
+        ("author", texts(all.iter().map(|snapshot| snapshot.author.as_ref()))),
+        ("message", texts(all.iter().map(|snapshot| snapshot.message.as_ref()))),
+    ])
+}
+
+fn key_name(table: &Table, key: &PartitionKey) -> String {
+    let column = table.columns.iter().find(|column| column.id == key.column);
+    let column = column.map_or("?", |column| column.name.as_str());
+    match key.transform {
+        Transform::Identity => column.to_string(),
+        Transform::Year => format!("year({column})"),
+        Transform::Month => format!("month({column})"),
+        Transform::Day => format!("day({column})"),
+        Transform::Hour => format!("hour({column})"),
+        Transform::Bucket(count) => format!("bucket({count}, {column})"),
+    }
+}
+
+fn partitioning(table: &Table) -> Option<String> {
+    let keys: Vec<String> = table.partition.iter().map(|key| key_name(table, key)).collect();
+    (!keys.is_empty()).then(|| keys.join(", "))
+}
+
+fn sorting(table: &Table) -> Option<String> {
+    let key = |key: &harrier_catalog::state::SortKey| {
+        let direction = if key.descending { " DESC" } else { "" };
+        let nulls = if key.nulls_first { " NULLS FIRST" } else { " NULLS LAST" };
+        format!("{}{direction}{nulls}", key.expression)
+    };
+    let keys: Vec<String> = table.sort.iter().map(key).collect();
+    (!keys.is_empty()).then(|| keys.join(", "))
+}

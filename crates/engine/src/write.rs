@@ -1,0 +1,98 @@
+//! Statements that write rows: they run when somebody asks for their tag.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use futures::TryStreamExt;
+
+use crate::SqlError;
+use crate::copy::CopyCheck;
+use crate::kept::Kept;
+use crate::progress::Progress;
+use crate::targets::Staged;
+use crate::warehouse::Pending;
+
+/// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
+pub struct Write {
+    pub(crate) verb: &'static str,
+    pub(crate) text: String,
+    // Before `staged`, whose files it writes: fields are dropped in this order.
+    pub(crate) stream: SendableRecordBatchStream,
+    pub(crate) staged: Staged,
+    pub progress: Progress,
+    /// What the rows come to, if they are those of a statement that changes the warehouse.
+    pub(crate) pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
+    pub(crate) check: CopyCheck,
+    pub(crate) unfinished: Unfinished,
+}
+
+/// What there is to tell of a statement that has written rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// PostgreSQL's, such as `COPY 5`.
+    pub tag: String,
+    /// What the user should know beside it.
+    pub notice: Option<String>,
+}
+
+impl Write {
+    /// Runs the statement to its end. Dropping the future cancels it.
+    pub async fn finish(self) -> Result<Written, SqlError> {
+        let Self { verb, text, stream, staged, pending, check, mut unfinished, .. } = self;
+        let outcome = match pending {
+            None => check.check(Self::count(stream, staged).await).await,
+            Some((pending, kept, context)) => {
+                let changed = async {
+                    let (batches, notice) = check.check(stream.try_collect::<Vec<_>>().await).await?;
+                    let rows = pending.apply(batches, &kept.transactions, &context).await?;
+                    kept.transactions.end_statement().await?;
+                    Ok((rows, notice))
+                };
+                let changed = changed.await;
+                unfinished.disarm();
+                if changed.is_err() {
+                    kept.transactions.fail_statement().await;
+                }
+                changed
+            }
+        };
+        let (rows, notice) = outcome.map_err(|error| SqlError::in_statement(&error, &text))?;
+        // The 0 is what is left of the row identifiers that PostgreSQL once had.
+        let zero = if verb == "INSERT" { " 0" } else { "" };
+        Ok(Written { tag: format!("{verb}{zero} {rows}"), notice })
+    }
+
+    async fn count(stream: SendableRecordBatchStream, staged: Staged) -> Result<u64> {
+        // Dropped in the reverse order: first what writes, then what it wrote.
+        let staged = staged;
+        let stream = stream;
+        let batches: Vec<_> = stream.try_collect().await?;
+        staged.keep();
+        let rows = batches
+            .iter()
+            .filter_map(|batch| batch.columns().first()?.as_primitive_opt::<UInt64Type>())
+            .flat_map(|counts| (0..counts.len()).map(|row| counts.value(row)))
+            .sum();
+        Ok(rows)
+    }
+}
+
+/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given up.
+pub(crate) struct Unfinished(pub(crate) Option<Arc<Kept>>);
+
+impl Unfinished {
+    pub(crate) fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.0 {
+            kept.transactions.give_up();
+        }
+    }
+}

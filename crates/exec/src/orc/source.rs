@@ -1,0 +1,203 @@
+//! The scan of ORC files.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::apply_expression_roots;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use orc_rust::ArrowReaderBuilder;
+use orc_rust::projection::ProjectionMask;
+use orc_rust::reader::AsyncChunkReader;
+use orc_rust::schema::TimestampPrecision;
+
+use super::explain;
+
+const EXACT: CastOptions<'static> =
+    CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
+
+/// A scan of ORC files.
+#[derive(Debug, Clone)]
+pub struct OrcSource {
+    table_schema: TableSchema,
+    batch_size: Option<usize>,
+    projection: SplitProjection,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl OrcSource {
+    pub fn new(table_schema: TableSchema) -> Self {
+        Self {
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            batch_size: None,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+}
+
+impl FileSource for OrcSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        _: &FileScanConfig,
+        _: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let file_schema = self.table_schema.file_schema();
+        let opener = OrcOpener {
+            store,
+            batch_size: self.batch_size.ok_or_else(|| internal_datafusion_err!("no batch size"))?,
+            file_schema: Arc::clone(file_schema),
+            columns: self.projection.file_indices.clone(),
+        };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "orc"
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+struct OrcOpener {
+    store: Arc<dyn ObjectStore>,
+    batch_size: usize,
+    /// Of the table, without its partition columns.
+    file_schema: SchemaRef,
+    /// Those of them that are read.
+    columns: Vec<usize>,
+}
+
+impl FileOpener for OrcOpener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let store = Arc::clone(&self.store);
+        let batch_size = self.batch_size;
+        let file_schema = Arc::clone(&self.file_schema);
+        let columns = self.columns.clone();
+        Ok(async move {
+            let mut builder = open(store, file.object_meta.clone()).await?;
+            let root = builder.file_metadata().root_data_type();
+            let names: Vec<&str> = root.children().iter().map(|column| column.name()).collect();
+            // Where each column that is read is in the file.
+            let places: Vec<Option<usize>> =
+                columns.iter().map(|column| place(*column, &file_schema, &names)).collect();
+            let mut read: Vec<usize> = places.iter().flatten().copied().collect();
+            // Rows are counted by a column.
+            if read.is_empty() && !names.is_empty() {
+                read.push(0);
+            }
+            let read_names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+            let mask = ProjectionMask::roots(
+                root,
+                read.iter().map(|at| root.children()[*at].data_type().column_index()),
+            );
+            if let Some(range) = &file.range {
+                builder = builder.with_file_byte_range(range.start as usize..range.end as usize);
+            }
+            let batches = builder.with_batch_size(batch_size).with_projection(mask).build_async();
+            let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
+            Ok(batches.map(move |batch| shape(&batch?, &wanted, &places, &read_names)).boxed())
+        }
+        .boxed())
+    }
+}
+
+/// Where column `at` of a table is in a file with columns `names`.
+fn place(at: usize, schema: &SchemaRef, names: &[&str]) -> Option<usize> {
+    let is_unnamed =
+        |name: &&str| name.strip_prefix("_col").is_some_and(|number| number.parse::<usize>().is_ok());
+    let name = schema.field(at).name();
+    let exact = names.iter().position(|own| own == name);
+    exact.or_else(|| names.iter().position(|own| own.eq_ignore_ascii_case(name))).or_else(|| {
+        let by_place = names.iter().all(is_unnamed) && at < names.len();
+        by_place.then_some(at)
+    })
+}
+
+/// What was read, as the columns of `wanted`; those that the file has not are NULL.
+fn shape(
+    batch: &RecordBatch,
+    wanted: &SchemaRef,
+    places: &[Option<usize>],
+    names: &[String],
+) -> Result<RecordBatch> {
+    let columns: Vec<ArrayRef> = wanted
+        .fields()
+        .iter()
+        .zip(places)
+        .map(|(field, place)| match place.and_then(|place| batch.column_by_name(&names[place])) {
+            Some(column) => Ok(cast_with_options(column, field.data_type(), &EXACT)?),
+            None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        })
+        .collect::<Result<_>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(wanted), columns, &options)?)
+}
+
+/// Reads the footer of a file.
+pub(super) async fn open(
+    store: Arc<dyn ObjectStore>,
+    file: ObjectMeta,
+) -> Result<ArrowReaderBuilder<Chunks>> {
+    let builder = ArrowReaderBuilder::try_new_async(Chunks { store, file }).await.map_err(explain)?;
+    Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
+}
+
+/// A file, as the library reads it.
+pub(super) struct Chunks {
+    store: Arc<dyn ObjectStore>,
+    file: ObjectMeta,
+}
+
+impl AsyncChunkReader for Chunks {
+    fn len(&mut self) -> BoxFuture<'_, std::io::Result<u64>> {
+        futures::future::ready(Ok(self.file.size)).boxed()
+    }
+
+    fn get_bytes(&mut self, offset: u64, length: u64) -> BoxFuture<'_, std::io::Result<Bytes>> {
+        let range = offset..offset + length;
+        async move { self.store.get_range(&self.file.location, range).await.map_err(std::io::Error::from) }
+            .boxed()
+    }
+}

@@ -1,0 +1,38 @@
+//! The options that say where the warehouse is; several commands have them.
+
+use std::path::PathBuf;
+
+use harrier_engine::WarehouseOptions;
+
+/// Instead of a warehouse's folder: there is none.
+const IN_MEMORY: &str = ":memory:";
+
+#[derive(clap::Args, Debug, Clone, Default)]
+pub(crate) struct WarehouseArgs {
+    /// Folder of the warehouse, where tables stay; `:memory:` for tables that end with the session
+    #[arg(long, value_name = "DIR", default_value = "warehouse", conflicts_with = "catalog")]
+    warehouse: PathBuf,
+    /// Database of the warehouse's catalog, instead of one in its folder: sqlite:PATH or postgres://…
+    #[arg(long, value_name = "URL")]
+    catalog: Option<String>,
+    /// Where a new warehouse puts its data files: a folder, s3://… or hdfs://…
+    #[arg(long, value_name = "URL")]
+    data: Option<String>,
+}
+
+impl WarehouseArgs {
+    /// Where tables are kept, if they are.
+    pub(crate) fn options(&self) -> Option<WarehouseOptions> {
+        if let Some(catalog) = &self.catalog {
+            return Some(WarehouseOptions { catalog: catalog.clone(), data: self.data.clone() });
+        }
+        if self.warehouse.as_os_str() == IN_MEMORY {
+            return None;
+        }
+        let mut options = WarehouseOptions::folder(&self.warehouse);
+        if self.data.is_some() {
+            options.data = self.data.clone();
+        }
+        Some(options)
+    }
+}

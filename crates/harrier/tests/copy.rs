@@ -1,0 +1,141 @@
+//! COPY FROM STDIN and TO STDOUT of the binary: in `-c`, in scripts, and what goes wrong.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const HARRIER: &str = env!("CARGO_BIN_EXE_harrier");
+
+/// Runs `harrier sql` with a warehouse in `folder` and `input` on its standard input.
+fn sql(folder: &Path, args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(HARRIER)
+        .arg("sql")
+        .arg("--warehouse")
+        .arg(folder)
+        .args(["--format", "csv"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeding = std::thread::spawn(move || {
+        // It may end before it has read everything.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    feeding.join().unwrap();
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn done(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn rows_come_from_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    done(sql(folder, &["-c", "COPY t FROM STDIN"], b"1\tone\n2\t\\N\n3\ta\\tb\n"));
+    done(sql(folder, &["-c", "COPY t FROM STDIN WITH (FORMAT csv, HEADER)"], b"a,b\n4,\"x\ny\"\n5,\"\"\n"));
+    let rows = done(sql(folder, &["-c", "SELECT a, b IS NULL AS n, length(b) AS l FROM t ORDER BY a"], b""));
+    assert_eq!(rows, "a,n,l\n1,false,3\n2,true,\n3,false,3\n4,false,3\n5,false,0\n");
+}
+
+#[test]
+fn rows_are_lines_of_the_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "CREATE TABLE t (a INT, b TEXT);\n\
+                  COPY t FROM STDIN;\n1\tone;\n2\ttwo\n\\.\n\
+                  INSERT INTO t VALUES (3, 'three');\n\
+                  COPY t (a) FROM STDIN CSV;\n4\n\\.\n\
+                  SELECT a, b FROM t ORDER BY a;\n";
+    let rows = done(sql(folder.path(), &[], script.as_bytes()));
+    assert_eq!(rows, "a,b\n1,one;\n2,two\n3,three\n4,\n");
+}
+
+/// More rows than fit in any buffer, into files.
+#[test]
+fn many_rows_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut input = String::new();
+    for row in 0..300_000 {
+        input.push_str(&format!("{row},text number {row}\n"));
+    }
+    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    done(sql(folder, &["-c", "COPY t FROM STDIN CSV"], input.as_bytes()));
+    let rows = done(sql(folder, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
+    assert_eq!(rows, "n,s\n300000,44999850000\n");
+    let copied = done(sql(folder, &["-c", "COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT CSV"], b""));
+    assert!(copied == input, "{} and {} bytes", copied.len(), input.len());
+}
+
+#[test]
+fn rows_go_to_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = "(SELECT * FROM (VALUES (1, 'a,b', true), (2, NULL, false)) AS v(x, y, z) ORDER BY x)";
+    let copy =
+        |options: &str| done(sql(folder.path(), &["-c", &format!("COPY {values} TO STDOUT {options}")], b""));
+    assert_eq!(copy(""), "1\ta,b\ttrue\n2\t\\N\tfalse\n");
+    assert_eq!(copy("WITH (FORMAT csv, HEADER)"), "x,y,z\n1,\"a,b\",true\n2,,false\n");
+    assert_eq!(copy("(FORMAT csv, DELIMITER '|', NULL '-')"), "1|a,b|true\n2|-|false\n");
+    assert_eq!(copy("(FORMAT json)"), "{\"x\":1,\"y\":\"a,b\",\"z\":true}\n{\"x\":2,\"z\":false}\n");
+}
+
+#[test]
+fn errors_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    let failed = |input: &[u8], options: &str| {
+        let output = sql(folder, &["-c", &format!("COPY t FROM STDIN {options}")], input);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let mut many = b"1,x\n".repeat(100_000);
+    many.extend_from_slice(b"oops,x\n");
+    many.extend_from_slice(&b"1,x\n".repeat(100_000));
+    let error = failed(&many, "CSV");
+    assert!(error.starts_with("ERROR 22P02: invalid input syntax for type integer: \"oops\""), "{error}");
+    assert!(error.contains("COPY t, line 100001, column \"a\""), "{error}");
+    let error = failed(b"1\n", "");
+    assert!(error.contains("missing data for column \"b\""), "{error}");
+    let rows = done(sql(folder, &["-c", "SELECT count(*) AS n FROM t"], b""));
+    assert_eq!(rows, "n\n0\n");
+    // What failed has left no file.
+    let files = walk(folder);
+    assert!(files.iter().all(|name| !name.ends_with(".parquet")), "{files:?}");
+    let output = sql(folder, &["-c", "COPY t FROM STDIN (FORMAT csv, ON_ERROR ignore)"], b"1,a\nx,b\n3,c\n");
+    assert!(text(&output.stderr).contains("NOTICE: 1 row was skipped"), "{}", text(&output.stderr));
+}
+
+/// In a script the rows of a failed COPY are not taken for statements.
+#[test]
+fn a_failed_copy_reads_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "COPY nosuch FROM STDIN;\n1\n\\.\nSELECT 1;\n";
+    let output = sql(folder.path(), &[], script.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("ERROR 42P01"), "{}", text(&output.stderr));
+}
+
+fn walk(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => names.extend(walk(&path)),
+            false => names.push(path.display().to_string()),
+        }
+    }
+    names
+}
