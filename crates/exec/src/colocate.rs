@@ -42,7 +42,27 @@ pub struct FileBucket {
 
 /// The same plan with bucketed sides of joins and aggregates left where they are.
 pub fn colocate(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    place(plan, true)
+    without_lost_waits(place(plan, true)?, false)
+}
+
+/// Takes the runtime filter from joins whose output partitions may not all be asked for rows.
+///
+/// A join that collects its left side holds every output partition back until all of them have heard of that, to make one filter for its
+/// right side. A partitioned join above, without an exchange between, does not ask for the rows of a partition whose left side
+/// is empty, and DataFusion 55 does not count a collecting join's partition that nobody asked for: the others would wait for ever.
+fn without_lost_waits(plan: Arc<dyn ExecutionPlan>, may_be_left_out: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let is_partitioned = is_partitioned_join(&plan);
+    let is_exchange = is_exchange(&plan);
+    let children = plan.children().into_iter().enumerate().map(|(at, child)| {
+        let may_be_left_out = !is_exchange && (may_be_left_out || is_partitioned && at == 1);
+        without_lost_waits(Arc::clone(child), may_be_left_out)
+    });
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let plan = replace_children_if_necessary(plan, children)?;
+    match plan.downcast_ref::<HashJoinExec>() {
+        Some(join) if may_be_left_out && !is_partitioned => join.builder().reset_state().build_exec(),
+        _ => Ok(plan),
+    }
 }
 
 /// `free`: nothing above, up to the next exchange of rows, minds which rows are in which output partition of `plan`, nor how many there are.
