@@ -1,86 +1,78 @@
 //! Object stores by their URLs: S3 and HDFS. It never decides what is visible.
 //!
-//! Credentials and endpoints come from the environment, by the names that other tools use for them, and are never printed.
+//! What a store needs to know comes from [`Options`], and where these say nothing from the environment, by the names that other
+//! tools use for it. Credentials are never printed, neither in errors nor by `Debug`, and are not taken from URLs.
 //!
-//! | URL | environment |
-//! |---|---|
-//! | `s3://bucket` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_METADATA_ENDPOINT` for the role of an instance; without credentials requests are not signed |
-//! | `hdfs://host:port` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
+//! | URL | options | environment |
+//! |---|---|---|
+//! | `s3://bucket` | `access_key_id`, `secret_access_key`, `session_token`, `region`, `endpoint`, `allow_http`, and the other keys of `object_store` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_METADATA_ENDPOINT` for the role of an instance; without credentials requests are not signed |
+//! | `hdfs://host:port`, `hdfs://nameservice` | every key of Hadoop's configuration, as `dfs.ha.namenodes.NAME` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
+//! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries` | `HARRIER_STORE_CONNECT_SECONDS`, … |
+//!
+//! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429), that breaks or is not
+//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up.
+//!
+//! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an upload in parts, carry a
+//! mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its final path (`hdfs.rs`).
+
+mod hdfs;
+mod options;
+mod s3;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use hdfs_native_object_store::HdfsObjectStoreBuilder;
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::ObjectStore;
 use url::Url;
 
-/// A request is tried again for no longer than this.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const RETRIES_MAX: usize = 10;
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// A request that moves no byte for so long has failed.
-const REQUEST_MAX: Duration = Duration::from_secs(60);
+pub use options::Options;
 
-/// Whichever of these the environment has says that requests are to be signed, and with what.
-const CREDENTIALS: [&str; 6] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_METADATA_ENDPOINT",
-    "AWS_IMDSV1_FALLBACK",
-];
-
-/// The store that `url` is in; `None` for a kind that is not known.
+/// The store that `url` is in, by the environment alone; `None` for a kind that is not known.
 ///
 /// Errors: what the environment says about it is incomplete or wrong.
 pub fn open(url: &Url) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
-    match url.scheme() {
-        "s3" | "s3a" => s3(url).map(Some),
-        "hdfs" => {
-            let store = HdfsObjectStoreBuilder::new().with_url(root_of(url)).build()?;
-            Ok(Some(Arc::new(store)))
-        }
-        _ => Ok(None),
+    open_with(url, &Options::default())
+}
+
+/// The store that `url` is in, by `options` and the environment; `None` for a kind that is not known. Opens no connection.
+///
+/// Errors: what is said about it is incomplete or wrong; the URL has credentials in it.
+pub fn open_with(url: &Url, options: &Options) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
+    let open = match url.scheme() {
+        "s3" | "s3a" => s3::open,
+        "hdfs" => hdfs::open,
+        _ => return Ok(None),
+    };
+    if url.password().is_some() || !url.username().is_empty() && url.scheme() != "hdfs" {
+        return Err(wrong("URL", "credentials do not belong in URLs, where logs and errors show them"));
     }
+    open(url, options).map(Some)
 }
 
-fn s3(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let bucket = url.host_str().unwrap_or_default();
-    let retry =
-        RetryConfig { backoff: BackoffConfig::default(), max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
-    let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
-    let client = ClientOptions::new()
-        .with_connect_timeout(CONNECT_MAX)
-        .with_timeout(REQUEST_MAX)
-        .with_allow_http(allow_http);
-    // Without any, requests are not signed: asking a cloud's metadata service would make others wait for what is not there.
-    let is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
-    let store = AmazonS3Builder::from_env()
-        .with_skip_signature(!is_signed)
-        .with_bucket_name(bucket)
-        .with_conditional_put(S3ConditionalPut::ETagMatch)
-        .with_client_options(client)
-        .with_retry(retry)
-        .build()?;
-    Ok(Arc::new(store))
-}
-
-fn root_of(url: &Url) -> String {
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
+/// An error about what the user has said.
+fn wrong(store: &'static str, what: impl Into<String>) -> object_store::Error {
+    object_store::Error::Generic { store, source: what.into().into() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn open_text(url: &str) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
+        open(&Url::parse(url).unwrap())
+    }
+
     #[test]
     fn kinds_are_known_by_their_urls() {
-        let is_known = |url: &str| open(&Url::parse(url).unwrap()).map(|store| store.is_some());
-        assert!(!is_known("ftp://host/x").unwrap());
-        assert!(is_known("s3://bucket/x").unwrap());
-        assert_eq!(root_of(&Url::parse("hdfs://host:9000/a/b").unwrap()), "hdfs://host:9000");
+        assert!(open_text("ftp://host/x").unwrap().is_none());
+        assert!(open_text("s3://bucket/x").unwrap().is_some());
+        assert!(open_text("hdfs://host:9000/x").unwrap().is_some());
+    }
+
+    #[test]
+    fn credentials_in_urls_are_refused_and_not_repeated() {
+        let error = open_text("s3://KEYID:hush@bucket/x").unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains("credentials"), "{said}");
+        assert!(!said.contains("hush") && !said.contains("KEYID"), "{said}");
     }
 }

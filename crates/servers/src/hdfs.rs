@@ -1,0 +1,214 @@
+//! HDFS: a NameNode and a DataNode, as two Java programs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::keeper::Keeper;
+
+/// It takes half a minute on a busy machine.
+const START_MAX: Duration = Duration::from_secs(180);
+const HTTP_MAX: Duration = Duration::from_secs(10);
+
+/// `$1` is the folder, `$2` the one with jars and web pages. Java's heap is small: nothing here is big.
+const KEEPER: &str = r#"
+folder=$1 jars=$2
+run() {
+    exec java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 --add-opens=java.base/java.lang=ALL-UNNAMED \
+        --add-opens=java.base/java.nio=ALL-UNNAMED -cp "$folder/conf:$jars/web:$jars/lib/*" "$@"
+}
+start_namenode() { (run org.apache.hadoop.hdfs.server.namenode.NameNode) >>"$folder/namenode.log" 2>&1 & namenode=$!; }
+start_datanode() { (run org.apache.hadoop.hdfs.server.datanode.DataNode) >>"$folder/datanode.log" 2>&1 & datanode=$!; }
+end() { kill -9 "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
+(run org.apache.hadoop.hdfs.server.namenode.NameNode -format -force -nonInteractive) >"$folder/format.log" 2>&1 ||
+    { tail -20 "$folder/format.log"; rm -rf "$folder"; exit 1; }
+start_namenode
+start_datanode
+echo up
+while read -r word; do
+    case $word in
+        stop-namenode) end "$namenode" ;;
+        start-namenode) start_namenode ;;
+        stop-datanode) end "$datanode" ;;
+        start-datanode) start_datanode ;;
+    esac
+    echo done
+done
+end "$datanode"
+end "$namenode"
+rm -rf "$folder"
+"#;
+
+/// A running file system.
+pub struct Hdfs {
+    keeper: Keeper,
+    port: u16,
+    http_port: u16,
+}
+
+impl Hdfs {
+    /// The one that the tests of this process share; `None`, said loudly, where it cannot be installed. Starting it takes 10 to 30
+    /// seconds.
+    pub fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<Result<Hdfs, String>> = OnceLock::new();
+        if crate::skipped() {
+            return None;
+        }
+        match SHARED.get_or_init(|| crate::install("hdfs.sh").map(|jars| Self::start(&jars))) {
+            Ok(server) => Some(server),
+            Err(missing) => {
+                crate::absent(missing);
+                None
+            }
+        }
+    }
+
+    fn start(jars: &Path) -> Self {
+        for _ in 0..3 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let (port, http_port) = (crate::free_port(), crate::free_port());
+            write_configuration(folder.path(), port, http_port);
+            match Keeper::start(KEEPER, folder, &[&jars.display().to_string()], &[]) {
+                Ok(keeper) => {
+                    let server = Self { keeper, port, http_port };
+                    if server.waited_until_it_works() {
+                        return server;
+                    }
+                    eprintln!("HDFS did not start: {}", server.last_words());
+                }
+                Err(said) => eprintln!("HDFS did not start: {said}"),
+            }
+        }
+        panic!("HDFS does not start");
+    }
+
+    /// Whether the NameNode has a DataNode and has left its safe mode in time.
+    fn waited_until_it_works(&self) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < START_MAX {
+            if self.has_datanode() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        false
+    }
+
+    fn has_datanode(&self) -> bool {
+        let state = self.http("/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState");
+        let info = self.http("/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo");
+        match (state, info) {
+            (Some(state), Some(info)) => {
+                state.contains("\"NumLiveDataNodes\" : 1") && info.contains("\"Safemode\" : \"\"")
+            }
+            _ => false,
+        }
+    }
+
+    fn last_words(&self) -> String {
+        ["namenode.log", "datanode.log"]
+            .iter()
+            .map(|name| {
+                let text = fs::read_to_string(self.keeper.folder().join(name)).unwrap_or_default();
+                text.lines().rev().take(10).collect::<Vec<_>>().join("\n")
+            })
+            .collect()
+    }
+
+    /// The file system's root, `hdfs://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("hdfs://127.0.0.1:{}", self.port)
+    }
+
+    /// A folder with the configuration that Hadoop's own programs want.
+    pub fn configuration(&self) -> PathBuf {
+        self.keeper.folder().join("conf")
+    }
+
+    /// What the NameNode has been asked to do so far, as its audit log calls it: `create`, `rename`, `listStatus`, `open`, …
+    pub fn calls(&self) -> BTreeMap<String, u64> {
+        let text = fs::read_to_string(self.keeper.folder().join("audit.log")).unwrap_or_default();
+        let mut calls = BTreeMap::new();
+        for line in text.lines() {
+            let Some((_, rest)) = line.split_once("cmd=") else { continue };
+            let call = rest.split_whitespace().next().unwrap_or_default();
+            *calls.entry(call.to_string()).or_default() += 1;
+        }
+        calls
+    }
+
+    /// Kills the NameNode.
+    pub fn stop_namenode(&self) {
+        self.keeper.tell("stop-namenode");
+    }
+
+    /// Starts it again, and waits until it works.
+    pub fn start_namenode(&self) {
+        self.keeper.tell("start-namenode");
+        assert!(self.waited_until_it_works(), "the NameNode does not come back: {}", self.last_words());
+    }
+
+    fn http(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;
+        stream.set_read_timeout(Some(HTTP_MAX)).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.starts_with("HTTP/1.1 200").then_some(text)
+    }
+}
+
+fn write_configuration(folder: &Path, port: u16, http_port: u16) {
+    let conf = folder.join("conf");
+    fs::create_dir_all(&conf).expect("a folder");
+    let data = folder.join("data").display().to_string();
+    let core = [
+        ("fs.defaultFS", format!("hdfs://127.0.0.1:{port}")),
+        ("hadoop.tmp.dir", data),
+        // Whoever asks may do everything: clients have many names.
+        ("hadoop.http.staticuser.user", "root".to_string()),
+    ];
+    let hdfs = [
+        ("dfs.replication", "1".to_string()),
+        ("dfs.permissions.enabled", "false".to_string()),
+        ("dfs.namenode.rpc-address", format!("127.0.0.1:{port}")),
+        ("dfs.namenode.http-address", format!("127.0.0.1:{http_port}")),
+        ("dfs.datanode.address", "127.0.0.1:0".to_string()),
+        ("dfs.datanode.http.address", "127.0.0.1:0".to_string()),
+        ("dfs.datanode.ipc.address", "127.0.0.1:0".to_string()),
+        ("dfs.datanode.hostname", "localhost".to_string()),
+        ("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_string()),
+        ("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER".to_string()),
+        ("dfs.namenode.fs-limits.min-block-size", "4096".to_string()),
+        ("dfs.namenode.safemode.extension", "0".to_string()),
+        // The default would leave a small disk no room.
+        ("dfs.datanode.du.reserved", "0".to_string()),
+    ];
+    for (name, properties) in [("core-site.xml", &core[..]), ("hdfs-site.xml", &hdfs[..])] {
+        let properties: String = properties
+            .iter()
+            .map(|(name, value)| format!("<property><name>{name}</name><value>{value}</value></property>\n"))
+            .collect();
+        let text = format!("<configuration>\n{properties}</configuration>\n");
+        fs::write(conf.join(name), text).expect("a configuration");
+    }
+    let audit = "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit";
+    let log = format!(
+        "log4j.rootLogger=WARN, console\n\
+         log4j.appender.console=org.apache.log4j.ConsoleAppender\n\
+         log4j.appender.console.layout=org.apache.log4j.PatternLayout\n\
+         log4j.appender.console.layout.ConversionPattern=%d %p %c: %m%n\n\
+         log4j.logger.{audit}=INFO, audit\n\
+         log4j.additivity.{audit}=false\n\
+         log4j.appender.audit=org.apache.log4j.FileAppender\n\
+         log4j.appender.audit.File={}\n\
+         log4j.appender.audit.layout=org.apache.log4j.PatternLayout\n\
+         log4j.appender.audit.layout.ConversionPattern=%m%n\n",
+        folder.join("audit.log").display()
+    );
+    fs::write(conf.join("log4j.properties"), log).expect("a configuration");
+}

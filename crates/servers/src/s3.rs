@@ -1,0 +1,156 @@
+//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::keeper::Keeper;
+
+/// The only user of the server, for tests.
+pub const ACCESS_KEY: &str = "HARRIERTESTKEY";
+pub const SECRET_KEY: &str = "harrier/test+secret";
+pub const REGION: &str = "us-east-1";
+
+/// It answers by then, or never.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// `$1` is the folder, `$2` the program, `$3` the port.
+const KEEPER: &str = r#"
+folder=$1 program=$2 port=$3
+mkdir -p "$folder/data" "$folder/versions"
+start() { "$program" --port "127.0.0.1:$port" --quiet posix "$folder/data" >>"$folder/log" 2>&1 & server=$!; }
+stop() { kill -9 "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
+start
+sleep 0.2
+kill -0 "$server" 2>/dev/null || { cat "$folder/log"; rm -rf "$folder"; exit 1; }
+echo up
+while read -r word; do
+    case $word in
+        stop) stop ;;
+        start) start ;;
+    esac
+    echo done
+done
+stop
+rm -rf "$folder"
+"#;
+
+/// A running server.
+pub struct S3 {
+    keeper: Keeper,
+    address: SocketAddr,
+    buckets: AtomicU64,
+}
+
+impl S3 {
+    /// The one that the tests of this process share; `None`, said loudly, where it cannot be installed.
+    pub fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<Result<S3, String>> = OnceLock::new();
+        if crate::skipped() {
+            return None;
+        }
+        match SHARED.get_or_init(|| crate::install("s3.sh").map(Self::start)) {
+            Ok(server) => Some(server),
+            Err(missing) => {
+                crate::absent(missing);
+                None
+            }
+        }
+    }
+
+    /// One of its own, for what ends servers.
+    pub fn own() -> Option<Self> {
+        Self::shared()?;
+        crate::install("s3.sh").ok().map(Self::start)
+    }
+
+    fn start(program: PathBuf) -> Self {
+        let program = program.display().to_string();
+        let environment = [("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)];
+        for _ in 0..5 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let port = crate::free_port();
+            // The port may be taken by somebody else meanwhile.
+            match Keeper::start(KEEPER, folder, &[&program, &port.to_string()], &environment) {
+                Ok(keeper) => {
+                    let address = SocketAddr::from(([127, 0, 0, 1], port));
+                    let server = Self { keeper, address, buckets: AtomicU64::new(0) };
+                    server.wait_until_it_listens();
+                    return server;
+                }
+                Err(said) => eprintln!("S3 did not start: {said}"),
+            }
+        }
+        panic!("S3 does not start");
+    }
+
+    fn wait_until_it_listens(&self) {
+        let started = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            assert!(started.elapsed() < START_MAX, "S3 does not listen on {}", self.address);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same as clients want it.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Makes a bucket and returns its name.
+    pub fn new_bucket(&self) -> String {
+        let name = format!("bucket{}", self.buckets.fetch_add(1, Ordering::Relaxed));
+        std::fs::create_dir(self.keeper.folder().join("data").join(&name)).expect("a folder for a bucket");
+        name
+    }
+
+    /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed are not among
+    /// them.
+    pub fn objects(&self, bucket: &str) -> Vec<String> {
+        let root = self.keeper.folder().join("data").join(bucket);
+        let mut found = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                // Where the server keeps parts of uploads.
+                if entry.file_name().to_string_lossy().starts_with(".sgwtmp") {
+                    continue;
+                }
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => {
+                        let name = path.strip_prefix(&root).expect("it is below its folder");
+                        found.push(name.to_string_lossy().into_owned());
+                    }
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Lays an object into a bucket, as somebody else would, without a request.
+    pub fn put_object(&self, bucket: &str, name: &str, bytes: &[u8]) {
+        let path = self.keeper.folder().join("data").join(bucket).join(name);
+        std::fs::write(path, bytes).expect("an object");
+    }
+
+    /// Ends the server; what it holds stays.
+    pub fn stop(&self) {
+        self.keeper.tell("stop");
+    }
+
+    /// Starts it again.
+    pub fn restart(&self) {
+        self.keeper.tell("start");
+        self.wait_until_it_listens();
+    }
+}

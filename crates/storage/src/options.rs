@@ -1,0 +1,114 @@
+//! What is said about a store besides its URL: by option, else by the environment. Values are never printed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::wrong;
+
+/// A connection is made within this time, or the server is not there.
+const CONNECT_SECONDS: u64 = 5;
+/// A request and its answer, body included, take no longer. Bodies are at most some tens of megabytes: uploads go in parts, and what
+/// was not read when the time was over is asked for again from there.
+const REQUEST_SECONDS: u64 = 30;
+/// No request is tried again when this time has passed since it was first made. Several times as long as one may take, or what
+/// was not answered would never be tried again.
+const RETRY_SECONDS: u64 = 100;
+const RETRIES: usize = 10;
+const _: () = assert!(RETRY_SECONDS > 3 * REQUEST_SECONDS);
+
+/// The first pause before a request is tried again; then it grows, up to the longest.
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What begins the names of this crate's own options in the environment.
+const ENVIRONMENT: &str = "HARRIER_STORE_";
+
+/// Keys and values; keys do not care for case.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Options(BTreeMap<String, String>);
+
+impl Options {
+    /// Adds an option, or replaces it.
+    pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.0.insert(key.trim().to_lowercase(), value.into());
+        self
+    }
+
+    /// Every option.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// How long things may take.
+    ///
+    /// Errors: an option is not a whole number.
+    pub(crate) fn limits(&self) -> object_store::Result<Limits> {
+        Ok(Limits {
+            connect: Duration::from_secs(self.number("connect_seconds", CONNECT_SECONDS)?),
+            request: Duration::from_secs(self.number("request_seconds", REQUEST_SECONDS)?),
+            retry: Duration::from_secs(self.number("retry_seconds", RETRY_SECONDS)?),
+            retries: self.number("retries", RETRIES as u64)? as usize,
+        })
+    }
+
+    fn number(&self, key: &str, default: u64) -> object_store::Result<u64> {
+        let name = format!("{ENVIRONMENT}{}", key.to_uppercase());
+        let value = self.0.get(key).cloned().or_else(|| std::env::var(name).ok());
+        match value {
+            None => Ok(default),
+            Some(value) => {
+                value.trim().parse().map_err(|_| wrong("options", format!("{key} is not a whole number")))
+            }
+        }
+    }
+}
+
+impl<K: AsRef<str>, V: Into<String>> FromIterator<(K, V)> for Options {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        pairs.into_iter().fold(Self::default(), |options, (key, value)| options.with(key.as_ref(), value))
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// How long things may take, and how often they are tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub connect: Duration,
+    pub request: Duration,
+    pub retry: Duration,
+    pub retries: usize,
+}
+
+/// This crate's own keys, which are nobody else's.
+pub(crate) fn is_limit(key: &str) -> bool {
+    matches!(key, "connect_seconds" | "request_seconds" | "retry_seconds" | "retries")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_not_printed() {
+        let options = Options::default().with("Secret_Access_Key", "hush").with("endpoint", "http://here");
+        let said = format!("{options:?} {options:#?}");
+        assert!(
+            said.contains("secret_access_key") && !said.contains("hush") && !said.contains("here"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn limits_are_numbers() {
+        let options = Options::default().with("RETRIES", " 3 ").with("request_seconds", "7");
+        let limits = options.limits().unwrap();
+        assert_eq!((limits.retries, limits.request), (3, Duration::from_secs(7)));
+        assert!(Options::default().with("retries", "many").limits().is_err());
+    }
+}

@@ -1,0 +1,393 @@
+//! S3, with what its client library leaves to be done: outcomes that were not heard, and errors that say what is missing.
+//!
+//! A request whose answer is lost is tried again. Most come to the same a second time, but not all:
+//!
+//! | request | a second time | what is done |
+//! |---|---|---|
+//! | put, part of an upload, copy | the same | |
+//! | put if there is nothing yet | 412: there is something, perhaps this | the object carries a mark; whose mark is it? |
+//! | completion of an upload | 404: there is no such upload any more | the same |
+//! | deletion | the same, but the library does not try it again | is tried again here |
+//!
+//! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so that its parts do
+//! not stay and cost.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result, RetryConfig, UploadPart,
+};
+use url::Url;
+use uuid::Uuid;
+
+use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::wrong;
+
+const STORE: &str = "S3";
+
+/// Whichever of these the environment has says that requests are to be signed, and with what.
+const CREDENTIALS: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_IMDSV1_FALLBACK",
+];
+
+/// Objects' own metadata by which a writer knows its work again: `x-amz-meta-harrier-mark`.
+const MARK: &str = "harrier-mark";
+
+/// So many objects are deleted by one request, as S3 has it.
+const DELETED_MAX: usize = 1000;
+/// Requests for deletion that are under way at the same time.
+const DELETING_MAX: usize = 8;
+
+pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>> {
+    let bucket = url.host_str().unwrap_or_default();
+    if bucket.is_empty() {
+        return Err(wrong(STORE, "the URL names no bucket: s3://BUCKET/…"));
+    }
+    let limits = options.limits()?;
+    let retry = RetryConfig {
+        backoff: BackoffConfig { init_backoff: PAUSE_MIN, max_backoff: PAUSE_MAX, base: 2.0 },
+        max_retries: limits.retries,
+        retry_timeout: limits.retry,
+    };
+    let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    let client = ClientOptions::new()
+        .with_connect_timeout(limits.connect)
+        .with_timeout(limits.request)
+        .with_allow_http(allow_http);
+    // Without any, requests are not signed: asking a cloud's metadata service would make others wait for what is not there.
+    let mut is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
+    let mut builder = AmazonS3Builder::from_env().with_client_options(client);
+    for (key, value) in options.iter().filter(|(key, _)| !is_limit(key)) {
+        let name = key.strip_prefix("aws.").or_else(|| key.strip_prefix("s3.")).unwrap_or(key);
+        // Only the one that begins with `aws_` is known by the library.
+        let name = if name == "allow_http" { "aws_allow_http" } else { name };
+        let known: AmazonS3ConfigKey = name.parse().map_err(|_| {
+            wrong(STORE, format!("unknown option \"{key}\" (known are access_key_id, secret_access_key, session_token, region, endpoint, allow_http and more)"))
+        })?;
+        is_signed |= matches!(
+            known,
+            AmazonS3ConfigKey::AccessKeyId
+                | AmazonS3ConfigKey::WebIdentityTokenFile
+                | AmazonS3ConfigKey::MetadataEndpoint
+        );
+        builder = builder.with_config(known, value);
+    }
+    if !is_signed {
+        builder = builder.with_skip_signature(true);
+    }
+    let inner = builder
+        .with_bucket_name(bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(retry)
+        .build()?;
+    Ok(Arc::new(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits }))
+}
+
+struct S3 {
+    inner: Arc<AmazonS3>,
+    bucket: Arc<str>,
+    limits: Limits,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "S3({})", self.bucket)
+    }
+}
+
+impl fmt::Display for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.bucket)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for S3 {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        if options.mode != PutMode::Create {
+            let put = self.inner.put_opts(location, payload, options).await;
+            return put.map_err(|error| explain(&self.bucket, error));
+        }
+        let mark = marked(&mut options.attributes);
+        match self.inner.put_opts(location, payload, options).await {
+            Err(error @ Error::AlreadyExists { .. }) => match whose(&self.inner, location, &mark).await {
+                Some(put) => Ok(put),
+                None => Err(error),
+            },
+            other => other.map_err(|error| explain(&self.bucket, error)),
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        mut options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let mark = marked(&mut options.attributes);
+        let upload = self.inner.put_multipart_opts(location, options).await;
+        let upload = upload.map_err(|error| explain(&self.bucket, error))?;
+        Ok(Box::new(Upload {
+            inner: Some(upload),
+            store: Arc::clone(&self.inner),
+            bucket: Arc::clone(&self.bucket),
+            location: location.clone(),
+            mark,
+        }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.inner.get_opts(location, options).await.map_err(|error| explain(&self.bucket, error))
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (inner, bucket, limits) = (Arc::clone(&self.inner), Arc::clone(&self.bucket), self.limits);
+        locations
+            .try_chunks(DELETED_MAX)
+            .map(move |chunk| {
+                let (inner, bucket) = (Arc::clone(&inner), Arc::clone(&bucket));
+                async move {
+                    let chunk = chunk.map_err(|error| error.1)?;
+                    let results = delete_some(&inner, &bucket, chunk, &limits).await?;
+                    Ok::<_, Error>(futures::stream::iter(results))
+                }
+            })
+            .buffered(DELETING_MAX)
+            .try_flatten()
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let bucket = Arc::clone(&self.bucket);
+        self.inner.list(prefix).map_err(move |error| explain(&bucket, error)).boxed()
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let bucket = Arc::clone(&self.bucket);
+        self.inner.list_with_offset(prefix, offset).map_err(move |error| explain(&bucket, error)).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await.map_err(|error| explain(&self.bucket, error))
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await.map_err(|error| explain(&self.bucket, error))
+    }
+}
+
+/// Deletes objects by one request, which comes to the same however often it is made.
+async fn delete_some(
+    inner: &AmazonS3,
+    bucket: &str,
+    chunk: Vec<Path>,
+    limits: &Limits,
+) -> Result<Vec<Result<Path>>> {
+    let begun = tokio::time::Instant::now();
+    let mut pause = PAUSE_MIN;
+    let mut tries = 0;
+    loop {
+        let asked: Vec<Result<Path>> = chunk.iter().cloned().map(Ok).collect();
+        let results: Vec<Result<Path>> =
+            inner.delete_stream(futures::stream::iter(asked).boxed()).collect().await;
+        // The request as a whole has failed, or some of the objects have.
+        let failed = match results.iter().find_map(|result| result.as_ref().err()) {
+            None => return Ok(results),
+            Some(error) => matches!(error, Error::Generic { .. }),
+        };
+        tries += 1;
+        if !failed || tries > limits.retries || begun.elapsed() > limits.retry {
+            return Ok(results
+                .into_iter()
+                .map(|result| result.map_err(|error| explain(bucket, error)))
+                .collect());
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Adds a mark that nothing else has, and returns it.
+fn marked(attributes: &mut Attributes) -> String {
+    let mark = Uuid::new_v4().to_string();
+    attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());
+    mark
+}
+
+/// What was put at `location`, if it carries this mark.
+async fn whose(store: &AmazonS3, location: &Path, mark: &str) -> Option<PutResult> {
+    let found = store.get_opts(location, GetOptions::new().with_head(true)).await.ok()?;
+    let is_ours = found
+        .attributes
+        .get(&Attribute::Metadata(MARK.into()))
+        .is_some_and(|value| -> bool { value.as_ref() == mark });
+    is_ours.then_some(PutResult { e_tag: found.meta.e_tag, version: found.meta.version })
+}
+
+/// An upload in parts.
+struct Upload {
+    /// `None` when it is completed or given up.
+    inner: Option<Box<dyn MultipartUpload>>,
+    store: Arc<AmazonS3>,
+    bucket: Arc<str>,
+    location: Path,
+    mark: String,
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Upload({})", self.location)
+    }
+}
+
+fn over() -> Error {
+    wrong(STORE, "the upload is completed or given up")
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let Some(inner) = &mut self.inner else { return Box::pin(async { Err(over()) }) };
+        let part = inner.put_part(data);
+        let bucket = Arc::clone(&self.bucket);
+        Box::pin(async move { part.await.map_err(|error| explain(&bucket, error)) })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let inner = self.inner.as_mut().ok_or_else(over)?;
+        let put = match inner.complete().await {
+            Err(error @ Error::NotFound { .. }) => {
+                whose(&self.store, &self.location, &self.mark).await.ok_or(error)
+            }
+            other => other,
+        };
+        let put = put.map_err(|error| explain(&self.bucket, error))?;
+        self.inner = None;
+        Ok(put)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let mut inner = self.inner.take().ok_or_else(over)?;
+        inner.abort().await.map_err(|error| explain(&self.bucket, error))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let location = self.location.clone();
+        runtime.spawn(async move {
+            if let Err(error) = inner.abort().await {
+                tracing::warn!(%location, %error, "parts of an upload stay");
+            }
+        });
+    }
+}
+
+/// The same error with what the server says in short, as what it is: answers to listings come as errors of no kind.
+fn explain(bucket: &str, error: Error) -> Error {
+    let text = match &error {
+        Error::Generic { source, .. }
+        | Error::NotFound { source, .. }
+        | Error::PermissionDenied { source, .. }
+        | Error::Unauthenticated { source, .. } => source.to_string(),
+        _ => return error,
+    };
+    let Some(code) = element(&text, "Code") else { return error };
+    let message = element(&text, "Message").unwrap_or_default();
+    // The whole answer repeats the request, signature and all.
+    let before =
+        text.split_once('<').map_or(text.as_str(), |(before, _)| before).trim_end_matches([':', ' ']);
+    let path = match &error {
+        Error::NotFound { path, .. }
+        | Error::PermissionDenied { path, .. }
+        | Error::Unauthenticated { path, .. } => path.clone(),
+        _ => String::new(),
+    };
+    let source = format!("{before}: {message} ({code})").into();
+    match (code, error) {
+        ("NoSuchBucket", _) => wrong(STORE, format!("bucket \"{bucket}\" does not exist")),
+        (
+            "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken",
+            _,
+        ) => Error::PermissionDenied { path, source },
+        // What else may not be found is no object.
+        (code, Error::NotFound { .. }) if code.starts_with("NoSuch") => Error::NotFound { path, source },
+        (_, Error::PermissionDenied { .. }) => Error::PermissionDenied { path, source },
+        (_, Error::Unauthenticated { .. }) => Error::Unauthenticated { path, source },
+        _ => Error::Generic { store: STORE, source },
+    }
+}
+
+/// What stands in an element of an answer of S3: `<Code>NoSuchKey</Code>`.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(options: Options) -> Result<Arc<dyn ObjectStore>> {
+        open(&Url::parse("s3://bucket/x").unwrap(), &options)
+    }
+
+    #[test]
+    fn a_store_does_not_print_its_credentials() {
+        let options = Options::default()
+            .with("access_key_id", "KEYID")
+            .with("secret_access_key", "hush")
+            .with("session_token", "hushtoo");
+        let store = opened(options).unwrap();
+        let said = format!("{store:?} {store:#?} {store}");
+        assert!(!said.contains("hush") && !said.contains("KEYID"), "{said}");
+    }
+
+    #[test]
+    fn unknown_options_are_refused_by_name_only() {
+        let error = opened(Options::default().with("secret_acces_key", "hush")).unwrap_err().to_string();
+        assert!(error.contains("secret_acces_key") && !error.contains("hush"), "{error}");
+        for known in ["aws.region", "s3.endpoint", "allow_http", "aws_session_token"] {
+            assert!(opened(Options::default().with(known, "true")).is_ok(), "{known}");
+        }
+    }
+
+    #[test]
+    fn answers_are_told_in_short() {
+        let answer = "Error performing GET http://here/b in 3 ms - 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>\
+                      <Message>Access Denied.</Message><StringToSign>much</StringToSign></Error>";
+        let error = explain("b", Error::Generic { store: STORE, source: answer.into() });
+        let said = error.to_string();
+        assert!(matches!(error, Error::PermissionDenied { .. }), "{said}");
+        assert!(
+            said.contains("Forbidden: Access Denied. (AccessDenied)") && !said.contains("much"),
+            "{said}"
+        );
+        let error = explain("b", Error::Generic { store: STORE, source: "<Code>NoSuchBucket</Code>".into() });
+        assert!(error.to_string().contains("bucket \"b\" does not exist"), "{error}");
+        assert_eq!(element("404", "Code"), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! HDFS, upon a real NameNode and DataNode.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt};
+use harrier_servers::Hdfs;
+use harrier_storage::{Options, open_with};
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result};
+use tokio::io::AsyncWriteExt;
+use url::Url;
+
+fn open(url: &str, options: Options) -> Arc<dyn ObjectStore> {
+    open_with(&Url::parse(url).unwrap(), &options).unwrap().unwrap()
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(240), future).await.expect("it hangs") })
+}
+
+fn text(text: &str) -> PutPayload {
+    PutPayload::from(text.as_bytes().to_vec())
+}
+
+async fn read(store: &dyn ObjectStore, path: &Path) -> Result<String> {
+    let bytes = store.get(path).await?.bytes().await?;
+    Ok(String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+async fn names(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        store.list(Some(folder)).map_ok(|found| found.location.to_string()).try_collect().await.unwrap();
+    names.sort();
+    names
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..bytes)
+        .map(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 56) as u8
+        })
+        .collect()
+}
+
+/// What the NameNode was asked in between.
+fn asked(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, call: &str) -> u64 {
+    let count = |calls: &BTreeMap<String, u64>| calls.get(call).copied().unwrap_or(0);
+    count(after) - count(before)
+}
+
+/// Starting a file system takes long, so all of it is one test; the NameNode goes last.
+#[test]
+fn files_are_written_in_place() {
+    let Some(server) = Hdfs::shared() else { return };
+    run(async {
+        let store = open(&server.url(), Options::default());
+        put_read_list_and_delete(&store).await;
+        what_is_new_is_never_renamed(server, &store).await;
+        what_is_there_is_replaced_at_once(server, &store).await;
+        a_large_file_goes_in_parts(server, &store).await;
+        what_is_not_completed_goes(&store).await;
+        the_namenode_may_go(server).await;
+    });
+}
+
+async fn put_read_list_and_delete(store: &Arc<dyn ObjectStore>) {
+    let path = Path::parse("t/k=a%20b/x y.parquet").unwrap();
+    store.put(&path, text("hello")).await.unwrap();
+    assert_eq!(read(store, &path).await.unwrap(), "hello");
+    assert_eq!(&store.get_range(&path, 1..3).await.unwrap()[..], b"el");
+    assert_eq!(store.get_ranges(&path, &[0..1, 4..5]).await.unwrap().concat(), b"ho");
+    assert_eq!(store.head(&path).await.unwrap().size, 5);
+    store.put(&Path::from("t/empty"), text("")).await.unwrap();
+    assert_eq!(read(store, &Path::from("t/empty")).await.unwrap(), "");
+    assert_eq!(names(store, &Path::from("t")).await, ["t/empty", "t/k=a%20b/x y.parquet"]);
+    assert!(names(store, &Path::from("nothing")).await.is_empty());
+    let folders = store.list_with_delimiter(Some(&Path::from("t"))).await.unwrap();
+    assert_eq!((folders.common_prefixes.len(), folders.objects.len()), (1, 1));
+    let error = store.get(&Path::from("t/none")).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    store.delete(&path).await.unwrap();
+    assert!(matches!(store.head(&path).await, Err(Error::NotFound { .. })));
+    // Deleted once more: it is gone either way.
+    store.delete(&path).await.unwrap();
+    store.delete(&Path::from("t/empty")).await.unwrap();
+}
+
+async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+    let before = server.calls();
+    for n in 0..10 {
+        store.put(&Path::from(format!("new/k={n}/x.parquet")), text("rows")).await.unwrap();
+    }
+    let after = server.calls();
+    assert_eq!(asked(&before, &after, "create"), 10);
+    for call in ["rename", "getfileinfo", "listStatus", "mkdirs", "delete"] {
+        assert_eq!(asked(&before, &after, call), 0, "{call}: {after:?}");
+    }
+    let again = store.put_opts(&Path::from("new/k=0/x.parquet"), text("2"), PutMode::Create.into()).await;
+    assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
+    assert_eq!(read(store, &Path::from("new/k=0/x.parquet")).await.unwrap(), "rows");
+    let racing: Vec<_> = (0..8)
+        .map(|n| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                store
+                    .put_opts(&Path::from("race"), text(&n.to_string()), PutMode::Create.into())
+                    .await
+                    .is_ok()
+            })
+        })
+        .collect();
+    let mut won = 0;
+    for put in racing {
+        won += usize::from(put.await.unwrap());
+    }
+    assert_eq!(won, 1);
+}
+
+async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+    let path = Path::from("replaced/x");
+    store.put(&path, text("old")).await.unwrap();
+    let before = server.calls();
+    store.put(&path, text("new")).await.unwrap();
+    assert_eq!(asked(&before, &server.calls(), "rename"), 1);
+    assert_eq!(read(store, &path).await.unwrap(), "new");
+    assert_eq!(names(store, &Path::from("replaced")).await, ["replaced/x"]);
+    // Who reads it while it is replaced, again and again, always finds a whole one.
+    let writer = {
+        let (store, path) = (Arc::clone(store), path.clone());
+        tokio::spawn(async move {
+            for n in 0..20 {
+                store.put(&path, text(&format!("new {n}"))).await.unwrap();
+            }
+        })
+    };
+    while !writer.is_finished() {
+        let found = store.get(&path).await.unwrap().meta.size;
+        assert!((3..=6).contains(&found), "{found} bytes");
+    }
+    writer.await.unwrap();
+    store.rename(&path, &Path::from("elsewhere/deep/y")).await.unwrap();
+    assert_eq!(read(store, &Path::from("elsewhere/deep/y")).await.unwrap(), "new 19");
+    store.copy(&Path::from("elsewhere/deep/y"), &path).await.unwrap();
+    assert_eq!(read(store, &path).await.unwrap(), "new 19");
+}
+
+async fn a_large_file_goes_in_parts(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+    let path = Path::from("large/x");
+    let bytes = noise(7 << 20);
+    let before = server.calls();
+    let mut writer =
+        BufWriter::with_capacity(Arc::clone(store), path.clone(), 1 << 20).with_max_concurrency(4);
+    for piece in bytes.chunks(700_001) {
+        writer.write_all(piece).await.unwrap();
+    }
+    writer.shutdown().await.unwrap();
+    let after = server.calls();
+    assert_eq!(asked(&before, &after, "rename"), 0);
+    assert_eq!(asked(&before, &after, "create"), 1);
+    assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), bytes);
+    let range = store.get_range(&path, 1_048_570..1_048_590).await.unwrap();
+    assert_eq!(&range[..], &bytes[1_048_570..1_048_590]);
+    // Another one takes its place when it is complete.
+    let mut upload = store.put_multipart(&path).await.unwrap();
+    upload.put_part(text("short")).await.unwrap();
+    assert_eq!(store.head(&path).await.unwrap().size, bytes.len() as u64);
+    upload.complete().await.unwrap();
+    assert_eq!(read(store, &path).await.unwrap(), "short");
+}
+
+async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
+    for given_up in [false, true] {
+        let path = Path::from(format!("half/{given_up}"));
+        let mut upload = store.put_multipart(&path).await.unwrap();
+        upload.put_part(text("part")).await.unwrap();
+        if given_up {
+            upload.abort().await.unwrap();
+            assert!(upload.complete().await.is_err());
+        }
+        drop(upload);
+        let begun = Instant::now();
+        while !names(store, &Path::from("half")).await.is_empty() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                names(store, &Path::from("half")).await
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn the_namenode_may_go(server: &Hdfs) {
+    let path = Path::from("gone/x");
+    let patient = open(&server.url(), Options::default());
+    let short = open(&server.url(), Options::default().with("retry_seconds", "1").with("retries", "2"));
+    patient.put(&path, text("before")).await.unwrap();
+    short.head(&path).await.unwrap();
+    let mut torn = patient.put_multipart(&Path::from("gone/torn")).await.unwrap();
+    torn.put_part(text("part")).await.unwrap();
+
+    server.stop_namenode();
+    for error in [
+        short.put(&Path::from("gone/y"), text("x")).await.unwrap_err(),
+        short.get(&path).await.unwrap_err(),
+        short.delete(&path).await.unwrap_err(),
+        short.list(Some(&Path::from("gone"))).next().await.unwrap().unwrap_err(),
+    ] {
+        let said = error.to_string();
+        assert!(said.contains(&server.url()), "{said}");
+        assert!(said.contains("cannot talk to"), "{said}");
+    }
+    // A file that cannot be completed is not said to be.
+    let completed = tokio::time::timeout(Duration::from_secs(60), torn.complete()).await.expect("it hangs");
+    assert!(completed.is_err());
+
+    // One that comes back is waited for.
+    let waiting = {
+        let (patient, path) = (Arc::clone(&patient), path.clone());
+        let options = Options::default().with("retries", "100").with("retry_seconds", "120");
+        let patient_one = open(&server.url(), options);
+        drop(patient);
+        tokio::spawn(async move { read(&patient_one, &path).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished());
+    server.start_namenode();
+    assert_eq!(waiting.await.unwrap().unwrap(), "before");
+    patient.put(&Path::from("gone/after"), text("after")).await.unwrap();
+    assert_eq!(read(&patient, &Path::from("gone/after")).await.unwrap(), "after");
+}
+
+#[test]
+fn no_namenode_is_told_in_time() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    run(async {
+        let options = Options::default().with("retries", "3");
+        let store = open(&format!("hdfs://{address}"), options);
+        let begun = Instant::now();
+        let error = store.get(&Path::from("x")).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    });
+}
+
+/// One that listens and never answers.
+#[test]
+fn a_silent_namenode_is_told_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    run(async {
+        let options = Options::default().with("request_seconds", "1").with("retries", "1");
+        let store = open(&format!("hdfs://{address}"), options);
+        let begun = Instant::now();
+        let error = store.put(&Path::from("x"), text("x")).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(error.to_string().contains("no answer within 1 s"), "{error}");
+    });
+}
