@@ -32,9 +32,22 @@ pub(crate) enum Up {
 /// What rank 0 tells a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Down {
-    Task { job: u32, o_task: Option<u32> },
-    Gathered { number: u64, all: Arc<Vec<Vec<u8>>> },
-    Abort { job: u32 },
+    Task {
+        job: u32,
+        o_task: Option<u32>,
+    },
+    Gathered {
+        number: u64,
+        all: Arc<Vec<Vec<u8>>>,
+    },
+    Abort {
+        job: u32,
+    },
+    /// A rank is lost, and rank 0 is about to part.
+    Lost {
+        rank: usize,
+        reason: String,
+    },
 }
 
 impl Up {
@@ -77,6 +90,9 @@ impl Down {
             Down::Abort { job } => {
                 out.u8(3).u32(*job);
             }
+            Down::Lost { rank, reason } => {
+                out.u8(4).u64(*rank as u64).text(reason);
+            }
         }
         out.0
     }
@@ -97,6 +113,7 @@ impl Down {
                 Down::Gathered { number, all: Arc::new(all) }
             }
             3 => Down::Abort { job: input.u32()? },
+            4 => Down::Lost { rank: input.u64()? as usize, reason: input.text()? },
             _ => return Err(Damaged("a message of no kind")),
         })
     }
@@ -139,6 +156,18 @@ impl Coordinator {
     /// Says how `rank` is told things.
     pub fn connect(&self, rank: usize, peer: mpsc::UnboundedSender<Down>) {
         self.state.lock().peers[rank] = Some(peer);
+    }
+
+    /// Nothing more is told. If ranks part because one was lost, the last word is which: what else they would see is that this rank
+    /// left, and it may reach them first.
+    pub fn disconnect(&self) {
+        let mut state = self.state.lock();
+        let lost = self.own.heard.lock().lost.clone();
+        for peer in state.peers.iter_mut().filter_map(Option::take) {
+            if let Some((rank, reason)) = lost.clone() {
+                let _ = peer.send(Down::Lost { rank, reason });
+            }
+        }
     }
 
     /// Says what O tasks a job has, before any rank asks for one.
@@ -228,6 +257,9 @@ impl Client {
     }
 
     pub fn hear(&self, message: Down) {
+        if let Down::Lost { rank, reason } = message {
+            return self.lose(rank, reason);
+        }
         let mut heard = self.heard.lock();
         match message {
             Down::Task { job, o_task } => heard.tasks.entry(job).or_default().push_back(o_task),
@@ -240,6 +272,7 @@ impl Client {
                     abort.send_replace(true);
                 }
             }
+            Down::Lost { .. } => unreachable!("it was just looked at"),
         }
         self.news.notify_all();
     }
@@ -328,6 +361,7 @@ mod tests {
             Down::Task { job: 1, o_task: None },
             Down::Gathered { number: 2, all: Arc::new(vec![vec![], vec![5]]) },
             Down::Abort { job: 8 },
+            Down::Lost { rank: 2, reason: "it ended".to_string() },
         ] {
             assert_eq!(Down::decode(&down.encode()).unwrap(), down);
             assert!(Down::decode(&down.encode()[..3]).is_err());

@@ -112,7 +112,7 @@ impl World {
             })
             .map_err(start)?;
         let ports = Arc::new(Ports::default());
-        let (talks, talks_seen) = watch::channel(if rank == 0 { ranks - 1 } else { 1 });
+        let (talks, talks_seen) = watch::channel(if rank == 0 { 0 } else { 1 });
         let talks = Arc::new(talks);
         gang.serve(Arc::new(Doors {
             ports: Arc::clone(&ports),
@@ -194,15 +194,17 @@ impl World {
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
         drop(link.up.lock().take());
-        if met.is_ok() {
-            let mut talks = link.talks.clone();
-            let (ended, waiting) = oneshot::channel();
-            link.mover.spawn(async move {
-                let _ = talks.wait_for(|talks| *talks == 0).await;
-                let _ = ended.send(());
-            });
-            let _ = waiting.blocking_recv();
+        if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
+            coordinator.disconnect();
         }
+        // A talk with a rank that is lost has ended.
+        let mut talks = link.talks.clone();
+        let (ended, waiting) = oneshot::channel();
+        link.mover.spawn(async move {
+            let _ = talks.wait_for(|talks| *talks == 0).await;
+            let _ = ended.send(());
+        });
+        let _ = waiting.blocking_recv();
         if let Some(stop) = link.stop.lock().take() {
             let _ = stop.send(());
         }
@@ -362,6 +364,7 @@ impl Service for Doors {
             if let Some(coordinator) = &self.coordinator {
                 let (tell, told) = mpsc::unbounded_channel();
                 coordinator.connect(from, tell);
+                self.talks.send_modify(|talks| *talks += 1);
                 let coordinator = Arc::clone(coordinator);
                 self.mover.spawn(talk(from, messages, sender, told, coordinator, Arc::clone(&self.talks)));
             }

@@ -294,14 +294,15 @@ fn a_checkpoint_is_gone_on_from() {
         },
     );
     assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("O task 5"));
-    assert!(again.load(Ordering::Relaxed) <= 2);
+    // The blocks of the last O task that ended well may not all have been logged.
+    assert!(again.load(Ordering::Relaxed) <= 3);
     let last = AtomicUsize::new(0);
     let sum = sums(&World::alone(), &config(folder.path()), &|_| {
         last.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
     assert_eq!(sum.unwrap(), SUM);
-    assert!((1..=2).contains(&last.load(Ordering::Relaxed)));
+    assert!((1..=3).contains(&last.load(Ordering::Relaxed)));
     // What is not needed any more is gone.
     assert_eq!(std::fs::read_dir(folder.path().join("checkpoint")).unwrap().count(), 0);
 }
