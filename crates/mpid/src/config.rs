@@ -26,10 +26,9 @@ pub const COMBINE_BYTES: usize = 32 << 20;
 pub const SPILL_THRESHOLD: f64 = 0.9;
 
 /// How pairs travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One job: O tasks, then A tasks.
-    #[default]
+    /// Jobs of O tasks, then A tasks.
     Common,
     /// Rounds over what stays in memory.
     Iteration,
@@ -50,7 +49,8 @@ pub enum Parallelism {
 /// The knobs. Every rank must be given the same.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub mode: Mode,
+    /// What the program was started for: one that does something else says so before it begins. `None`: it may do anything.
+    pub mode: Option<Mode>,
     /// Bytes of memory of this rank that the job may count on. `None`: what the machine has free, shared among its ranks.
     pub memory_bytes: Option<u64>,
     pub memory_share: f64,
@@ -65,7 +65,8 @@ pub struct Config {
     pub blocking: bool,
     /// Where to spill; several disks are used in turn.
     pub spill_folders: Vec<PathBuf>,
-    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the folder.
+    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the folder. Rounds and
+    /// streams have no checkpoint.
     pub checkpoint: Option<PathBuf>,
     /// Tasks that a rank runs at once. `None`: its share of the host's cores.
     pub threads: Option<usize>,
@@ -81,7 +82,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            mode: Mode::Common,
+            mode: None,
             memory_bytes: None,
             memory_share: MEMORY_SHARE,
             send_queue_blocks: SEND_QUEUE_BLOCKS,
@@ -154,12 +155,12 @@ impl Config {
         };
         match name.strip_prefix("HARRIER_MPID_")? {
             "MODE" => {
-                self.mode = match value {
+                self.mode = Some(match value {
                     "COM" => Mode::Common,
                     "ITER" => Mode::Iteration,
                     "STREAM" => Mode::Streaming,
                     _ => return None,
-                }
+                })
             }
             "O" => self.o_tasks = Some(number(value)?),
             "A" => self.a_tasks = Some(number(value)?),

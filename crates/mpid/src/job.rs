@@ -1,6 +1,6 @@
 //! Jobs: O tasks emit pairs, A tasks receive them, each with the user's functions and types.
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::{Report, now};
 use crate::datum::{Datum, Rejected};
 use crate::emit::{EmitError, Emitter, Partition};
@@ -69,6 +69,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             shape,
             partition: None,
             owned: false,
+            mode: Mode::Common,
         };
         Job { spec, types: PhantomData }
     }
@@ -167,8 +168,13 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         o: impl Fn(&mut OTask<'_, K, V>, &mut S) -> Result<(), BoxError> + Sync,
         a: impl Fn(&mut ATask<K, V>, &mut S) -> Result<R, BoxError> + Sync,
     ) -> Result<Outcome<R>, Error> {
-        let spec =
-            Spec { o_tasks: Some(kept.count), a_tasks: Some(kept.count), owned: true, ..self.spec.clone() };
+        let spec = Spec {
+            o_tasks: Some(kept.count),
+            a_tasks: Some(kept.count),
+            owned: true,
+            mode: Mode::Iteration,
+            ..self.spec.clone()
+        };
         let mut running = Running::start(world, config, spec)?;
         on_threads(running.threads, || {
             while let Some(o_task) = running.take_task() {

@@ -37,6 +37,7 @@ pub(crate) struct Spec {
     pub partition: Option<Arc<Partition>>,
     /// O task `i` runs where A task `i` does, instead of wherever there is time.
     pub owned: bool,
+    pub mode: Mode,
 }
 
 /// See the module.
@@ -123,11 +124,14 @@ impl Running {
         let tasks = |value: Option<u32>| option(value.map(|value| value as usize));
         said.text(&spec.name).u64(tasks(spec.o_tasks)).u64(tasks(spec.a_tasks));
         said.u64(option(config.o_tasks)).u64(option(config.a_tasks));
-        said.u8(config.mode as u8).u8(config.parallelism as u8).u8(u8::from(config.blocking));
+        said.u8(config.mode.map_or(u8::MAX, |mode| mode as u8))
+            .u8(config.parallelism as u8)
+            .u8(u8::from(config.blocking));
         said.u8(u8::from(config.checkpoint.is_some())).u8(spec.shape.arrangement as u8);
         said.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
         let mut mine = Writer::default();
-        let checked = config.check().err().map_or(String::new(), |error| error.to_string());
+        let checked = config.check().and_then(|()| check_mode(config.mode, spec));
+        let checked = checked.err().map_or(String::new(), |error| error.to_string());
         mine.u64(threads as u64).text(&checked).bytes(&said.0);
         let mut slots = 0;
         for (other, theirs) in world.gather(&mine.0)?.iter().enumerate() {
@@ -175,7 +179,7 @@ impl Running {
         o_tasks: u32,
         a_tasks: u32,
     ) -> Result<Option<CheckpointPlan>, Error> {
-        let wanted = config.checkpoint.as_ref().filter(|_| config.mode != Mode::Streaming);
+        let wanted = config.checkpoint.as_ref().filter(|_| spec.mode == Mode::Common);
         let folder = wanted.map(|path| checkpoint::folder(path, job, &spec.name));
         let mut told = Writer::default();
         if world.rank() == 0 {
@@ -358,7 +362,12 @@ impl Running {
         if let Some(path) = &self.plan.config.timeline {
             let append = std::fs::OpenOptions::new().append(true).create(true).open(path);
             let csv = report.timeline_csv();
-            let written = append.and_then(|mut file| std::io::Write::write_all(&mut file, csv.as_bytes()));
+            let written = append.and_then(|mut file| {
+                // One header, however many jobs a program has.
+                let rows = csv.split_once('\n').map_or("", |(_, rows)| rows);
+                let text = if file.metadata()?.len() == 0 { &csv[..] } else { rows };
+                std::io::Write::write_all(&mut file, text.as_bytes())
+            });
             if let Err(error) = written {
                 tracing::warn!(%error, path = %path.display(), "the timeline was not written");
             }
@@ -380,6 +389,18 @@ impl Running {
 
     pub fn panicked(&self, side: Side, task: u32, place: String, panic: &(dyn Any + Send)) -> Error {
         self.task_error(side, task, place, Cause::Panicked, panic_message(panic))
+    }
+}
+
+/// Errors: the program does what it was not started for. Every mode has jobs too, such as those that load what later rounds go over.
+fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
+    match told {
+        Some(told) if spec.mode != Mode::Common && spec.mode != told => {
+            let message =
+                format!("\"{}\" is {:?}, and the program was started as {told:?}", spec.name, spec.mode);
+            Err(Error::Configuration(message))
+        }
+        _ => Ok(()),
     }
 }
 

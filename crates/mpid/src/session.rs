@@ -8,7 +8,7 @@
 //! # Threads
 //! All calls on one thread. A rank runs one task at a time.
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::{Report, now};
 use crate::datum::Rejected;
 use crate::emit::{EmitError, Emitter};
@@ -77,8 +77,15 @@ impl Session {
             let chooses: Arc<crate::emit::Partition> = Arc::new(move |key, parts| Ok(partition(key, parts)));
             chooses
         });
-        let spec =
-            Spec { name: name.to_string(), o_tasks: None, a_tasks: None, shape, partition, owned: false };
+        let spec = Spec {
+            name: name.to_string(),
+            o_tasks: None,
+            a_tasks: None,
+            shape,
+            partition,
+            owned: false,
+            mode: Mode::Common,
+        };
         let config = Config { threads: Some(1), ..config.clone() };
         let running = Running::start(world, &config, spec)?;
         Ok(Session { running: Some(running), current: Current::None, stores: None, position: None })

@@ -13,7 +13,7 @@
 //! function is called for each window and A task; for one A task, in the order of windows.
 
 use crate::Report;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::now;
 use crate::datum::Datum;
 use crate::emit::EmitError;
@@ -118,7 +118,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         a: impl Fn(Window, &mut ATask<K, V>) -> Result<(), BoxError> + Sync,
     ) -> Result<Report, Error> {
         assert!(width > 0, "a window has a width");
-        let spec = Spec { owned: true, ..self.spec().clone() };
+        let spec = Spec { owned: true, mode: Mode::Streaming, ..self.spec().clone() };
         let config = Config { checkpoint: None, ..config.clone() };
         let closed = Mutex::new(Vec::new());
         let mut running = Running::start_with(world, &config, spec, |plan, folders, _| {

@@ -104,7 +104,9 @@ fn slots(hostfile: &str) -> usize {
 /// Whether the launcher is Open MPI's, whose options others do not know.
 fn is_open_mpi(launcher: &Path) -> bool {
     let asked = Command::new(launcher).arg("--version").output();
-    asked.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains("Open MPI"))
+    // It tells its name as it was called: mpirun.openmpi is "OpenRTE", and Open MPI 5 is "PRRTE" by another name.
+    let names = ["Open MPI", "OpenRTE", "PRRTE"];
+    asked.is_ok_and(|told| names.iter().any(|name| String::from_utf8_lossy(&told.stdout).contains(name)))
 }
 
 fn command(run: &Run) -> Result<Command, String> {
