@@ -16,7 +16,7 @@ def words(task):
 
 def counts(task):
     for word, numbers in task.groups():
-        print(word, sum(numbers), sep="\t")
+        sys.stdout.write(f"{word}\t{sum(numbers)}\n")
 
 
 harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))

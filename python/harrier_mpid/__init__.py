@@ -7,7 +7,7 @@
 
     def counts(task):
         for word, numbers in task.groups():
-            print(word, sum(numbers))
+            sys.stdout.write(f"{word}\t{sum(numbers)}\n")
 
     harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))
 

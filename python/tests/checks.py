@@ -66,6 +66,7 @@ def fails():
 if __name__ == "__main__":
     try:
         for rank, (count, total) in sorted(globals()[sys.argv[1]]().items()):
-            print("A", rank, count, total, flush=True)
+            # In one piece: ranks share the output.
+            sys.stdout.write(f"A {rank} {count} {total}\n")
     except harrier_mpid.JobError as error:
-        print("failed:", error, flush=True)
+        sys.stdout.write(f"failed: {error}\n")

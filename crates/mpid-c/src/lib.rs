@@ -7,6 +7,8 @@
 //! promise of the header it stands on. Nothing unwinds into C: what panics in the library is an error of the job, and a panic of a
 //! call itself ends the process, as `extern "C"` has it.
 #![allow(unsafe_code)]
+// The names are the papers'.
+#![allow(non_snake_case)]
 
 use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{Config, EmitError, Error, Rejected, Side, World};

@@ -1,6 +1,9 @@
 //! C programs, compiled by the tests against the header, the library and its pkg-config file, alone and under the MPI runtimes there
 //! are. A runtime or a compiler that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
+mod built;
+
+use built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +15,11 @@ const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What was installed for the tests: a prefix with `include`, `lib` and `lib/pkgconfig`.
 fn install(prefix: &Path) {
-    let test = std::env::current_exe().unwrap();
-    let built = test.ancestors().nth(2).unwrap().join("libmpid.so");
-    assert!(built.exists(), "{} is missing: cargo build -p harrier-mpid-c makes it", built.display());
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for folder in ["include", "lib/pkgconfig"] {
         std::fs::create_dir_all(prefix.join(folder)).unwrap();
     }
-    std::fs::copy(built, prefix.join("lib/libmpid.so")).unwrap();
+    std::fs::copy(library(), prefix.join("lib/libmpid.so")).unwrap();
     std::fs::copy(here.join("include/mpid.h"), prefix.join("include/mpid.h")).unwrap();
     let description = std::fs::read_to_string(here.join("mpid.pc.in")).unwrap();
     let description = description

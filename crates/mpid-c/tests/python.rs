@@ -1,6 +1,9 @@
 //! The Python package over the library, alone and under the MPI runtimes there are. What is absent is skipped with a line on stderr;
 //! with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
+mod built;
+
+use built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +22,7 @@ fn runs(script: &str, arguments: &[&str]) -> Option<Vec<Run>> {
         absent("python3");
         return None;
     };
-    let test = std::env::current_exe().unwrap();
-    let library = test.ancestors().nth(2).unwrap().join("libmpid.so");
+    let library = library();
     let _turn = alone();
     let launchers = [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)];
     let run = |launcher: Launcher| {
