@@ -10,10 +10,9 @@
 // The names are the papers'.
 #![allow(non_snake_case)]
 
-use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
+use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
 use harrier_mpid::{Config, EmitError, Error, Rejected, Side, World};
 use std::cell::RefCell;
-use std::cmp::Ordering;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -127,7 +126,7 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
 pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
     with(|state| {
         state.shaping.partition = partitioner.map(|partitioner| {
-            let partition: Arc<dyn Fn(&[u8], usize) -> usize + Send + Sync> =
+            let partition: Arc<PartitionBytes> =
                 Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
             partition
         });
@@ -138,10 +137,9 @@ pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
 pub extern "C" fn MPI_D_Set_comparator(comparator: Option<Comparator>) {
     with(|state| {
         state.shaping.compare = comparator.map(|comparator| {
-            let compare: Arc<dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync> =
-                Arc::new(move |left, right| {
-                    comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
-                });
+            let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
+                comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
+            });
             compare
         });
     });

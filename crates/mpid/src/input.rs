@@ -152,7 +152,7 @@ mod tests {
                 let mut lines = split.lines().unwrap();
                 while let Some((at, line)) = lines.next_line().unwrap() {
                     if split.path.ends_with("b") {
-                        assert!(text[at as usize..].as_bytes().starts_with(line));
+                        assert!(text.as_bytes()[at as usize..].starts_with(line));
                     }
                     read.push(String::from_utf8(line.to_vec()).unwrap());
                 }

@@ -513,6 +513,9 @@ enum State {
     End,
 }
 
+/// A received pair.
+pub type PairView<'a, K, V> = (<K as Datum>::View<'a>, <V as Datum>::View<'a>);
+
 /// An A task as its function sees it.
 pub struct ATask<K: ?Sized, V: ?Sized> {
     source: Source,
@@ -574,7 +577,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
     }
 
     /// The next pair, whatever its key.
-    pub fn next_pair(&mut self) -> Result<Option<(K::View<'_>, V::View<'_>)>, ReceiveError> {
+    pub fn next_pair(&mut self) -> Result<Option<PairView<'_, K, V>>, ReceiveError> {
         match self.state {
             State::End => return Ok(None),
             State::Waiting | State::GroupBegins => self.state = State::Given,

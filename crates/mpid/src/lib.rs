@@ -53,7 +53,7 @@ pub use datum::{Datum, List, ListView, Rejected, append};
 pub use emit::EmitError;
 pub use error::{BoxError, Cause, Damaged, Error, Side, TaskError};
 pub use hash::hash;
-pub use job::{ATask, Group, Job, Kept, OTask, Outcome, Pairs, ReceiveError};
+pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveError};
 pub use sample::Ranges;
 pub use stream::{StreamTask, Window};
 pub use world::World;

@@ -10,12 +10,15 @@ use bytes::Bytes;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// The order of two encoded keys.
+pub type CompareBytes = dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync;
+
 /// The order of keys: of their bytes, or the user's.
 #[derive(Clone, Default)]
 pub enum KeyOrder {
     #[default]
     Bytes,
-    Custom(Arc<dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync>),
+    Custom(Arc<CompareBytes>),
 }
 
 impl KeyOrder {

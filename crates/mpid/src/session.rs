@@ -19,7 +19,6 @@ use crate::runs::KeyOrder;
 use crate::store::{Shape, Source, Store};
 use crate::table::Combine;
 use crate::world::World;
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +28,20 @@ pub use crate::store::Arrangement;
 /// Joins two values of a key: is given the key, both values, and where to write what they are together.
 pub type CombineBytes = dyn Fn(&[u8], &[u8], &[u8], &mut Vec<u8>) -> Result<(), Rejected> + Send + Sync;
 
+/// Chooses the A task of a key.
+pub type PartitionBytes = dyn Fn(&[u8], usize) -> usize + Send + Sync;
+
+pub use crate::runs::CompareBytes;
+
 /// What a job in bytes is; the same on every rank.
 #[derive(Clone, Default)]
 pub struct Shaping {
     pub arrangement: Arrangement,
     pub combine: Option<Arc<CombineBytes>>,
     /// Chooses the A task of a key, among so many.
-    pub partition: Option<Arc<dyn Fn(&[u8], usize) -> usize + Send + Sync>>,
+    pub partition: Option<Arc<PartitionBytes>>,
     /// The order of keys; of their bytes if there is none.
-    pub compare: Option<Arc<dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync>>,
+    pub compare: Option<Arc<CompareBytes>>,
 }
 
 struct Combining(Arc<CombineBytes>);

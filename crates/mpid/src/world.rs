@@ -65,7 +65,7 @@ impl World {
     ///
     /// Errors: [`Error::Start`].
     pub fn join() -> Result<World, Error> {
-        let launched = launch(None).map_err(harrier_interconnect::StartError::from)?;
+        let launched = launch(None)?;
         let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
             return Ok(World::alone());
         };

@@ -93,7 +93,8 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
         match &io.output {
             // What was written is read back, in the order of its parts.
             Some(folder)
-                if sums_of(&harrier_mpid::input::splits(&[folder.clone()], u64::MAX)?, true)? != read =>
+                if sums_of(&harrier_mpid::input::splits(std::slice::from_ref(folder), u64::MAX)?, true)?
+                    != read =>
             {
                 Err("what was written is not what was read".into())
             }

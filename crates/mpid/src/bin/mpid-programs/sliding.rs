@@ -6,6 +6,7 @@ use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
 use harrier_mpid::{BoxError, Config, Job, World, input};
 use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 type Counts = HashMap<Vec<u8>, u64>;
@@ -92,11 +93,13 @@ pub fn sliding(
                 counts.insert(key.to_vec(), count);
             }
             let mut states = states.lock();
-            if !states.contains_key(&task.index()) {
-                let part = Part::create(io.output.as_deref(), task.index())?;
-                states.insert(task.index(), Panes { recent: VecDeque::new(), part });
-            }
-            let state = states.get_mut(&task.index()).ok_or("it was just put there")?;
+            let state = match states.entry(task.index()) {
+                Entry::Occupied(state) => state.into_mut(),
+                Entry::Vacant(place) => {
+                    let part = Part::create(io.output.as_deref(), task.index())?;
+                    place.insert(Panes { recent: VecDeque::new(), part })
+                }
+            };
             state.tell_before(pane, panes, slide)?;
             state.recent.push_back((pane, counts));
             state.recent.retain(|(known, _)| known + panes > pane);

@@ -133,10 +133,10 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
             // A word twice in a line is one group.
             while let Some(group) = task.next_group()? {
                 let (word, file, at) = group.key()?;
-                if current.as_deref() != Some(word) {
-                    if let Some(word) = current.replace(word.to_vec()) {
-                        part.line(&posting(&word, places.drain(..)))?;
-                    }
+                if current.as_deref() != Some(word)
+                    && let Some(word) = current.replace(word.to_vec())
+                {
+                    part.line(&posting(&word, places.drain(..)))?;
                 }
                 places.push((file, at));
             }
