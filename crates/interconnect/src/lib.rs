@@ -316,6 +316,12 @@ impl Interconnect {
         (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
     }
 
+    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches rank `to` fastest.
+    /// For those who fill a block before they know which of that rank's streams it goes to.
+    pub fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
+        self.shared.block_for(to, payload_bytes)
+    }
+
     fn open_with(
         &self,
         to: usize,

@@ -483,13 +483,15 @@ impl StreamSender {
         block
     }
 
-    /// As [`StreamSender::block`], in the memory from which it reaches this stream's reader fastest.
-    pub(crate) fn block_for(&self, payload_bytes: usize) -> Block {
+    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches this stream's
+    /// reader fastest. Its first [`HEADER_BYTES`] bytes are the header's, and are written when it is sent.
+    pub fn block_for(&self, payload_bytes: usize) -> Block {
         self.shared.block_for(self.to, payload_bytes)
     }
 
-    /// Sends `block` (from [`StreamSender::block_for`]) for one credit, which must be there.
-    pub(crate) fn send(&mut self, rows: usize, block: Block) {
+    /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit, which must be
+    /// there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the block.
+    pub fn send(&mut self, rows: usize, block: Block) {
         let mut state = self.stream.state.lock();
         assert!(state.credits > 0, "a block needs a credit");
         state.credits -= 1;

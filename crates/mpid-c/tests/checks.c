@@ -1,0 +1,97 @@
+/* What the header promises, seen from C. Prints one line for each A task, which the test adds up. argv[1] says what to do. */
+#include <inttypes.h>
+#include <mpid.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t by_last_byte(const void *key, size_t bytes, size_t tasks) {
+    return bytes == 0 ? 0 : ((const unsigned char *)key)[bytes - 1] % tasks;
+}
+
+static int backwards(const void *left, size_t left_bytes, const void *right, size_t right_bytes) {
+    size_t bytes = left_bytes < right_bytes ? left_bytes : right_bytes;
+    int order = memcmp(right, left, bytes);
+    return order != 0 ? order : (left_bytes < right_bytes) - (left_bytes > right_bytes);
+}
+
+static void must(int holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "wrong: %s (%s)\n", what, MPI_D_Error_message());
+        abort();
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *asked = argc > 1 ? argv[1] : "";
+    must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
+    must(MPI_D_Finalize() == MPI_D_ERR_USAGE, "an end before the beginning");
+    MPI_D_Set_arrangement(MPI_D_SORTED);
+    if (strcmp(asked, "backwards") == 0) {
+        MPI_D_Set_partitioner(by_last_byte);
+        MPI_D_Set_comparator(backwards);
+    }
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    must(MPI_D_Init(&argc, &argv) == MPI_D_ERR_USAGE, "a second beginning");
+    while (MPI_D_Next_task()) {
+        int rank, size;
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            must(MPI_D_COMM_BIPARTITE_A == MPI_D_COMM_NULL, "one side at a time");
+            must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank) == MPI_D_SUCCESS, "the rank");
+            must(MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size) == MPI_D_SUCCESS, "the size");
+            must(rank >= 0 && rank < size, "a rank below the size");
+            must(MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_ERR_JOB, "O tasks receive nothing");
+            uint32_t keys[100];
+            int64_t values[100];
+            for (int at = 0; at < 100; at++) {
+                /* The most significant byte first, so that the order of the bytes is that of the numbers. */
+                uint32_t key = (uint32_t)(rank * 100 + at);
+                keys[at] = __builtin_bswap32(key);
+                values[at] = key;
+            }
+            must(MPI_D_Send_many(50, keys, 4, values, 8) == MPI_D_SUCCESS, "many pairs");
+            for (int at = 50; at < 100; at++)
+                must(MPI_D_Send(&keys[at], 4, &values[at], 8) == MPI_D_SUCCESS, "a pair");
+            if (strcmp(asked, "fail") == 0 && rank == 1) must(MPI_D_Fail("on purpose") == MPI_D_SUCCESS, "a failure");
+        } else {
+            must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank) == MPI_D_SUCCESS, "the rank");
+            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_JOB, "A tasks send nothing");
+        }
+        if (MPI_D_COMM_BIPARTITE_A != MPI_D_COMM_NULL && strcmp(asked, "backwards") != 0) {
+            uint32_t keys[7];
+            int64_t values[7], sum = 0;
+            size_t received, pairs = 0;
+            int64_t last = -1;
+            do {
+                must(MPI_D_Recv_many(7, keys, 4, values, 8, &received) == MPI_D_SUCCESS, "pairs");
+                for (size_t at = 0; at < received; at++) {
+                    must((int64_t)__builtin_bswap32(keys[at]) == values[at] && values[at] > last, "pairs in order");
+                    last = values[at];
+                    sum += values[at];
+                }
+                pairs += received;
+            } while (received > 0);
+            printf("A %d: %zu pairs, sum %" PRId64 "\n", rank, pairs, sum);
+        } else if (MPI_D_COMM_BIPARTITE_A != MPI_D_COMM_NULL) {
+            const void *key, *value;
+            size_t key_bytes, value_bytes, pairs = 0;
+            int64_t sum = 0, number, last = INT64_MAX;
+            int code;
+            while ((code = MPI_D_Recv(&key, &key_bytes, &value, &value_bytes)) == MPI_D_SUCCESS) {
+                must(key_bytes == 4 && value_bytes == 8, "the sizes");
+                memcpy(&number, value, 8);
+                must(number < last, "pairs backwards");
+                MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_A, &size);
+                must((int)(by_last_byte(key, 4, (size_t)size)) == rank, "the partitioner's A task");
+                last = number;
+                sum += number;
+                pairs++;
+            }
+            must(code == MPI_D_END, "the end");
+            printf("A %d: %zu pairs, sum %" PRId64 "\n", rank, pairs, sum);
+        }
+    }
+    int code = MPI_D_Finalize();
+    if (code != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
+    return code;
+}

@@ -1,0 +1,32 @@
+//! WordCount: `mpirun -n 2 wordcount FILE…` prints every word with how often it occurs.
+
+use harrier_mpid::{Config, Error, Job, World, input};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
+    let splits = input::splits(&files, input::SPLIT_BYTES)?;
+    let world = World::join()?;
+    let job = Job::<[u8], u64>::new("wordcount").o_tasks(splits.len()).combine(|a, b| a + b);
+    let outcome = job.run(
+        &world,
+        &Config::from_environment()?,
+        |task| {
+            let mut lines = splits[task.index()].lines()?;
+            while let Some((_, text)) = lines.next_lines()? {
+                text.split(u8::is_ascii_whitespace)
+                    .filter(|word| !word.is_empty())
+                    .try_for_each(|word| task.emit(word, &1))?;
+            }
+            Ok(())
+        },
+        |task| {
+            while let Some(mut group) = task.next_group()? {
+                let (word, count) = group.fold(0, |sum, count| sum + count)?;
+                println!("{}\t{count}", String::from_utf8_lossy(word));
+            }
+            Ok(())
+        },
+    );
+    world.leave(i32::from(outcome.is_err()))?;
+    outcome.map(drop).map_err(|error: Error| error.into())
+}

@@ -1,0 +1,160 @@
+//! Programs in keys and values that ship with Harrier, each with a generator of its input and a check of its answer.
+//!
+//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums; exit status 0, 1 for a job
+//! that failed or an answer that is wrong, 2 for wrong usage, 3 for ranks that could not meet or were lost.
+
+mod data;
+mod iterations;
+mod output;
+mod plain;
+mod records;
+mod sliding;
+mod tables;
+mod text;
+
+use clap::{Args, Parser, Subcommand};
+use harrier_mpid::{BoxError, Config, Error, World};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "mpid-programs", about = "Programs in keys and values, on any number of ranks", version)]
+struct Arguments {
+    #[command(subcommand)]
+    program: Program,
+}
+
+/// What every program is told.
+#[derive(Args, Clone)]
+struct InOut {
+    /// Files, or folders of files.
+    #[arg(long, required = true, num_args = 1..)]
+    input: Vec<PathBuf>,
+    /// Folder for the answer, one file for each A task.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Work the answer out once more, by other means, and compare.
+    #[arg(long)]
+    check: bool,
+    /// Bytes that one O task reads.
+    #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES)]
+    split_bytes: u64,
+}
+
+#[derive(Subcommand)]
+enum Program {
+    /// Make input: text, records, rankings, uservisits, graph, points or events.
+    Generate(data::Generate),
+    /// Count every word.
+    Wordcount(InOut),
+    /// Count every word in a plain program of one thread: the floor that wordcount is compared with.
+    PlainWordcount(InOut),
+    /// Sort records of 100 bytes by their first 10.
+    Terasort(InOut),
+    /// Find the lines with a text in them.
+    Grep {
+        pattern: String,
+        #[command(flatten)]
+        io: InOut,
+    },
+    /// For every word, the lines in which it stands.
+    Index(InOut),
+    /// Sum the revenue of uservisits by the first 7 characters of the source address.
+    Aggregate(InOut),
+    /// Join rankings and uservisits; average rank and revenue by source address.
+    Join {
+        #[arg(long)]
+        rankings: PathBuf,
+        #[command(flatten)]
+        io: InOut,
+    },
+    /// The importance of the nodes of a graph.
+    Pagerank {
+        #[arg(long, default_value_t = 10)]
+        rounds: usize,
+        #[command(flatten)]
+        io: InOut,
+    },
+    /// Clusters of points.
+    Kmeans {
+        #[arg(long, default_value_t = 10)]
+        rounds: usize,
+        #[arg(long, default_value_t = 8)]
+        clusters: usize,
+        #[command(flatten)]
+        io: InOut,
+    },
+    /// How often each key occurs in windows that slide over a stream of events.
+    Sliding {
+        /// Length of a window, in the unit of the events' times; a multiple of --slide.
+        #[arg(long, default_value_t = 60)]
+        window: u64,
+        #[arg(long, default_value_t = 10)]
+        slide: u64,
+        #[command(flatten)]
+        io: InOut,
+    },
+}
+
+/// Wrong answers are errors too.
+fn run(program: &Program, world: &World, config: &Config) -> Result<String, BoxError> {
+    match program {
+        Program::Generate(_) | Program::PlainWordcount(_) => unreachable!("they need no ranks"),
+        Program::Wordcount(io) => text::wordcount(world, config, io),
+        Program::Terasort(io) => records::terasort(world, config, io),
+        Program::Grep { pattern, io } => text::grep(world, config, io, pattern),
+        Program::Index(io) => text::index(world, config, io),
+        Program::Aggregate(io) => tables::aggregate(world, config, io),
+        Program::Join { rankings, io } => tables::join(world, config, io, rankings),
+        Program::Pagerank { rounds, io } => iterations::pagerank(world, config, io, *rounds),
+        Program::Kmeans { rounds, clusters, io } => iterations::kmeans(world, config, io, *rounds, *clusters),
+        Program::Sliding { window, slide, io } => sliding::sliding(world, config, io, *window, *slide),
+    }
+}
+
+fn status_of(error: &BoxError) -> u8 {
+    match error.downcast_ref::<Error>() {
+        Some(error) if !error.leaves_the_ranks_alive() => 3,
+        _ => 1,
+    }
+}
+
+fn main() -> ExitCode {
+    let program = Arguments::parse().program;
+    let alone = match &program {
+        Program::Generate(generate) => Some(data::generate(generate)),
+        Program::PlainWordcount(io) => Some(plain::wordcount(io)),
+        _ => None,
+    };
+    if let Some(outcome) = alone {
+        return match outcome {
+            Ok(line) => {
+                println!("{line}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("mpid: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let started = World::join().and_then(|world| Ok((world, Config::from_environment()?)));
+    let (world, config) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("mpid: {error}");
+            return ExitCode::from(if error.leaves_the_ranks_alive() { 2 } else { 3 });
+        }
+    };
+    let outcome = run(&program, &world, &config);
+    let status = outcome.as_ref().err().map_or(0, status_of);
+    match &outcome {
+        Ok(line) if world.rank() == 0 => println!("{line}"),
+        Ok(_) => {}
+        // Every rank has the same error; after a loss rank 0 may be the one that is lost.
+        Err(error) if world.rank() == 0 || status == 3 => eprintln!("mpid: {error}"),
+        Err(_) => {}
+    }
+    let left = world.leave(status.into());
+    ExitCode::from(if left.is_err() { 3 } else { status })
+}

@@ -1,0 +1,121 @@
+//! Where answers go, and how they are compared.
+
+use crate::InOut;
+use harrier_mpid::{BoxError, Error, World, hash};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// The answer of one A task: lines to a file, if there is to be one, and their sums.
+pub struct Part {
+    file: Option<BufWriter<File>>,
+    pub lines: u64,
+    /// The sum of the hashes of the lines: the same in whatever order and parts they come.
+    pub checksum: u64,
+}
+
+impl Part {
+    pub fn create(folder: Option<&Path>, a_task: usize) -> Result<Part, BoxError> {
+        let file = match folder {
+            None => None,
+            Some(folder) => {
+                std::fs::create_dir_all(folder)?;
+                let path = folder.join(format!("part-{a_task:05}"));
+                let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                Some(BufWriter::with_capacity(1 << 18, file))
+            }
+        };
+        Ok(Part { file, lines: 0, checksum: 0 })
+    }
+
+    /// Takes one line, or record; its end, if it has one, is part of it.
+    pub fn line(&mut self, line: &[u8]) -> Result<(), BoxError> {
+        self.lines += 1;
+        self.checksum = self.checksum.wrapping_add(hash(line));
+        if let Some(file) = &mut self.file {
+            file.write_all(line)?;
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<Sums, BoxError> {
+        if let Some(file) = &mut self.file {
+            file.flush()?;
+        }
+        Ok(Sums { lines: self.lines, checksum: self.checksum })
+    }
+}
+
+/// An answer in two numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub lines: u64,
+    pub checksum: u64,
+}
+
+impl Sums {
+    pub fn add(&mut self, line: &[u8]) {
+        self.lines += 1;
+        self.checksum = self.checksum.wrapping_add(hash(line));
+    }
+}
+
+/// The sums over all ranks. Collective.
+pub fn total(world: &World, parts: impl IntoIterator<Item = Sums>) -> Result<Sums, Error> {
+    let mut mine = Sums::default();
+    for Sums { lines, checksum } in parts {
+        mine.lines += lines;
+        mine.checksum = mine.checksum.wrapping_add(checksum);
+    }
+    let mut bytes = mine.lines.to_le_bytes().to_vec();
+    bytes.extend(mine.checksum.to_le_bytes());
+    let mut sums = Sums::default();
+    for theirs in world.gather(&bytes)? {
+        let number = |at: usize| u64::from_le_bytes(theirs[at..at + 8].try_into().expect("eight bytes"));
+        sums.lines += number(0);
+        sums.checksum = sums.checksum.wrapping_add(number(8));
+    }
+    Ok(sums)
+}
+
+/// The line that rank 0 prints. With `--check`, rank 0 has `expected` work the answer out, and all ranks learn whether it is
+/// the same. Collective.
+pub fn conclude(
+    world: &World,
+    io: &InOut,
+    what: &str,
+    sums: Sums,
+    expected: impl FnOnce() -> Result<Sums, BoxError>,
+) -> Result<String, BoxError> {
+    let mut line = format!("{what}: {} lines, checksum {:016x}", sums.lines, sums.checksum);
+    if io.check {
+        let wrong = match world.rank() {
+            0 => match expected() {
+                Ok(expected) if expected == sums => String::new(),
+                Ok(expected) => format!("wrong answer: {sums:x?} instead of {expected:x?}"),
+                Err(error) => format!("the answer could not be checked: {error}"),
+            },
+            _ => String::new(),
+        };
+        let wrong = String::from_utf8_lossy(&world.gather(wrong.as_bytes())?[0]).into_owned();
+        if !wrong.is_empty() {
+            return Err(wrong.into());
+        }
+        line += ", checked";
+    }
+    Ok(line)
+}
+
+/// Every line of the input, with the file and where it begins; for answers worked out plainly.
+pub fn each_line(
+    paths: &[std::path::PathBuf],
+    mut work: impl FnMut(&Path, u64, &[u8]) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    for split in harrier_mpid::input::splits(paths, u64::MAX)? {
+        let mut lines = split.lines()?;
+        while let Some((at, line)) = lines.next_line()? {
+            work(&split.path, at, line)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! How often each key occurs in windows that slide over a stream of events, in streaming mode.
+//!
+//! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last panes of its keys.
+
+use crate::InOut;
+use crate::output::{Part, Sums, conclude, each_line, total};
+use harrier_mpid::{BoxError, Config, Job, World, input};
+use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+type Counts = HashMap<Vec<u8>, u64>;
+
+fn event(line: &[u8]) -> Result<(u64, &[u8]), BoxError> {
+    let at = line
+        .iter()
+        .position(|byte| *byte == b'\t')
+        .ok_or("an event is a time and a key with a tab between them")?;
+    Ok((std::str::from_utf8(&line[..at])?.parse()?, &line[at + 1..]))
+}
+
+fn count_line(end: u64, key: &[u8], count: u64) -> Vec<u8> {
+    [format!("{end}\t").as_bytes(), key, format!("\t{count}\n").as_bytes()].concat()
+}
+
+/// The panes of the windows that an A task has not told of yet.
+struct Panes {
+    /// As many as a window has, at most; each with its number.
+    recent: VecDeque<(u64, Counts)>,
+    part: Part,
+}
+
+impl Panes {
+    /// Tells of the windows that end with the panes before `pane`, and after the last one that was told of.
+    fn tell_before(&mut self, pane: u64, panes: u64, slide: u64) -> Result<(), BoxError> {
+        let Some((newest, _)) = self.recent.back() else { return Ok(()) };
+        // A pane without events at an A task is not given to it, and yet ends a window of the panes before.
+        for last in newest + 1..pane.min(newest + panes) {
+            self.tell(last, panes, slide)?;
+        }
+        Ok(())
+    }
+
+    /// Tells of the window that ends with the pane `last`.
+    fn tell(&mut self, last: u64, panes: u64, slide: u64) -> Result<(), BoxError> {
+        let mut sums: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for (_, counts) in self.recent.iter().filter(|(pane, _)| pane + panes > last) {
+            counts.iter().for_each(|(key, count)| *sums.entry(key).or_default() += count);
+        }
+        for (key, count) in sums {
+            self.part.line(&count_line((last + 1) * slide, key, count))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn sliding(
+    world: &World,
+    config: &Config,
+    io: &InOut,
+    window: u64,
+    slide: u64,
+) -> Result<String, BoxError> {
+    if slide == 0 || window == 0 || !window.is_multiple_of(slide) {
+        return Err("--window is a multiple of --slide".into());
+    }
+    let panes = window / slide;
+    // A stream is a file here, read from its beginning in the order of its times; several are read at the same time.
+    let files = input::splits(&io.input, u64::MAX)?;
+    let states: Mutex<BTreeMap<usize, Panes>> = Mutex::default();
+    let job = Job::<[u8], u64>::new("sliding count").o_tasks(files.len()).combine(|left, right| left + right);
+    job.stream(
+        world,
+        config,
+        slide,
+        |task| {
+            let split = &files[task.index()];
+            task.reads(&split.name());
+            let mut lines = split.lines()?;
+            while let Some((at, line)) = lines.next_line()? {
+                task.at(at);
+                let (time, key) = event(line)?;
+                task.advance(time)?;
+                task.emit(time, key, &1)?;
+            }
+            Ok(())
+        },
+        |within, task| {
+            let pane = within.begin / slide;
+            let mut counts = Counts::new();
+            while let Some(mut group) = task.next_group()? {
+                let (key, count) = group.fold(0, |sum, count| sum + count)?;
+                counts.insert(key.to_vec(), count);
+            }
+            let mut states = states.lock();
+            let state = match states.entry(task.index()) {
+                Entry::Occupied(state) => state.into_mut(),
+                Entry::Vacant(place) => {
+                    let part = Part::create(io.output.as_deref(), task.index())?;
+                    place.insert(Panes { recent: VecDeque::new(), part })
+                }
+            };
+            state.tell_before(pane, panes, slide)?;
+            state.recent.push_back((pane, counts));
+            state.recent.retain(|(known, _)| known + panes > pane);
+            state.tell(pane, panes, slide)
+        },
+    )?;
+    let mut parts = Vec::new();
+    for (_, mut state) in states.into_inner() {
+        state.tell_before(u64::MAX, panes, slide)?;
+        parts.push(state.part.finish()?);
+    }
+    let sums = total(world, parts)?;
+    conclude(world, io, "sliding", sums, || {
+        let mut counts: BTreeMap<(u64, Vec<u8>), u64> = BTreeMap::new();
+        each_line(&io.input, |_, _, line| {
+            let (time, key) = event(line)?;
+            for last in time / slide..time / slide + panes {
+                *counts.entry(((last + 1) * slide, key.to_vec())).or_default() += 1;
+            }
+            Ok(())
+        })?;
+        let mut sums = Sums::default();
+        counts.iter().for_each(|((end, key), count)| sums.add(&count_line(*end, key, *count)));
+        Ok(sums)
+    })
+}

@@ -1,0 +1,247 @@
+//! What a job has received, kept in files, so that after a death only the O tasks that were not done run again.
+//!
+//! # Invariants
+//! - Every block is in the log of its A task before its pairs are used.
+//! - An O task is committed once every A task has logged all of it; then, and only then, does it not run again. Rank 0 alone
+//!   writes commits.
+//! - A run of a job that goes on from a checkpoint is a new generation. A log may hold blocks of an O task of several
+//!   generations; only those of the generation that was committed count.
+//!
+//! # Order of calls
+//! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what counts; then
+//! [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0. Last, [`Commits::remove`].
+//!
+//! # Crash
+//! A record that was cut off is known by its checksum, and what follows it is cut off too. Files are written, not synced: they
+//! survive the end of processes, not that of the machine.
+
+use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// O tasks that are committed, each with the generation whose blocks count.
+pub(crate) type Committed = HashMap<u32, u32>;
+
+/// A record of the commit file: its kind, a number, and a checksum of both.
+const RECORD_BYTES: usize = 12;
+
+const KIND_SHAPE: u32 = 1;
+const KIND_GENERATION: u32 = 2;
+const KIND_COMMIT: u32 = 3;
+
+/// The folder of a job's checkpoint.
+pub(crate) fn folder(checkpoint: &Path, job: u32, name: &str) -> PathBuf {
+    let name: String =
+        name.chars().map(|character| if character.is_alphanumeric() { character } else { '-' }).collect();
+    checkpoint.join(format!("{job}-{name}"))
+}
+
+/// Rank 0's list of what is done.
+pub(crate) struct Commits {
+    folder: PathBuf,
+    file: File,
+    pub generation: u32,
+}
+
+impl Commits {
+    /// Opens the checkpoint in `folder`, or makes it. Returns what is done already.
+    ///
+    /// Errors: the folder cannot be used, or belongs to a job with other numbers of tasks.
+    pub fn open(folder: &Path, o_tasks: u32, a_tasks: u32) -> io::Result<(Commits, Committed)> {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join("commits");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let (mut committed, mut generation, mut valid) = (Committed::new(), 0, 0);
+        let mut shape = Vec::new();
+        for record in bytes.chunks_exact(RECORD_BYTES) {
+            let number = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+            if crc32fast::hash(&record[..8]) != number(8) {
+                break;
+            }
+            valid += RECORD_BYTES as u64;
+            match number(0) {
+                KIND_SHAPE => shape.push(number(4)),
+                KIND_GENERATION => generation = number(4),
+                KIND_COMMIT => {
+                    committed.insert(number(4), generation);
+                }
+                _ => return Err(io::Error::other("a record of no kind in the list of commits")),
+            }
+        }
+        file.set_len(valid)?;
+        file.seek(SeekFrom::Start(valid))?;
+        let mut commits = Commits { folder: folder.to_path_buf(), file, generation: generation + 1 };
+        if shape.len() < 2 {
+            commits.file.set_len(0)?;
+            commits.file.seek(SeekFrom::Start(0))?;
+            commits.write(KIND_SHAPE, o_tasks)?;
+            commits.write(KIND_SHAPE, a_tasks)?;
+        } else if shape != [o_tasks, a_tasks] {
+            return Err(io::Error::other(format!(
+                "it is of a job with {} O tasks and {} A tasks, not {o_tasks} and {a_tasks}",
+                shape[0], shape[1]
+            )));
+        }
+        commits.write(KIND_GENERATION, commits.generation)?;
+        Ok((commits, committed))
+    }
+
+    fn write(&mut self, kind: u32, number: u32) -> io::Result<()> {
+        let mut record = [0; RECORD_BYTES];
+        record[..4].copy_from_slice(&kind.to_le_bytes());
+        record[4..8].copy_from_slice(&number.to_le_bytes());
+        let checksum = crc32fast::hash(&record[..8]);
+        record[8..].copy_from_slice(&checksum.to_le_bytes());
+        // One call: either all of it is there after a death, or the checksum tells.
+        self.file.write_all(&record)
+    }
+
+    /// Every A task has logged all of `o_task`.
+    pub fn commit(&mut self, o_task: u32) -> io::Result<()> {
+        self.write(KIND_COMMIT, o_task)
+    }
+
+    /// The job is done.
+    pub fn remove(self) -> io::Result<()> {
+        std::fs::remove_dir_all(&self.folder)
+    }
+}
+
+/// What one A task has received.
+pub(crate) struct Log {
+    file: BufWriter<File>,
+}
+
+/// Length and checksum before a block.
+const BLOCK_RECORD_BYTES: usize = 8;
+
+impl Log {
+    /// Opens the log of `a_task`, or makes it, and gives `replay` every block of a committed O task.
+    pub fn open<E: From<io::Error>>(
+        folder: &Path,
+        a_task: u32,
+        committed: &Committed,
+        mut replay: impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
+    ) -> Result<Log, E> {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join(format!("a{a_task}.pairs"));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let length = file.metadata()?.len();
+        let mut input = BufReader::with_capacity(1 << 20, file);
+        let mut valid = 0;
+        loop {
+            let mut head = [0; BLOCK_RECORD_BYTES];
+            if valid + BLOCK_RECORD_BYTES as u64 > length {
+                break;
+            }
+            input.read_exact(&mut head)?;
+            let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+            let block_bytes = number(0) as usize;
+            let end = valid + (BLOCK_RECORD_BYTES + block_bytes) as u64;
+            if end > length {
+                break;
+            }
+            let mut block = vec![0; block_bytes];
+            input.read_exact(&mut block)?;
+            if crc32fast::hash(&block) != number(4) {
+                break;
+            }
+            valid = end;
+            let header =
+                BlockHeader::decode(&block).map_err(|damaged| io::Error::other(damaged.to_string()))?;
+            let counts = committed.get(&header.o_task) == Some(&header.generation);
+            if counts && header.kind == BlockKind::Pairs {
+                replay(header, Bytes::from(block).slice(BLOCK_HEADER_BYTES..))?;
+            }
+        }
+        let mut file = input.into_inner();
+        file.set_len(valid)?;
+        file.seek(SeekFrom::Start(valid))?;
+        Ok(Log { file: BufWriter::with_capacity(1 << 16, file) })
+    }
+
+    pub fn append(&mut self, header: BlockHeader, pairs: &[u8]) -> io::Result<()> {
+        let header = header.encode();
+        let length =
+            u32::try_from(header.len() + pairs.len()).map_err(|_| io::Error::other("a block of 4 GiB"))?;
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&header);
+        checksum.update(pairs);
+        self.file.write_all(&length.to_le_bytes())?;
+        self.file.write_all(&checksum.finalize().to_le_bytes())?;
+        self.file.write_all(&header)?;
+        self.file.write_all(pairs)
+    }
+
+    /// Everything that was appended is with the system.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(o_task: u32, generation: u32) -> BlockHeader {
+        BlockHeader { kind: BlockKind::Pairs, o_task, a_task: 0, pairs: 1, window: 0, generation }
+    }
+
+    fn replayed(folder: &Path, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
+        let mut blocks = Vec::new();
+        Log::open::<io::Error>(folder, 0, committed, |header, pairs| {
+            blocks.push((header.o_task, pairs.to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        blocks
+    }
+
+    #[test]
+    fn what_was_committed_comes_back_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
+        assert!(committed.is_empty());
+        let first = commits.generation;
+        let mut log = Log::open::<io::Error>(folder.path(), 0, &committed, |_, _| Ok(())).unwrap();
+        log.append(header(0, first), b"zero").unwrap();
+        log.append(header(1, first), b"one, not committed").unwrap();
+        log.flush().unwrap();
+        commits.commit(0).unwrap();
+        drop((commits, log));
+        // A death in the middle of a record, in both files.
+        for (name, bytes) in
+            [("commits", &[3u8, 0, 0, 0, 2][..]), ("a0.pairs", &[200, 0, 0, 0, 1, 2, 3, 4, 5])]
+        {
+            let mut file = OpenOptions::new().append(true).open(folder.path().join(name)).unwrap();
+            file.write_all(bytes).unwrap();
+        }
+        let (mut commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
+        assert_eq!(committed, Committed::from([(0, first)]));
+        assert_eq!(replayed(folder.path(), &committed), [(0, b"zero".to_vec())]);
+        let second = commits.generation;
+        assert_ne!(first, second);
+        let mut log = Log::open::<io::Error>(folder.path(), 0, &committed, |_, _| Ok(())).unwrap();
+        log.append(header(1, second), b"one").unwrap();
+        log.flush().unwrap();
+        commits.commit(1).unwrap();
+        drop((commits, log));
+        let (commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
+        assert_eq!(replayed(folder.path(), &committed), [(0, b"zero".to_vec()), (1, b"one".to_vec())]);
+        commits.remove().unwrap();
+        assert!(!folder.path().exists());
+    }
+
+    #[test]
+    fn another_job_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Commits::open(folder.path(), 3, 1).unwrap());
+        let error = Commits::open(folder.path(), 4, 1).err().unwrap().to_string();
+        assert!(error.contains("3 O tasks"), "{error}");
+    }
+}

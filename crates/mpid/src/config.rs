@@ -1,0 +1,273 @@
+//! Every knob of a job, with its unit, its default and the reason for that; and the variables that set them.
+
+use crate::error::Error;
+use std::path::PathBuf;
+
+/// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are fastest at 0.4.
+pub const MEMORY_SHARE: f64 = 0.4;
+
+/// Blocks that wait to be sent to one rank. Source: hive-on-datampi, figure 8: no more is gained above 6.
+pub const SEND_QUEUE_BLOCKS: usize = 6;
+
+/// Bytes of a block of pairs, with its headers: the size the interconnect is made for.
+pub const BLOCK_BYTES: usize = harrier_interconnect::limits::BLOCK_BYTES_TARGET;
+
+/// Bytes of a block at least: headers and a few pairs.
+pub const BLOCK_BYTES_MIN: usize = 1024;
+
+/// Bytes of pairs that an A task sorts at once. Larger runs are fewer to merge; smaller ones are sorted in the cache, and
+/// sooner, while O tasks still run.
+pub const RUN_BYTES: usize = 32 << 20;
+
+/// Bytes of pairs that an O task combines before it sends them.
+pub const COMBINE_BYTES: usize = 32 << 20;
+
+/// Share of the memory for pairs that is used when pairs are spilled.
+pub const SPILL_THRESHOLD: f64 = 0.9;
+
+/// How pairs travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Jobs of O tasks, then A tasks.
+    Common,
+    /// Rounds over what stays in memory.
+    Iteration,
+    /// Input without end, in windows.
+    Streaming,
+}
+
+/// How many A tasks there are if nobody says. Source: hive-on-datampi, section IV-D.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parallelism {
+    /// As many as can run at once.
+    #[default]
+    Default,
+    /// As many as O tasks: smaller ones, so that a skewed one hurts less.
+    Enhanced,
+}
+
+/// The knobs. Every rank must be given the same.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the program was started for: one that does something else says so before it begins. `None`: it may do anything.
+    pub mode: Option<Mode>,
+    /// Bytes of memory of this rank that the job may count on. `None`: what the machine has free, shared among its ranks.
+    pub memory_bytes: Option<u64>,
+    pub memory_share: f64,
+    pub send_queue_blocks: usize,
+    pub block_bytes: usize,
+    pub run_bytes: usize,
+    pub combine_bytes: usize,
+    pub spill_threshold: f64,
+    pub parallelism: Parallelism,
+    /// Whether an O task waits, whenever a block is full, until what it has is received: the style that non-blocking sends
+    /// are measured against.
+    pub blocking: bool,
+    /// Where to spill; several disks are used in turn.
+    pub spill_folders: Vec<PathBuf>,
+    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the folder. Rounds and
+    /// streams have no checkpoint.
+    pub checkpoint: Option<PathBuf>,
+    /// Tasks that a rank runs at once. `None`: its share of the host's cores.
+    pub threads: Option<usize>,
+    /// How many O and A tasks, if the program leaves it open.
+    pub o_tasks: Option<usize>,
+    pub a_tasks: Option<usize>,
+    /// Whether rank 0 tells on stderr how far it is, and the counters at the end.
+    pub progress: bool,
+    /// Where rank 0 writes when which task ran where, as CSV.
+    pub timeline: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: None,
+            memory_bytes: None,
+            memory_share: MEMORY_SHARE,
+            send_queue_blocks: SEND_QUEUE_BLOCKS,
+            block_bytes: BLOCK_BYTES,
+            run_bytes: RUN_BYTES,
+            combine_bytes: COMBINE_BYTES,
+            spill_threshold: SPILL_THRESHOLD,
+            parallelism: Parallelism::Default,
+            blocking: false,
+            spill_folders: vec![std::env::temp_dir()],
+            checkpoint: None,
+            threads: None,
+            o_tasks: None,
+            a_tasks: None,
+            progress: false,
+            timeline: None,
+        }
+    }
+}
+
+/// The variables that [`Config::from_environment`] reads, each with what it sets.
+pub const VARIABLES: [(&str, &str); 17] = [
+    ("HARRIER_MPID_MODE", "COM, ITER or STREAM"),
+    ("HARRIER_MPID_O", "number of O tasks"),
+    ("HARRIER_MPID_A", "number of A tasks"),
+    ("HARRIER_MPID_MEMORY", "bytes of memory of a rank"),
+    ("HARRIER_MPID_MEMORY_SHARE", "share of it for received pairs, 0 to 1"),
+    ("HARRIER_MPID_SEND_QUEUE", "blocks that wait to be sent to one rank"),
+    ("HARRIER_MPID_BLOCK", "bytes of a block"),
+    ("HARRIER_MPID_RUN", "bytes of pairs sorted at once"),
+    ("HARRIER_MPID_COMBINE", "bytes of pairs that an O task combines"),
+    ("HARRIER_MPID_SPILL_THRESHOLD", "share of the pairs' memory in use at which they are spilled, 0 to 1"),
+    ("HARRIER_MPID_PARALLELISM", "default or enhanced"),
+    ("HARRIER_MPID_BLOCKING", "1: O tasks wait until each block is received"),
+    ("HARRIER_MPID_SPILL", "folders to spill to, with : between them"),
+    ("HARRIER_MPID_CHECKPOINT", "folder to keep what was received"),
+    ("HARRIER_MPID_THREADS", "tasks that a rank runs at once"),
+    ("HARRIER_MPID_PROGRESS", "1: rank 0 tells how far it is, and the counters"),
+    ("HARRIER_MPID_TIMELINE", "file for when which task ran where"),
+];
+
+impl Config {
+    /// The defaults, changed by what the environment says: see [`VARIABLES`].
+    ///
+    /// Errors: a variable with a value that it cannot have.
+    pub fn from_environment() -> Result<Config, Error> {
+        Config::default().changed_by(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn changed_by(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
+        for (name, meaning) in VARIABLES {
+            if let Some(value) = variable(name) {
+                self.set(name, value.trim()).ok_or_else(|| {
+                    Error::Configuration(format!("{name} is \"{value}\"; it takes: {meaning}"))
+                })?;
+            }
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        fn number<T: std::str::FromStr>(value: &str) -> Option<T> {
+            value.parse().ok()
+        }
+        let flag = |value: &str| match value {
+            "1" | "true" => Some(true),
+            "0" | "false" => Some(false),
+            _ => None,
+        };
+        match name.strip_prefix("HARRIER_MPID_")? {
+            "MODE" => {
+                self.mode = Some(match value {
+                    "COM" => Mode::Common,
+                    "ITER" => Mode::Iteration,
+                    "STREAM" => Mode::Streaming,
+                    _ => return None,
+                })
+            }
+            "O" => self.o_tasks = Some(number(value)?),
+            "A" => self.a_tasks = Some(number(value)?),
+            "MEMORY" => self.memory_bytes = Some(number(value)?),
+            "MEMORY_SHARE" => self.memory_share = number(value)?,
+            "SEND_QUEUE" => self.send_queue_blocks = number(value)?,
+            "BLOCK" => self.block_bytes = number(value)?,
+            "RUN" => self.run_bytes = number(value)?,
+            "COMBINE" => self.combine_bytes = number(value)?,
+            "SPILL_THRESHOLD" => self.spill_threshold = number(value)?,
+            "PARALLELISM" => {
+                self.parallelism = match value {
+                    "default" => Parallelism::Default,
+                    "enhanced" => Parallelism::Enhanced,
+                    _ => return None,
+                }
+            }
+            "BLOCKING" => self.blocking = flag(value)?,
+            "SPILL" => self.spill_folders = std::env::split_paths(value).collect(),
+            "CHECKPOINT" => self.checkpoint = Some(value.into()),
+            "THREADS" => self.threads = Some(number(value)?),
+            "PROGRESS" => self.progress = flag(value)?,
+            "TIMELINE" => self.timeline = Some(value.into()),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Errors: a value out of its range.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let wrong = match () {
+            () if !share(self.memory_share) => "the memory share is from 0 to 1",
+            () if !share(self.spill_threshold) => "the spill threshold is from 0 to 1",
+            () if self.send_queue_blocks == 0 => "the send queue has at least one block",
+            () if !(BLOCK_BYTES_MIN..=1 << 30).contains(&self.block_bytes) => "a block has 1 KiB to 1 GiB",
+            () if self.threads == Some(0) => "a rank runs at least one task at a time",
+            () if self.o_tasks == Some(0) || self.a_tasks == Some(0) => {
+                "there is at least one task of each kind"
+            }
+            () if self.combine_bytes > 1 << 31 => "at most 2 GiB are combined at once",
+            () => return Ok(()),
+        };
+        Err(Error::Configuration(wrong.to_string()))
+    }
+
+    /// Bytes of received pairs that a rank keeps in memory. `ranks_here`: that share its host.
+    pub(crate) fn cache_bytes(&self, ranks_here: usize) -> usize {
+        let memory = self.memory_bytes.unwrap_or_else(|| available_memory() / ranks_here.max(1) as u64);
+        (memory as f64 * self.memory_share * self.spill_threshold) as usize
+    }
+}
+
+/// Bytes that the host, or this process's control group, has left.
+fn available_memory() -> u64 {
+    const UNKNOWN: u64 = 2 << 30;
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let host = meminfo.lines().find_map(|line| {
+        let kib = line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?;
+        Some(kib.trim().parse::<u64>().ok()? * 1024)
+    });
+    let read = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let group = read("/sys/fs/cgroup/memory.max")
+        .map(|limit| limit.saturating_sub(read("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    [host, group].into_iter().flatten().min().unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Config, Error> {
+        Config::default().changed_by(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+        })
+    }
+
+    #[test]
+    fn the_papers_defaults() {
+        let config = of(&[]).unwrap();
+        assert_eq!((config.memory_share, config.send_queue_blocks, config.blocking), (0.4, 6, false));
+        assert_eq!(config.parallelism, Parallelism::Default);
+    }
+
+    #[test]
+    fn every_variable_sets_something_and_refuses_nonsense() {
+        let good = [
+            "ITER", "3", "4", "1000", "0.5", "7", "4096", "1", "2", "0.1", "enhanced", "1", "/a:/b", "/c",
+            "2", "1", "/d",
+        ];
+        for ((name, _), value) in VARIABLES.iter().zip(good) {
+            let changed = format!("{:?}", of(&[(name, value)]).unwrap());
+            assert_ne!(changed, format!("{:?}", Config::default()), "{name}");
+            if !name.ends_with("SPILL") && !name.ends_with("CHECKPOINT") && !name.ends_with("TIMELINE") {
+                let error = of(&[(name, "nonsense")]).unwrap_err().to_string();
+                assert!(error.contains(name), "{error}");
+            }
+        }
+        for (name, value) in [("HARRIER_MPID_MEMORY_SHARE", "1.5"), ("HARRIER_MPID_O", "0")] {
+            assert!(of(&[(name, value)]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_share_of_memory_is_kept() {
+        let config = Config { memory_bytes: Some(1000), spill_threshold: 1.0, ..Config::default() };
+        assert_eq!(config.cache_bytes(2), 400);
+        assert!(Config::default().cache_bytes(1) > 0);
+    }
+}

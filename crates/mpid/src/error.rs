@@ -1,0 +1,179 @@
+//! What can go wrong in a job, grouped by the largest thing that is dead.
+
+use crate::wire::{Reader, Writer};
+use harrier_interconnect::StartError;
+use std::fmt;
+
+/// Bytes that are not what this library wrote: a bug, or damaged memory or disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged(pub &'static str);
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+/// What user functions may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The two sides of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    O,
+    A,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::O => "O task",
+            Side::A => "A task",
+        })
+    }
+}
+
+/// How a task failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The user's function said so.
+    Failed,
+    /// The user's function panicked.
+    Panicked,
+    /// A codec did not accept the bytes of a key or a value.
+    Rejected,
+}
+
+/// A task that failed, and where in its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskError {
+    pub side: Side,
+    pub task: u32,
+    pub rank: usize,
+    pub cause: Cause,
+    /// Of the record that was worked on; empty if the task had not come to one.
+    pub place: String,
+    pub message: String,
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} on rank {}", self.side, self.task, self.rank)?;
+        if !self.place.is_empty() {
+            write!(f, ", {}", self.place)?;
+        }
+        let how = match self.cause {
+            Cause::Failed => "failed",
+            Cause::Panicked => "panicked",
+            Cause::Rejected => "was given what is no value",
+        };
+        write!(f, ": {how}: {}", self.message)
+    }
+}
+
+/// Why a job has no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The ranks could not meet: no job can run.
+    Start(StartError),
+    /// What the job or this process was told cannot be: nothing has run.
+    Configuration(String),
+    /// The job is dead: one of its tasks failed.
+    Task(TaskError),
+    /// The job is dead: pairs had to go to disk and could not.
+    Spill { rank: usize, message: String },
+    /// The job is dead: a checkpoint could not be written or read.
+    Checkpoint { rank: usize, message: String },
+    /// The rank is dead, and with it every job.
+    RankLost { rank: usize, reason: String },
+    /// The job is dead: bytes on their way or on disk were not what was written. A bug, or a damaged machine.
+    Damaged { rank: usize, message: String },
+}
+
+impl Error {
+    /// Whether other jobs can still run on these ranks.
+    pub fn leaves_the_ranks_alive(&self) -> bool {
+        !matches!(self, Error::Start(_) | Error::RankLost { .. })
+    }
+
+    /// For other ranks; a [`Error::Start`] never gets there.
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        match self {
+            Error::Start(error) => out.u8(1).text(&error.to_string()),
+            Error::Configuration(message) => out.u8(1).text(message),
+            Error::Task(error) => {
+                let side = u8::from(error.side == Side::A);
+                let cause = match error.cause {
+                    Cause::Failed => 0,
+                    Cause::Panicked => 1,
+                    Cause::Rejected => 2,
+                };
+                out.u8(2).u8(side).u32(error.task).u64(error.rank as u64).u8(cause);
+                out.text(&error.place).text(&error.message)
+            }
+            Error::Spill { rank, message } => out.u8(3).u64(*rank as u64).text(message),
+            Error::Checkpoint { rank, message } => out.u8(4).u64(*rank as u64).text(message),
+            Error::RankLost { rank, reason } => out.u8(5).u64(*rank as u64).text(reason),
+            Error::Damaged { rank, message } => out.u8(6).u64(*rank as u64).text(message),
+        };
+    }
+
+    pub(crate) fn decode(input: &mut Reader<'_>) -> Result<Error, Damaged> {
+        let ranked = |input: &mut Reader<'_>| -> Result<(usize, String), Damaged> {
+            Ok((input.u64()? as usize, input.text()?))
+        };
+        Ok(match input.u8()? {
+            1 => Error::Configuration(input.text()?),
+            2 => Error::Task(TaskError {
+                side: if input.u8()? == 0 { Side::O } else { Side::A },
+                task: input.u32()?,
+                rank: input.u64()? as usize,
+                cause: match input.u8()? {
+                    0 => Cause::Failed,
+                    1 => Cause::Panicked,
+                    _ => Cause::Rejected,
+                },
+                place: input.text()?,
+                message: input.text()?,
+            }),
+            3 => ranked(input).map(|(rank, message)| Error::Spill { rank, message })?,
+            4 => ranked(input).map(|(rank, message)| Error::Checkpoint { rank, message })?,
+            5 => ranked(input).map(|(rank, reason)| Error::RankLost { rank, reason })?,
+            6 => ranked(input).map(|(rank, message)| Error::Damaged { rank, message })?,
+            _ => return Err(Damaged("an error of no kind")),
+        })
+    }
+}
+
+impl Clone for Error {
+    fn clone(&self) -> Error {
+        let mut out = Writer::default();
+        self.encode(&mut out);
+        Error::decode(&mut Reader(&out.0)).expect("it was just written")
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Start(error) => error.fmt(f),
+            Error::Configuration(message) => f.write_str(message),
+            Error::Task(error) => error.fmt(f),
+            Error::Spill { rank, message } => write!(f, "rank {rank} could not spill pairs: {message}"),
+            Error::Checkpoint { rank, message } => write!(f, "the checkpoint of rank {rank}: {message}"),
+            Error::RankLost { rank, reason } => write!(f, "rank {rank} is lost: {reason}"),
+            Error::Damaged { rank, message } => write!(f, "rank {rank} met {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<StartError> for Error {
+    fn from(error: StartError) -> Error {
+        Error::Start(error)
+    }
+}

@@ -1,0 +1,584 @@
+//! How the blocks of one job get from O tasks to the stores of A tasks.
+//!
+//! ```text
+//!   O task ─ block full ─► send queue of a rank ─ credit ─► stream ═══► mover of that rank ─► merger ─► stores of its A tasks
+//!          ─ own rank ───────────────────────────────────────────────────────────────────────►
+//! ```
+//!
+//! # Invariants
+//! - A task `a` belongs to rank `a` modulo the number of ranks, and to one merger thread of it. Blocks of one O task for one A
+//!   task arrive in the order in which they were sent.
+//! - A merger never waits for an O task or for another rank, so O tasks, which wait for mergers, always go on.
+//!
+//! # Memory bound
+//! For each pair of ranks: the send queue, the stream's credits, and one block for each A task and running O task. Behind a
+//! merger: the job's share of memory, above which stores are spilled.
+//!
+//! # Cancellation
+//! A failure is told to rank 0, which tells every rank. Then blocks are dropped instead of sent or stored, and streams end.
+
+use crate::checkpoint::{Committed, Log};
+use crate::config::Config;
+use crate::control::Up;
+use crate::error::{Cause, Error, Side, TaskError};
+use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
+use crate::spill::SpillFolders;
+use crate::store::{Shape, Store, StoreError};
+use crate::world::World;
+use bytes::Bytes;
+use futures::StreamExt;
+use harrier_interconnect::limits::{HEADER_BYTES, MOTION_WINDOW_BYTES};
+use harrier_interconnect::transport::Block;
+use harrier_interconnect::{Failure, Received, StreamError, StreamReceiver, StreamSender};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// SQLSTATE of a stream whose job is to stop; the reason goes another way.
+const STOPPED: &str = "57014";
+
+/// Everything about a job that its exchange has to know; the same on every rank.
+pub(crate) struct Plan {
+    pub job: u32,
+    pub o_tasks: u32,
+    pub a_tasks: u32,
+    pub shape: Shape,
+    pub config: Config,
+    pub cache_bytes: usize,
+    pub mergers: usize,
+    pub checkpoint: Option<CheckpointPlan>,
+}
+
+pub(crate) struct CheckpointPlan {
+    pub folder: PathBuf,
+    pub generation: u32,
+    pub committed: Committed,
+}
+
+impl Plan {
+    pub fn owner(&self, a_task: u32, ranks: usize) -> usize {
+        a_task as usize % ranks
+    }
+
+    fn merger(&self, a_task: u32, ranks: usize) -> usize {
+        a_task as usize / ranks % self.mergers
+    }
+}
+
+/// Why a job on this rank stops before its end.
+pub(crate) struct Stop {
+    world: World,
+    job: u32,
+    first: Mutex<Option<Error>>,
+    told: watch::Receiver<bool>,
+}
+
+impl Stop {
+    /// Ends the job on all ranks. The first error of a rank is its word.
+    pub fn fail(&self, error: Error) {
+        {
+            let mut first = self.first.lock();
+            if first.is_some() {
+                return;
+            }
+            tracing::debug!(%error, job = self.job, "the job fails");
+            *first = Some(error);
+        }
+        self.world.client().abort_here(self.job);
+        self.world.tell(Up::Fail { job: self.job });
+    }
+
+    /// Ends the job on this rank, because another one has ended it.
+    fn follow(&self) {
+        self.world.client().abort_here(self.job);
+    }
+
+    pub fn is_set(&self) -> bool {
+        *self.told.borrow()
+    }
+
+    pub fn error(&self) -> Option<Error> {
+        self.first.lock().clone()
+    }
+}
+
+async fn stopped(told: &mut watch::Receiver<bool>) {
+    if told.wait_for(|told| *told).await.is_err() {
+        // Nobody can tell any more, so nobody will.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A block on its way to another rank.
+struct Parcel {
+    block: Block,
+    pairs: u32,
+    /// Told when it was received; in the blocking style.
+    received: Option<oneshot::Sender<()>>,
+}
+
+/// A block that has come to its rank.
+struct Arrival {
+    header: BlockHeader,
+    pairs: Bytes,
+    received: Option<oneshot::Sender<()>>,
+}
+
+/// The ways out of this rank. Every O task has one; when the last is dropped, the streams end.
+pub(crate) struct Outs {
+    pub world: World,
+    pub plan: Arc<Plan>,
+    pub stop: Arc<Stop>,
+    /// By rank; none for this one.
+    remote: Vec<Option<mpsc::Sender<Parcel>>>,
+    mergers: Vec<mpsc::Sender<Arrival>>,
+    pub blocks: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Nanoseconds that O tasks waited for a place in a send queue.
+    pub wait_ns: AtomicU64,
+}
+
+/// The job is to stop: nothing is sent any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobStopped;
+
+impl Outs {
+    /// An empty block for pairs to `a_task`, with room for `pair_bytes` of them.
+    pub fn block(&self, a_task: u32, pair_bytes: usize) -> Block {
+        let to = self.plan.owner(a_task, self.world.ranks());
+        let mut block = self.world.block(to, BLOCK_HEADER_BYTES + pair_bytes);
+        block.push_zeros(BLOCK_HEADER_BYTES);
+        block
+    }
+
+    /// Sends a block from [`Outs::block`]. Waits while its queue is full. Returns what is told when it was received, if that
+    /// is asked for.
+    pub fn send(
+        &self,
+        header: BlockHeader,
+        mut block: Block,
+        ask: bool,
+    ) -> Result<Option<oneshot::Receiver<()>>, JobStopped> {
+        if self.stop.is_set() {
+            return Err(JobStopped);
+        }
+        block.as_mut_slice()[HEADER_BYTES..HEADER_BYTES + BLOCK_HEADER_BYTES]
+            .copy_from_slice(&header.encode());
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add((block.len() - HEADER_BYTES - BLOCK_HEADER_BYTES) as u64, Ordering::Relaxed);
+        let (told, telling) = if ask {
+            let (told, telling) = oneshot::channel();
+            (Some(told), Some(telling))
+        } else {
+            (None, None)
+        };
+        let to = self.plan.owner(header.a_task, self.world.ranks());
+        match &self.remote[to] {
+            Some(queue) => self.push(queue, Parcel { block, pairs: header.pairs, received: told })?,
+            None => {
+                let merger = self.plan.merger(header.a_task, self.world.ranks());
+                let pairs = Bytes::from_owner(Owned(block)).slice(HEADER_BYTES + BLOCK_HEADER_BYTES..);
+                self.push(&self.mergers[merger], Arrival { header, pairs, received: told })?;
+            }
+        }
+        Ok(telling)
+    }
+
+    fn push<T>(&self, queue: &mpsc::Sender<T>, item: T) -> Result<(), JobStopped> {
+        match queue.try_send(item) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(JobStopped),
+            Err(mpsc::error::TrySendError::Full(item)) => {
+                let since = Instant::now();
+                let sent = queue.blocking_send(item).map_err(|_| JobStopped);
+                self.wait_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                sent
+            }
+        }
+    }
+}
+
+struct Owned(Block);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+/// What a merger does with blocks.
+pub(crate) trait Sink: Send {
+    fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error>;
+
+    /// Every block has come. Returns the stores that are left, by A task.
+    fn finish(self: Box<Self>) -> Result<Vec<(u32, Store)>, Error>;
+}
+
+/// The exchange of a job on this rank.
+pub(crate) struct Exchange {
+    /// `None` once the O phase is over.
+    outs: Mutex<Option<Arc<Outs>>>,
+    mergers: Vec<JoinHandle<Vec<(u32, Store)>>>,
+    pub stop: Arc<Stop>,
+}
+
+impl Exchange {
+    /// Opens the streams from all other ranks, and starts the mergers, each with the sink that `sink` makes for it.
+    pub fn open(world: &World, plan: &Arc<Plan>, sink: impl Fn(usize) -> Box<dyn Sink>) -> Exchange {
+        let (rank, ranks) = (world.rank(), world.ranks());
+        let stop = Arc::new(Stop {
+            world: world.clone(),
+            job: plan.job,
+            first: Mutex::default(),
+            told: world.client().aborts(plan.job),
+        });
+        let queue_blocks = plan.config.send_queue_blocks;
+        let mut mergers = Vec::new();
+        let mut queues = Vec::new();
+        for merger in 0..plan.mergers {
+            let (queue, arrivals) = mpsc::channel(queue_blocks.max(2));
+            queues.push(queue);
+            let (sink, stop) = (sink(merger), Arc::clone(&stop));
+            let thread = std::thread::Builder::new().name(format!("mpid merger {merger}"));
+            mergers
+                .push(thread.spawn(move || merge(arrivals, sink, rank, &stop)).expect("threads can be had"));
+        }
+        let mut remote = Vec::new();
+        for other in 0..ranks {
+            if other == rank {
+                remote.push(None);
+                continue;
+            }
+            let window_bytes = if plan.config.blocking { 0 } else { MOTION_WINDOW_BYTES };
+            let receiver = world.open(other, plan.job, window_bytes);
+            let told = stop.told.clone();
+            world.spawn(receive(
+                receiver,
+                other,
+                world.clone(),
+                Arc::clone(plan),
+                queues.clone(),
+                Arc::clone(&stop),
+                told.clone(),
+            ));
+            let (queue, parcels) = mpsc::channel(queue_blocks);
+            world.spawn(send(world.sender(plan.job, other), parcels, told));
+            remote.push(Some(queue));
+        }
+        let outs = Outs {
+            world: world.clone(),
+            plan: Arc::clone(plan),
+            stop: Arc::clone(&stop),
+            remote,
+            mergers: queues,
+            blocks: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            wait_ns: AtomicU64::new(0),
+        };
+        Exchange { outs: Mutex::new(Some(Arc::new(outs))), mergers, stop }
+    }
+
+    pub fn outs(&self) -> Option<Arc<Outs>> {
+        self.outs.lock().clone()
+    }
+
+    /// This rank sends nothing more.
+    pub fn close_outs(&self) {
+        *self.outs.lock() = None;
+    }
+
+    /// Waits until everything from all ranks is merged, and returns the stores of this rank's A tasks.
+    pub fn end_o_phase(&mut self) -> Vec<(u32, Store)> {
+        self.close_outs();
+        let mut stores = Vec::new();
+        for merger in self.mergers.drain(..) {
+            // A merger catches what its sink panics with.
+            stores.extend(merger.join().unwrap_or_default());
+        }
+        stores.sort_by_key(|(a_task, _)| *a_task);
+        stores
+    }
+}
+
+/// Hands the blocks of a queue to the stream as there is credit.
+async fn send(
+    stream: oneshot::Receiver<StreamSender>,
+    mut parcels: mpsc::Receiver<Parcel>,
+    mut told: watch::Receiver<bool>,
+) {
+    let stream = tokio::select! {
+        stream = stream => stream,
+        () = stopped(&mut told) => return,
+    };
+    // The rank that would open it is lost, which is told another way.
+    let Ok(mut stream) = stream else { return };
+    let give_up = |stream: StreamSender| stream.fail(&Failure::new(STOPPED, "the job is to stop"));
+    loop {
+        let parcel = tokio::select! {
+            biased;
+            () = stopped(&mut told) => return give_up(stream),
+            parcel = parcels.recv() => parcel,
+        };
+        let Some(parcel) = parcel else { return stream.finish() };
+        tokio::select! {
+            biased;
+            () = stopped(&mut told) => return give_up(stream),
+            credit = stream.credit() => if credit.is_err() {
+                return give_up(stream);
+            },
+        }
+        stream.send(parcel.pairs as usize, parcel.block);
+        if let Some(received) = parcel.received {
+            // There is one credit, and the reader gives it back when it takes the block.
+            tokio::select! {
+                biased;
+                () = stopped(&mut told) => return give_up(stream),
+                credit = stream.credit() => if credit.is_err() {
+                    return give_up(stream);
+                },
+            }
+            let _ = received.send(());
+        }
+    }
+}
+
+/// Hands the blocks of a stream to the mergers.
+async fn receive(
+    mut stream: StreamReceiver,
+    from: usize,
+    world: World,
+    plan: Arc<Plan>,
+    mergers: Vec<mpsc::Sender<Arrival>>,
+    stop: Arc<Stop>,
+    mut told: watch::Receiver<bool>,
+) {
+    let (rank, ranks) = (world.rank(), world.ranks());
+    loop {
+        let received = tokio::select! {
+            biased;
+            () = stopped(&mut told) => return,
+            received = stream.next() => received,
+        };
+        let payload = match received {
+            None => return,
+            Some(Ok(Received::Block { payload, .. })) => payload,
+            Some(Ok(Received::Schema(_))) => continue,
+            Some(Err(StreamError::Lost { rank, reason })) => {
+                return stop.fail(Error::RankLost { rank, reason });
+            }
+            Some(Err(StreamError::Failed { .. })) => return stop.follow(),
+            Some(Err(error)) => return stop.fail(Error::Damaged { rank, message: error.to_string() }),
+        };
+        let header = match BlockHeader::decode(&payload) {
+            Ok(header) if header.a_task < plan.a_tasks && header.o_task < plan.o_tasks => header,
+            _ => {
+                let message = format!("a block of rank {from} that belongs to no task");
+                return stop.fail(Error::Damaged { rank, message });
+            }
+        };
+        if plan.owner(header.a_task, ranks) != rank {
+            let message = format!("a block of rank {from} for another rank");
+            return stop.fail(Error::Damaged { rank, message });
+        }
+        let pairs = payload.slice(BLOCK_HEADER_BYTES..);
+        let arrival = Arrival { header, pairs, received: None };
+        if mergers[plan.merger(header.a_task, ranks)].send(arrival).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The life of a merger thread. Takes blocks until nobody sends any more, also when the job is to stop.
+fn merge(
+    mut arrivals: mpsc::Receiver<Arrival>,
+    sink: Box<dyn Sink>,
+    rank: usize,
+    stop: &Stop,
+) -> Vec<(u32, Store)> {
+    let mut sink = Some(sink);
+    let guarded = |a_task: u32, work: &mut dyn FnMut() -> Result<(), Error>| {
+        let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            Err(Error::Task(TaskError {
+                side: Side::A,
+                task: a_task,
+                rank,
+                cause: Cause::Panicked,
+                place: "while its pairs were combined or ordered".to_string(),
+                message: panic_message(&*panic),
+            }))
+        });
+        outcome.map_err(|error| stop.fail(error)).is_ok()
+    };
+    let mut last = 0;
+    while let Some(Arrival { header, pairs, received }) = arrivals.blocking_recv() {
+        if stop.is_set() {
+            sink = None;
+        }
+        if let Some(open) = &mut sink {
+            last = header.a_task;
+            let mut pairs = Some(pairs);
+            if !guarded(header.a_task, &mut || open.take(header, pairs.take().expect("called once"))) {
+                sink = None;
+            }
+        }
+        if let Some(received) = received {
+            let _ = received.send(());
+        }
+    }
+    let mut stores = Vec::new();
+    if let Some(sink) = sink.filter(|_| !stop.is_set()) {
+        let mut sink = Some(sink);
+        guarded(last, &mut || {
+            stores = sink.take().expect("called once").finish()?;
+            Ok(())
+        });
+    }
+    stores
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text.to_string(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic that says nothing".to_string(),
+    }
+}
+
+pub(crate) fn store_error(error: StoreError, a_task: u32, rank: usize) -> Error {
+    match error {
+        StoreError::Spill(error) => Error::Spill { rank, message: error.to_string() },
+        StoreError::Damaged(error) => Error::Damaged { rank, message: error.to_string() },
+        StoreError::Rejected(rejected) => Error::Task(TaskError {
+            side: Side::A,
+            task: a_task,
+            rank,
+            cause: Cause::Rejected,
+            place: "while its pairs were combined".to_string(),
+            message: rejected.to_string(),
+        }),
+    }
+}
+
+/// Keeps pairs in the stores of A tasks until the O phase is over.
+pub(crate) struct BatchSink {
+    rank: usize,
+    world: World,
+    plan: Arc<Plan>,
+    folders: Arc<SpillFolders>,
+    stores: BTreeMap<u32, Store>,
+    logs: HashMap<u32, Log>,
+    /// Above this its stores are spilled.
+    bytes_max: usize,
+}
+
+impl BatchSink {
+    pub fn new(world: &World, plan: &Arc<Plan>, folders: &Arc<SpillFolders>, merger: usize) -> BatchSink {
+        let (rank, ranks) = (world.rank(), world.ranks());
+        let mine = (0..plan.a_tasks)
+            .filter(|a_task| plan.owner(*a_task, ranks) == rank && plan.merger(*a_task, ranks) == merger);
+        BatchSink {
+            rank,
+            world: world.clone(),
+            plan: Arc::clone(plan),
+            folders: Arc::clone(folders),
+            stores: mine.map(|a_task| (a_task, Store::new(plan.shape.clone()))).collect(),
+            logs: HashMap::new(),
+            bytes_max: plan.cache_bytes / plan.mergers,
+        }
+    }
+
+    fn keep(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+        let rank = self.rank;
+        let store = self.stores.get_mut(&header.a_task).ok_or_else(|| Error::Damaged {
+            rank,
+            message: format!("a block for A task {}, which is not merged here", header.a_task),
+        })?;
+        let added = store.add(pairs, header.pairs, &self.folders);
+        added.map_err(|error| store_error(error, header.a_task, rank))?;
+        while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
+            let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
+            let (a_task, store) = largest.expect("some store is larger than nothing");
+            let before = store.bytes();
+            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, rank))?;
+            if store.bytes() >= before {
+                // What is left cannot go to disk: empty tables.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log of an A task; what it holds of an earlier run of the job is kept first.
+    fn log(&mut self, a_task: u32) -> Result<&mut Log, Error> {
+        if !self.logs.contains_key(&a_task) {
+            let plan = Arc::clone(&self.plan);
+            let checkpoint = plan.checkpoint.as_ref().expect("there is a checkpoint");
+            let log =
+                Log::open::<LogError>(&checkpoint.folder, a_task, &checkpoint.committed, |header, pairs| {
+                    self.keep(header, pairs).map_err(LogError::Other)
+                });
+            let log = log.map_err(|error| error.on(self.rank))?;
+            self.logs.insert(a_task, log);
+        }
+        Ok(self.logs.get_mut(&a_task).expect("it was just opened"))
+    }
+}
+
+enum LogError {
+    Io(std::io::Error),
+    Other(Error),
+}
+
+impl From<std::io::Error> for LogError {
+    fn from(error: std::io::Error) -> LogError {
+        LogError::Io(error)
+    }
+}
+
+impl LogError {
+    fn on(self, rank: usize) -> Error {
+        match self {
+            LogError::Io(error) => Error::Checkpoint { rank, message: error.to_string() },
+            LogError::Other(error) => error,
+        }
+    }
+}
+
+impl Sink for BatchSink {
+    fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+        if self.plan.checkpoint.is_some() {
+            let rank = self.rank;
+            let log = self.log(header.a_task)?;
+            let logged = match header.kind {
+                BlockKind::TaskEnd => log.flush(),
+                _ => log.append(header, &pairs),
+            };
+            logged.map_err(|error| LogError::Io(error).on(rank))?;
+            if header.kind == BlockKind::TaskEnd {
+                self.world.tell(Up::Stored { job: self.plan.job, o_task: header.o_task });
+            }
+        }
+        match header.kind {
+            BlockKind::Pairs => self.keep(header, pairs),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<(u32, Store)>, Error> {
+        if self.plan.checkpoint.is_some() {
+            // Also for an A task that no O task of this run sent anything.
+            for a_task in self.stores.keys().copied().collect::<Vec<_>>() {
+                self.log(a_task)?;
+            }
+        }
+        Ok(std::mem::take(&mut self.stores).into_iter().collect())
+    }
+}

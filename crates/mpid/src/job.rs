@@ -1,0 +1,719 @@
+//! Jobs: O tasks emit pairs, A tasks receive them, each with the user's functions and types.
+
+use crate::config::{Config, Mode};
+use crate::counters::{Report, now};
+use crate::datum::{Datum, Rejected};
+use crate::emit::{EmitError, Emitter, Partition};
+use crate::error::{BoxError, Cause, Error, Side};
+use crate::records;
+use crate::running::{Running, Spec};
+use crate::runs::KeyOrder;
+use crate::store::{Arrangement, Shape, Source, Store, StoreError};
+use crate::table::Combine;
+use crate::world::World;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::cmp::Ordering;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Bytes of the blocks into which pairs are put that stay.
+const KEPT_BLOCK_BYTES: usize = 1 << 20;
+
+/// A bipartite job over keys `K` and values `V`. Every rank makes the same one and runs it.
+///
+/// ```
+/// use harrier_mpid::{Config, Job, World};
+/// let world = World::join()?;
+/// let lines = ["to be or not", "to be"];
+/// let outcome = Job::<str, u64>::new("word count").o_tasks(2).sorted().combine(|a, b| a + b).run(
+///     &world,
+///     &Config::default(),
+///     |task| {
+///         for word in lines[task.index()].split(' ') {
+///             task.emit(word, &1)?;
+///         }
+///         Ok(())
+///     },
+///     |task| {
+///         let mut counts = Vec::new();
+///         while let Some(mut group) = task.next_group()? {
+///             let (word, count) = group.fold(0, |sum, count| sum + count)?;
+///             counts.push((word.to_string(), count));
+///         }
+///         Ok(counts)
+///     },
+/// )?;
+/// let mut counts: Vec<_> = outcome.outputs.into_iter().flat_map(|(_, counts)| counts).collect();
+/// counts.sort();
+/// assert_eq!(counts[1], ("not".to_string(), 1));
+/// world.leave(0)?;
+/// # Ok::<(), harrier_mpid::Error>(())
+/// ```
+pub struct Job<K: ?Sized, V: ?Sized> {
+    spec: Spec,
+    types: PhantomData<fn(&K, &V)>,
+}
+
+impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
+    /// A job whose A tasks get all values of a key together, keys in no order.
+    pub fn new(name: &str) -> Job<K, V> {
+        let shape =
+            Shape { arrangement: Arrangement::Grouped, order: KeyOrder::Bytes, combine: None, run_bytes: 0 };
+        let spec = Spec {
+            name: name.to_string(),
+            o_tasks: None,
+            a_tasks: None,
+            shape,
+            partition: None,
+            owned: false,
+            mode: Mode::Common,
+        };
+        Job { spec, types: PhantomData }
+    }
+
+    /// How many O tasks, whatever the configuration says.
+    pub fn o_tasks(mut self, tasks: usize) -> Self {
+        self.spec.o_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
+        self
+    }
+
+    /// How many A tasks, whatever the configuration says.
+    pub fn a_tasks(mut self, tasks: usize) -> Self {
+        self.spec.a_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
+        self
+    }
+
+    /// A tasks get pairs as they come.
+    pub fn plain(mut self) -> Self {
+        self.spec.shape.arrangement = Arrangement::Plain;
+        self
+    }
+
+    /// A tasks get keys in their order.
+    pub fn sorted(mut self) -> Self {
+        self.spec.shape.arrangement = Arrangement::Sorted;
+        if !K::BYTE_ORDER {
+            self.spec.shape.order = KeyOrder::Custom(Arc::new(K::compare));
+        }
+        self
+    }
+
+    /// A tasks get keys in this order. Keys that are equal in it and differ otherwise stay groups of their own.
+    pub fn sorted_by(
+        mut self,
+        compare: impl for<'a> Fn(K::View<'a>, K::View<'a>) -> Ordering + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.shape.arrangement = Arrangement::Sorted;
+        self.spec.shape.order = KeyOrder::Custom(Arc::new(move |left, right| {
+            match (K::decode(left), K::decode(right)) {
+                (Ok(left), Ok(right)) => compare(left, right),
+                // They are refused when they are read; until then any order will do.
+                _ => left.cmp(right),
+            }
+        }));
+        self
+    }
+
+    /// Joins two values of a key into one, wherever they meet: before they are sent, and after. `combine` must be associative
+    /// and commutative. What it returns is encoded as a `V`.
+    pub fn combine<W: Datum + 'static>(
+        mut self,
+        combine: impl for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.shape.combine = Some(Arc::new(Combiner::<V, W, _> { combine, types: PhantomData }));
+        self
+    }
+
+    /// Chooses the A task of a key, among so many.
+    pub fn partition(
+        mut self,
+        partition: impl for<'a> Fn(K::View<'a>, usize) -> usize + Send + Sync + 'static,
+    ) -> Self {
+        let chooses: Arc<Partition> = Arc::new(move |key, parts| Ok(partition(K::decode(key)?, parts)));
+        self.spec.partition = Some(chooses);
+        self
+    }
+
+    /// Runs the job. Collective: every rank calls it, with the same job and the same knobs.
+    ///
+    /// `o` is called for each O task, on some rank, on any of its threads; `a` for each A task, on the rank that has its pairs.
+    /// Returns what the A tasks of this rank returned.
+    ///
+    /// Errors: the same on every rank. Other jobs may follow unless a rank was lost.
+    pub fn run<R: Send>(
+        &self,
+        world: &World,
+        config: &Config,
+        o: impl Fn(&mut OTask<'_, K, V>) -> Result<(), BoxError> + Sync,
+        a: impl Fn(&mut ATask<K, V>) -> Result<R, BoxError> + Sync,
+    ) -> Result<Outcome<R>, Error> {
+        let mut running = Running::start(world, config, self.spec.clone())?;
+        on_threads(running.threads, || {
+            while let Some(o_task) = running.take_task() {
+                run_o(&running, o_task, &o);
+            }
+        });
+        finish(running.end_o_phase(), running, |_, task| a(task))
+    }
+
+    /// Runs a round over what stays on its rank: O task `i` and A task `i` are given part `i`. Collective.
+    pub fn round<S: Send, R: Send>(
+        &self,
+        world: &World,
+        config: &Config,
+        kept: &Kept<S>,
+        o: impl Fn(&mut OTask<'_, K, V>, &mut S) -> Result<(), BoxError> + Sync,
+        a: impl Fn(&mut ATask<K, V>, &mut S) -> Result<R, BoxError> + Sync,
+    ) -> Result<Outcome<R>, Error> {
+        let spec = Spec {
+            o_tasks: Some(kept.count),
+            a_tasks: Some(kept.count),
+            owned: true,
+            mode: Mode::Iteration,
+            ..self.spec.clone()
+        };
+        let mut running = Running::start(world, config, spec)?;
+        on_threads(running.threads, || {
+            while let Some(o_task) = running.take_task() {
+                run_o(&running, o_task, &|task: &mut OTask<'_, K, V>| o(task, &mut kept.part(o_task).lock()));
+            }
+        });
+        finish(running.end_o_phase(), running, |a_task, task| a(task, &mut kept.part(a_task).lock()))
+    }
+
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+}
+
+struct Combiner<V: ?Sized, W, F> {
+    combine: F,
+    types: PhantomData<fn(&V, W)>,
+}
+
+impl<V: Datum + ?Sized, W: Datum, F> Combine for Combiner<V, W, F>
+where
+    F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
+{
+    #[inline]
+    fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
+        let combined = (self.combine)(V::decode(held)?, V::decode(value)?);
+        crate::datum::append(&combined, out);
+        Ok(())
+    }
+}
+
+/// Runs `work` on so many threads, of which this is one.
+pub(crate) fn on_threads(threads: usize, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 1..threads {
+            let builder = std::thread::Builder::new().name(format!("mpid task {thread}"));
+            if let Err(error) = builder.spawn_scoped(scope, &work) {
+                // The others do its work.
+                tracing::warn!(%error, "a thread for tasks cannot be had");
+            }
+        }
+        work();
+    });
+}
+
+fn run_o<K: Datum + ?Sized, V: Datum + ?Sized>(
+    running: &Running,
+    o_task: u32,
+    o: &impl Fn(&mut OTask<'_, K, V>) -> Result<(), BoxError>,
+) {
+    let begin = now();
+    let mut task = OTask::new(running, o_task, running.o_task(o_task));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        o(&mut task)?;
+        task.emitter.finish().map_err(|error| task.remember(error))?;
+        Ok(())
+    }));
+    task.settle(outcome);
+    running.o_task_done(o_task, begin, &task.emitter, task.late);
+}
+
+/// The A phase and the end of a job.
+fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
+    stores: Vec<(u32, Store)>,
+    running: Running,
+    a: impl Fn(u32, &mut ATask<K, V>) -> Result<R, BoxError> + Sync,
+) -> Result<Outcome<R>, Error> {
+    let outputs = Mutex::new(Vec::new());
+    let left = Mutex::new(stores.into_iter());
+    on_threads(running.threads, || {
+        loop {
+            let next = left.lock().next();
+            let Some((a_task, store)) = next.filter(|_| !running.stop().is_set()) else { return };
+            let begin = now();
+            running.a_task_begins(&store);
+            let pairs = store.received_pairs;
+            if let Some(output) = run_a(&running, a_task, store, &|task: &mut ATask<K, V>| a(a_task, task)) {
+                outputs.lock().push((a_task, output));
+            }
+            running.span(Side::A, a_task, begin, pairs);
+        }
+    });
+    let report = running.end()?;
+    let mut outputs: Vec<(usize, R)> =
+        outputs.into_inner().into_iter().map(|(a_task, output)| (a_task as usize, output)).collect();
+    outputs.sort_by_key(|(a_task, _)| *a_task);
+    Ok(Outcome { outputs, report })
+}
+
+/// Runs one A task over its store. `None`: it failed, and the job is to stop.
+pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
+    running: &Running,
+    a_task: u32,
+    store: Store,
+    a: &impl Fn(&mut ATask<K, V>) -> Result<R, BoxError>,
+) -> Option<R> {
+    let count = running.plan.a_tasks as usize;
+    let mut task = None;
+    let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<R, BoxError> {
+        let source = store.finish().map_err(ReceiveError::from)?;
+        a(task.insert(ATask::new(source, a_task as usize, count, running.world.rank())))
+    }));
+    let place = || task.as_ref().map_or("before its first record".to_string(), ATask::place);
+    let error = match outcome {
+        Ok(Ok(output)) => return Some(output),
+        Err(panic) => running.panicked(Side::A, a_task, place(), &*panic),
+        Ok(Err(error)) => match error.downcast_ref::<ReceiveError>() {
+            Some(ReceiveError::Rejected(rejected)) => {
+                running.task_error(Side::A, a_task, place(), Cause::Rejected, rejected)
+            }
+            Some(ReceiveError::Spill(message)) => {
+                Error::Spill { rank: running.world.rank(), message: message.clone() }
+            }
+            Some(ReceiveError::Damaged(message)) => {
+                Error::Damaged { rank: running.world.rank(), message: message.clone() }
+            }
+            None => running.task_error(Side::A, a_task, place(), Cause::Failed, error),
+        },
+    };
+    running.stop().fail(error);
+    None
+}
+
+/// What a job gave.
+#[derive(Debug)]
+pub struct Outcome<R> {
+    /// Of the A tasks that ran on this rank, by their index.
+    pub outputs: Vec<(usize, R)>,
+    /// The same on every rank.
+    pub report: Report,
+}
+
+impl<R> Outcome<R> {
+    /// The outputs as parts that stay on their ranks, for [`Job::round`].
+    pub fn keep(self, a_tasks: usize) -> Kept<R> {
+        let parts = self.outputs.into_iter().map(|(part, state)| (part as u32, Mutex::new(state)));
+        Kept { parts: parts.collect(), count: a_tasks as u32 }
+    }
+}
+
+/// One part for each A task, on the rank of that task.
+pub struct Kept<S> {
+    parts: Vec<(u32, Mutex<S>)>,
+    count: u32,
+}
+
+impl<S> Kept<S> {
+    /// Parts on all ranks.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// The parts on this rank, each with its index.
+    pub fn here(&mut self) -> impl Iterator<Item = (usize, &mut S)> {
+        self.parts.iter_mut().map(|(part, state)| (*part as usize, state.get_mut()))
+    }
+
+    fn part(&self, part: u32) -> &Mutex<S> {
+        let at = self.parts.binary_search_by_key(&part, |(known, _)| *known);
+        &self.parts[at.expect("a part is used where it is")].1
+    }
+}
+
+/// An O task as its function sees it.
+pub struct OTask<'a, K: ?Sized, V: ?Sized> {
+    running: &'a Running,
+    pub(crate) emitter: Emitter,
+    index: u32,
+    source: String,
+    position: Option<u64>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    rejected: Option<Rejected>,
+    pub(crate) late: u64,
+    types: PhantomData<fn(&K, &V)>,
+}
+
+impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
+    pub(crate) fn new(running: &'a Running, index: u32, emitter: Emitter) -> OTask<'a, K, V> {
+        OTask {
+            running,
+            emitter,
+            index,
+            source: String::new(),
+            position: None,
+            key: Vec::new(),
+            value: Vec::new(),
+            rejected: None,
+            late: 0,
+            types: PhantomData,
+        }
+    }
+
+    /// Of this task among all O tasks.
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// All O tasks.
+    pub fn count(&self) -> usize {
+        self.running.plan.o_tasks as usize
+    }
+
+    /// All A tasks.
+    pub fn a_tasks(&self) -> usize {
+        self.running.plan.a_tasks as usize
+    }
+
+    /// Says what the task reads from now on, for errors.
+    pub fn reads(&mut self, source: &str) {
+        self.source.clear();
+        self.source.push_str(source);
+        self.position = None;
+    }
+
+    /// Says where in what it reads the task is, such as a byte or a row, for errors. Costs next to nothing.
+    #[inline]
+    pub fn at(&mut self, position: u64) {
+        self.position = Some(position);
+    }
+
+    /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
+    ///
+    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it.
+    #[inline]
+    pub fn emit(&mut self, key: &K, value: &V) -> Result<(), EmitError> {
+        self.emit_as(key, value)
+    }
+
+    /// As [`OTask::emit`], with key and value of other types whose bytes are those of `K` and `V`: borrowed parts of a tuple,
+    /// say, where `K` has a `String`.
+    #[inline]
+    pub fn emit_as(
+        &mut self,
+        key: &(impl Datum + ?Sized),
+        value: &(impl Datum + ?Sized),
+    ) -> Result<(), EmitError> {
+        self.key.clear();
+        self.value.clear();
+        let sent = self.emitter.emit(key.encode(&mut self.key), value.encode(&mut self.value));
+        sent.map_err(|error| self.remember(error))
+    }
+
+    #[inline]
+    pub(crate) fn emit_in_window(&mut self, window: u64, key: &K, value: &V) -> Result<(), EmitError> {
+        self.key.clear();
+        self.value.clear();
+        let (key, value) = (key.encode(&mut self.key), value.encode(&mut self.value));
+        self.emitter.emit_in_window(window, key, value).map_err(|error| self.remember(error))
+    }
+
+    #[cold]
+    pub(crate) fn remember(&mut self, error: EmitError) -> EmitError {
+        if let EmitError::Rejected(rejected) = &error {
+            self.rejected = Some(rejected.clone());
+        }
+        error
+    }
+
+    fn place(&self) -> String {
+        match (self.source.is_empty(), self.position) {
+            (true, None) => String::new(),
+            (true, Some(position)) => format!("at {position}"),
+            (false, None) => self.source.clone(),
+            (false, Some(position)) => format!("{} at {position}", self.source),
+        }
+    }
+
+    /// Tells the job how the function ended, if it did not end well.
+    pub(crate) fn settle(&mut self, outcome: std::thread::Result<Result<(), BoxError>>) {
+        let error = match outcome {
+            Ok(Ok(())) => return,
+            Err(panic) => self.running.panicked(Side::O, self.index, self.place(), &*panic),
+            Ok(Err(error)) => match (&self.rejected, error.downcast_ref::<EmitError>()) {
+                (Some(rejected), _) => {
+                    self.running.task_error(Side::O, self.index, self.place(), Cause::Rejected, rejected)
+                }
+                (None, Some(EmitError::Stopped)) => return,
+                (None, _) => self.running.task_error(Side::O, self.index, self.place(), Cause::Failed, error),
+            },
+        };
+        self.running.stop().fail(error);
+    }
+}
+
+/// Why an A task was not given its next pair; its function should return it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// A codec does not accept the bytes of a key or a value.
+    Rejected(Rejected),
+    /// Spilled pairs cannot be read back.
+    Spill(String),
+    /// The bytes are not what was written.
+    Damaged(String),
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReceiveError::Rejected(rejected) => rejected.fmt(f),
+            ReceiveError::Spill(message) | ReceiveError::Damaged(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for ReceiveError {}
+
+impl From<StoreError> for ReceiveError {
+    fn from(error: StoreError) -> ReceiveError {
+        match error {
+            StoreError::Rejected(rejected) => ReceiveError::Rejected(rejected),
+            StoreError::Spill(error) => ReceiveError::Spill(error.to_string()),
+            StoreError::Damaged(error) => ReceiveError::Damaged(error.to_string()),
+        }
+    }
+}
+
+impl From<Rejected> for ReceiveError {
+    fn from(rejected: Rejected) -> ReceiveError {
+        ReceiveError::Rejected(rejected)
+    }
+}
+
+/// Where an A task is among its pairs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The current pair, if there is one, was given.
+    Given,
+    /// The current pair begins a group that was not given yet.
+    Waiting,
+    /// A group was given, and its first value was not.
+    GroupBegins,
+    /// A group was given, and the current pair's value too.
+    InGroup,
+    End,
+}
+
+/// A received pair.
+pub type PairView<'a, K, V> = (<K as Datum>::View<'a>, <V as Datum>::View<'a>);
+
+/// An A task as its function sees it.
+pub struct ATask<K: ?Sized, V: ?Sized> {
+    source: Source,
+    index: usize,
+    count: usize,
+    rank: usize,
+    records: u64,
+    state: State,
+    /// Of the current group.
+    key: Vec<u8>,
+    types: PhantomData<fn(&K, &V)>,
+}
+
+impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
+    pub(crate) fn new(source: Source, index: usize, count: usize, rank: usize) -> ATask<K, V> {
+        ATask {
+            source,
+            index,
+            count,
+            rank,
+            records: 0,
+            state: State::Given,
+            key: Vec::new(),
+            types: PhantomData,
+        }
+    }
+
+    /// Of this task among all A tasks.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// All A tasks.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Where it runs.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn place(&self) -> String {
+        if self.records == 0 {
+            return "before its first record".to_string();
+        }
+        const SHOWN: usize = 32;
+        let key = if self.state == State::End { &self.key[..] } else { self.source.key() };
+        let shown: String = String::from_utf8_lossy(&key[..key.len().min(SHOWN)]).escape_debug().collect();
+        let more = if key.len() > SHOWN { "…" } else { "" };
+        format!("record {} (key \"{shown}{more}\")", self.records)
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<bool, ReceiveError> {
+        let more = self.source.advance()?;
+        self.records += u64::from(more);
+        Ok(more)
+    }
+
+    /// The next pair, whatever its key.
+    pub fn next_pair(&mut self) -> Result<Option<PairView<'_, K, V>>, ReceiveError> {
+        match self.state {
+            State::End => return Ok(None),
+            State::Waiting | State::GroupBegins => self.state = State::Given,
+            State::Given | State::InGroup => {
+                if !self.advance()? {
+                    self.state = State::End;
+                    return Ok(None);
+                }
+                self.state = State::Given;
+            }
+        }
+        Ok(Some((K::decode(self.source.key())?, V::decode(self.source.value())?)))
+    }
+
+    /// The next key with all its values; those that were not read of the one before are passed over.
+    pub fn next_group(&mut self) -> Result<Option<Group<'_, K, V>>, ReceiveError> {
+        while matches!(self.state, State::GroupBegins | State::InGroup) {
+            self.next_in_group()?;
+        }
+        if self.state == State::Given {
+            self.state = if self.advance()? { State::Waiting } else { State::End };
+        }
+        if self.state == State::End {
+            return Ok(None);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(self.source.key());
+        self.state = State::GroupBegins;
+        Ok(Some(Group { task: self }))
+    }
+
+    /// Goes to the next pair of the current group. Returns whether there is one.
+    #[inline]
+    fn next_in_group(&mut self) -> Result<bool, ReceiveError> {
+        match self.state {
+            State::GroupBegins => self.state = State::InGroup,
+            State::InGroup => {
+                self.state = match self.advance()? {
+                    false => State::End,
+                    true if self.source.key() == self.key => State::InGroup,
+                    true => State::Waiting,
+                }
+            }
+            State::Given | State::Waiting | State::End => {}
+        }
+        Ok(self.state == State::InGroup)
+    }
+
+    /// Keeps the pairs that are left in memory, as a source for later rounds.
+    pub fn keep(&mut self) -> Result<Pairs<K, V>, ReceiveError> {
+        let mut pairs = Pairs { blocks: Vec::new(), count: 0, types: PhantomData };
+        let mut block = Vec::new();
+        loop {
+            match self.state {
+                State::End => break,
+                State::Waiting | State::GroupBegins => {}
+                State::Given | State::InGroup => {
+                    if !self.advance()? {
+                        self.state = State::End;
+                        break;
+                    }
+                }
+            }
+            self.state = State::Given;
+            let (key, value) = (self.source.key(), self.source.value());
+            if !block.is_empty()
+                && block.len() + records::pair_bytes(key.len(), value.len()) > KEPT_BLOCK_BYTES
+            {
+                pairs.blocks.push(Bytes::from(std::mem::take(&mut block)));
+            }
+            records::push_pair(&mut block, key, value);
+            pairs.count += 1;
+        }
+        pairs.blocks.push(Bytes::from(block));
+        Ok(pairs)
+    }
+
+    /// Of the current pair, in bytes; for languages that have codecs of their own.
+    #[doc(hidden)]
+    pub fn raw_pair(&self) -> (&[u8], &[u8]) {
+        (self.source.key(), self.source.value())
+    }
+}
+
+/// A key and its values.
+pub struct Group<'a, K: ?Sized, V: ?Sized> {
+    task: &'a mut ATask<K, V>,
+}
+
+impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
+    pub fn key(&self) -> Result<K::View<'_>, ReceiveError> {
+        Ok(K::decode(&self.task.key)?)
+    }
+
+    pub fn next_value(&mut self) -> Result<Option<V::View<'_>>, ReceiveError> {
+        match self.task.next_in_group()? {
+            true => Ok(Some(V::decode(self.task.source.value())?)),
+            false => Ok(None),
+        }
+    }
+
+    /// The key, and what `fold` makes of the values that are left.
+    pub fn fold<T>(
+        &mut self,
+        first: T,
+        mut fold: impl FnMut(T, V::View<'_>) -> T,
+    ) -> Result<(K::View<'_>, T), ReceiveError> {
+        let mut folded = first;
+        while let Some(value) = self.next_value()? {
+            folded = fold(folded, value);
+        }
+        Ok((self.key()?, folded))
+    }
+}
+
+/// Received pairs that stay in memory.
+pub struct Pairs<K: ?Sized, V: ?Sized> {
+    blocks: Vec<Bytes>,
+    count: usize,
+    types: PhantomData<fn(&K, &V)>,
+}
+
+impl<K: Datum + ?Sized, V: Datum + ?Sized> Pairs<K, V> {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// In the order in which they were received.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(K::View<'_>, V::View<'_>), Rejected>> {
+        self.blocks.iter().flat_map(|block| records::Pairs::new(block)).map(|pair| {
+            let (key, value) = pair.map_err(|damaged| Rejected(damaged.to_string()))?;
+            Ok((K::decode(key)?, V::decode(value)?))
+        })
+    }
+}

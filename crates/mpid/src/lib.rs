@@ -1,0 +1,59 @@
+//! MapReduce-style programs in key-value pairs between the O and A tasks of ranks; it must never see SQL or a plan.
+//!
+//! ```text
+//!   O task ─ emit ─► combine ─► blocks ══ interconnect ══► sort, combine, spill ─► merge ─► A task
+//!   anywhere          table      one for each A task        while O tasks still run           where its pairs are
+//! ```
+//!
+//! - [`World`]: the ranks that run jobs together; this process alone needs no MPI.
+//! - [`Job`]: what is sent where and how it is given out; [`Job::run`], [`Job::round`] for iterations over what stays in
+//!   memory ([`Kept`]), [`Job::stream`] for windows of an input without end.
+//! - [`Datum`]: the codec of keys and values. [`Config`]: every knob. [`Report`]: what a job counted.
+//! - [`session`]: the same in bytes, for other languages.
+//! - [`input`]: text files cut into splits at their lines.
+//!
+//! # Threads
+//! User functions run on as many threads as [`Config::threads`] says, besides one merger for each and one mover for each rank.
+//!
+//! # Memory bound
+//! [`Config::memory_share`] of a rank's memory for received pairs; what is on its way is bounded by `exchange.rs`.
+//!
+//! # Errors
+//! [`Error`]: the same on every rank. A panic of a user function fails its job and no more.
+//!
+//! Source: the papers on MPI-D (Lu et al., 2011) and DataMPI (Hive on DataMPI, sections II and IV).
+
+pub mod input;
+pub mod session;
+
+mod checkpoint;
+mod config;
+mod control;
+mod counters;
+mod datum;
+mod emit;
+mod error;
+mod exchange;
+mod hash;
+mod job;
+mod records;
+mod running;
+mod runs;
+mod sample;
+mod spill;
+mod store;
+mod stream;
+mod table;
+mod wire;
+mod world;
+
+pub use config::{Config, Mode, Parallelism, VARIABLES};
+pub use counters::{Counters, Report, Span};
+pub use datum::{Datum, List, ListView, Rejected, append};
+pub use emit::EmitError;
+pub use error::{BoxError, Cause, Damaged, Error, Side, TaskError};
+pub use hash::hash;
+pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveError};
+pub use sample::Ranges;
+pub use stream::{StreamTask, Window};
+pub use world::World;

@@ -1,0 +1,433 @@
+//! A job while it runs on this rank, in bytes: what the typed API and the C API both drive.
+//!
+//! # Order of calls
+//! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until there is none,
+//! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever happened.
+
+use crate::checkpoint::{self, Commits, Committed};
+use crate::config::{Config, Mode, Parallelism};
+use crate::control::Pool;
+use crate::counters::{Counters, Report, Span, now};
+use crate::emit::{Emitter, Partition};
+use crate::error::{Cause, Damaged, Error, Side, TaskError};
+use crate::exchange::{BatchSink, CheckpointPlan, Exchange, Plan, Sink, Stop, panic_message};
+use crate::spill::SpillFolders;
+use crate::store::{Shape, Store};
+use crate::wire::{Reader, Writer};
+use crate::world::World;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often rank 0 tells how far a job is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// What a job is, as its program says; the same on every rank.
+#[derive(Clone)]
+pub(crate) struct Spec {
+    pub name: String,
+    pub o_tasks: Option<u32>,
+    pub a_tasks: Option<u32>,
+    pub shape: Shape,
+    pub partition: Option<Arc<Partition>>,
+    /// O task `i` runs where A task `i` does, instead of wherever there is time.
+    pub owned: bool,
+    pub mode: Mode,
+}
+
+/// See the module.
+pub(crate) struct Running {
+    pub world: World,
+    pub plan: Arc<Plan>,
+    spec: Spec,
+    pub threads: usize,
+    pub folders: Arc<SpillFolders>,
+    exchange: Exchange,
+    /// O tasks that only this rank runs.
+    own: Mutex<VecDeque<u32>>,
+    counters: Mutex<Counters>,
+    spans: Mutex<Vec<Span>>,
+    progress: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Running {
+    /// Agrees with all ranks on what the job is, and opens its exchange.
+    ///
+    /// Errors: the ranks do not agree, a checkpoint cannot be used, a rank is lost.
+    pub fn start(world: &World, config: &Config, mut spec: Spec) -> Result<Running, Error> {
+        let plan = Running::agree(world, config, &mut spec)?;
+        let folders = Arc::new(SpillFolders::new(config.spill_folders.clone()));
+        let exchange = Exchange::open(world, &plan, |merger| -> Box<dyn Sink> {
+            Box::new(BatchSink::new(world, &plan, &folders, merger))
+        });
+        Ok(Running::over(world, plan, spec, folders, exchange))
+    }
+
+    /// As [`Running::start`], with other sinks.
+    pub fn start_with(
+        world: &World,
+        config: &Config,
+        mut spec: Spec,
+        sink: impl Fn(&Arc<Plan>, &Arc<SpillFolders>, usize) -> Box<dyn Sink>,
+    ) -> Result<Running, Error> {
+        let plan = Running::agree(world, config, &mut spec)?;
+        let folders = Arc::new(SpillFolders::new(config.spill_folders.clone()));
+        let exchange = Exchange::open(world, &plan, |merger| sink(&plan, &folders, merger));
+        Ok(Running::over(world, plan, spec, folders, exchange))
+    }
+
+    fn over(
+        world: &World,
+        plan: Arc<Plan>,
+        spec: Spec,
+        folders: Arc<SpillFolders>,
+        exchange: Exchange,
+    ) -> Running {
+        let threads = threads(&plan.config, world);
+        let done =
+            |o_task: &u32| plan.checkpoint.as_ref().is_some_and(|kept| kept.committed.contains_key(o_task));
+        let own = match spec.owned {
+            true => (0..plan.o_tasks)
+                .filter(|o_task| plan.owner(*o_task, world.ranks()) == world.rank() && !done(o_task))
+                .collect(),
+            false => VecDeque::new(),
+        };
+        let shows = plan.config.progress && world.rank() == 0 && !spec.owned;
+        let progress = shows.then(|| show_progress(world.clone(), spec.name.clone(), plan.job));
+        Running {
+            world: world.clone(),
+            plan,
+            spec,
+            threads,
+            folders,
+            exchange,
+            own: Mutex::new(own),
+            counters: Mutex::default(),
+            spans: Mutex::default(),
+            progress,
+        }
+    }
+
+    fn agree(world: &World, config: &Config, spec: &mut Spec) -> Result<Arc<Plan>, Error> {
+        let job = world.next_job();
+        let (rank, ranks) = (world.rank(), world.ranks());
+        let threads = threads(config, world);
+        // All that decides where a pair goes, so that a rank that was told otherwise is found out before one is sent.
+        let mut said = Writer::default();
+        // One more, so that none is not 0.
+        let option = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
+        let tasks = |value: Option<u32>| option(value.map(|value| value as usize));
+        said.text(&spec.name).u64(tasks(spec.o_tasks)).u64(tasks(spec.a_tasks));
+        said.u64(option(config.o_tasks)).u64(option(config.a_tasks));
+        said.u8(config.mode.map_or(u8::MAX, |mode| mode as u8))
+            .u8(config.parallelism as u8)
+            .u8(u8::from(config.blocking));
+        said.u8(u8::from(config.checkpoint.is_some())).u8(spec.shape.arrangement as u8);
+        said.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
+        let mut mine = Writer::default();
+        let checked = config.check().and_then(|()| check_mode(config.mode, spec));
+        let checked = checked.err().map_or(String::new(), |error| error.to_string());
+        mine.u64(threads as u64).text(&checked).bytes(&said.0);
+        let mut slots = 0;
+        for (other, theirs) in world.gather(&mine.0)?.iter().enumerate() {
+            let mut theirs = Reader(theirs);
+            let damaged = |error: Damaged| Error::Damaged { rank, message: error.to_string() };
+            slots += theirs.u64().map_err(damaged)?;
+            let wrong = theirs.text().map_err(damaged)?;
+            if !wrong.is_empty() {
+                return Err(Error::Configuration(wrong));
+            }
+            if theirs.bytes().map_err(damaged)? != said.0 {
+                let message = format!("ranks {rank} and {other} were given different jobs or knobs");
+                return Err(Error::Configuration(message));
+            }
+        }
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let told = |tasks: Option<usize>| tasks.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
+        let o_tasks = spec.o_tasks.or(told(config.o_tasks)).unwrap_or(slots);
+        let a_tasks = spec.a_tasks.or(told(config.a_tasks)).unwrap_or(match config.parallelism {
+            Parallelism::Default => slots,
+            Parallelism::Enhanced => o_tasks,
+        });
+        if a_tasks == 0 {
+            return Err(Error::Configuration("there is at least one A task".to_string()));
+        }
+        let checkpoint = Running::meet_checkpoint(world, config, spec, job, o_tasks, a_tasks)?;
+        Ok(Arc::new(Plan {
+            job,
+            o_tasks,
+            a_tasks,
+            shape: Shape { run_bytes: config.run_bytes, ..spec.shape.clone() },
+            config: config.clone(),
+            cache_bytes: config.cache_bytes(world.ranks_here()),
+            mergers: threads.min((a_tasks as usize).div_ceil(ranks)).max(1),
+            checkpoint,
+        }))
+    }
+
+    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks.
+    fn meet_checkpoint(
+        world: &World,
+        config: &Config,
+        spec: &Spec,
+        job: u32,
+        o_tasks: u32,
+        a_tasks: u32,
+    ) -> Result<Option<CheckpointPlan>, Error> {
+        let wanted = config.checkpoint.as_ref().filter(|_| spec.mode == Mode::Common);
+        let folder = wanted.map(|path| checkpoint::folder(path, job, &spec.name));
+        let mut told = Writer::default();
+        if world.rank() == 0 {
+            let opened = folder.as_ref().map(|folder| Commits::open(folder, o_tasks, a_tasks)).transpose();
+            let (commits, committed) = match opened {
+                Err(error) => {
+                    told.u8(1).text(&error.to_string());
+                    (None, Default::default())
+                }
+                Ok(None) => {
+                    told.u8(0).u32(0).u64(0);
+                    (None, Default::default())
+                }
+                Ok(Some((commits, committed))) => {
+                    told.u8(0).u32(commits.generation).u64(committed.len() as u64);
+                    committed.iter().for_each(|(o_task, generation)| {
+                        told.u32(*o_task).u32(*generation);
+                    });
+                    (Some(commits), committed)
+                }
+            };
+            let left = (0..o_tasks).filter(|o_task| !spec.owned && !committed.contains_key(o_task));
+            world.begin(job, Pool { left: left.collect(), a_tasks, commits, ..Pool::default() });
+        }
+        let all = world.gather(&told.0)?;
+        type Told = Result<(u32, Committed), String>;
+        let read = |input: &mut Reader<'_>| -> Result<Told, Damaged> {
+            if input.u8()? != 0 {
+                return Ok(Err(input.text()?));
+            }
+            let generation = input.u32()?;
+            let count = input.u64()?;
+            let committed = (0..count).map(|_| Ok((input.u32()?, input.u32()?)));
+            Ok(Ok((generation, committed.collect::<Result<_, Damaged>>()?)))
+        };
+        match read(&mut Reader(&all[0])) {
+            Ok(Ok((generation, committed))) => {
+                Ok(folder.map(|folder| CheckpointPlan { folder, generation, committed }))
+            }
+            Ok(Err(message)) => {
+                world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));
+                Err(Error::Checkpoint { rank: 0, message })
+            }
+            Err(damaged) => Err(Error::Damaged { rank: world.rank(), message: damaged.to_string() }),
+        }
+    }
+
+    /// The next O task for this rank; `None`: there is none left, or the job is to stop.
+    pub fn take_task(&self) -> Option<u32> {
+        if self.exchange.stop.is_set() {
+            return None;
+        }
+        if self.spec.owned {
+            return self.own.lock().pop_front();
+        }
+        self.world.take_task(self.plan.job).unwrap_or_else(|error| {
+            self.exchange.stop.fail(error);
+            None
+        })
+    }
+
+    pub fn o_task(&self, o_task: u32) -> Emitter {
+        let outs = self.exchange.outs().expect("the O phase is not over");
+        Emitter::new(&outs, o_task, self.spec.partition.clone())
+    }
+
+    /// No O task runs on this rank any more.
+    pub fn close_outs(&self) {
+        if let Some(outs) = self.exchange.outs() {
+            let mut counters = self.counters.lock();
+            counters.blocks_sent = outs.blocks.load(Ordering::Relaxed);
+            counters.bytes_sent = outs.bytes.load(Ordering::Relaxed);
+            counters.send_wait_ns = outs.wait_ns.load(Ordering::Relaxed);
+        }
+        self.exchange.close_outs();
+    }
+
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.exchange.stop
+    }
+
+    /// Counts what an O task has emitted.
+    pub fn o_task_done(&self, o_task: u32, begin: Duration, emitter: &Emitter, late: u64) {
+        let mut counters = self.counters.lock();
+        counters.o_tasks_run += 1;
+        counters.pairs_emitted += emitter.pairs;
+        counters.bytes_emitted += emitter.bytes;
+        counters.combined_before_sending += emitter.combined;
+        counters.late += late;
+        drop(counters);
+        self.span(Side::O, o_task, begin, emitter.pairs);
+    }
+
+    /// Counts what an A task has received; takes the numbers from its store.
+    pub fn a_task_begins(&self, store: &Store) {
+        count_store(&mut self.counters.lock(), store);
+    }
+
+    pub fn span(&self, side: Side, task: u32, begin: Duration, pairs: u64) {
+        let span = Span { side, task, rank: self.world.rank(), begin, end: now(), pairs };
+        self.spans.lock().push(span);
+    }
+
+    /// Waits until all pairs have come. Returns the stores of this rank's A tasks.
+    pub fn end_o_phase(&mut self) -> Vec<(u32, Store)> {
+        self.close_outs();
+        self.exchange.end_o_phase()
+    }
+
+    /// The end of the job on all ranks.
+    ///
+    /// Errors: of the first rank that has one; a rank is lost.
+    pub fn end(mut self) -> Result<Report, Error> {
+        // If the O phase was given up, what waits for its end must not wait for ever.
+        drop(self.exchange.end_o_phase());
+        if let Some((over, thread)) = self.progress.take() {
+            drop(over);
+            let _ = thread.join();
+        }
+        let mut counters = *self.counters.lock();
+        (counters.runs_spilled, counters.bytes_spilled, counters.spill_folders_dropped) =
+            self.folders.totals();
+        let mut said = Writer::default();
+        match (self.exchange.stop.error(), self.exchange.stop.is_set()) {
+            (Some(error), _) => error.encode(said.u8(2)),
+            (None, true) => drop(said.u8(1)),
+            (None, false) => drop(said.u8(0)),
+        }
+        counters.encode(&mut said);
+        let spans = std::mem::take(&mut *self.spans.lock());
+        said.u64(spans.len() as u64);
+        spans.iter().for_each(|span| span.encode(&mut said));
+        let job = self.plan.job;
+        let gathered = self.world.gather(&said.0);
+        self.world.end_job(job);
+        let commits = self.world.coordinator().and_then(|coordinator| coordinator.end(job));
+        let all = gathered?;
+        let damaged = |error: Damaged| Error::Damaged { rank: self.world.rank(), message: error.to_string() };
+        let mut report = Report { name: self.spec.name.clone(), ..Report::default() };
+        let (mut failed, mut stopped) = (None, false);
+        for theirs in &all {
+            let mut theirs = Reader(theirs);
+            match theirs.u8().map_err(damaged)? {
+                0 => {}
+                1 => stopped = true,
+                _ => {
+                    let error = Error::decode(&mut theirs).map_err(damaged)?;
+                    // A loss is behind whatever else failed.
+                    if failed.is_none() || matches!(error, Error::RankLost { .. }) {
+                        failed = Some(error);
+                    }
+                }
+            }
+            report.counters.add(&Counters::decode(&mut theirs).map_err(damaged)?);
+            for _ in 0..theirs.u64().map_err(damaged)? {
+                report.spans.push(Span::decode(&mut theirs).map_err(damaged)?);
+            }
+        }
+        if let Some(error) = failed.or(self.world.client().loss()) {
+            return Err(error);
+        }
+        if stopped {
+            let message = "a job that stopped and does not say why".to_string();
+            return Err(Error::Damaged { rank: self.world.rank(), message });
+        }
+        if let Some(Err(error)) = commits.map(Commits::remove) {
+            tracing::warn!(%error, "a checkpoint that is not needed any more was not removed");
+        }
+        report.spans.sort_by_key(|span| (span.side, span.task, span.begin));
+        if self.world.rank() == 0 {
+            self.tell(&report);
+        }
+        Ok(report)
+    }
+
+    fn tell(&self, report: &Report) {
+        if self.plan.config.progress {
+            eprintln!("{report}");
+        }
+        if let Some(path) = &self.plan.config.timeline {
+            let append = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            let csv = report.timeline_csv();
+            let written = append.and_then(|mut file| {
+                // One header, however many jobs a program has.
+                let rows = csv.split_once('\n').map_or("", |(_, rows)| rows);
+                let text = if file.metadata()?.len() == 0 { &csv[..] } else { rows };
+                std::io::Write::write_all(&mut file, text.as_bytes())
+            });
+            if let Err(error) = written {
+                tracing::warn!(%error, path = %path.display(), "the timeline was not written");
+            }
+        }
+    }
+
+    /// How a task failed, from what its function returned or panicked with.
+    pub fn task_error(
+        &self,
+        side: Side,
+        task: u32,
+        place: String,
+        cause: Cause,
+        message: impl ToString,
+    ) -> Error {
+        let rank = self.world.rank();
+        Error::Task(TaskError { side, task, rank, cause, place, message: message.to_string() })
+    }
+
+    pub fn panicked(&self, side: Side, task: u32, place: String, panic: &(dyn Any + Send)) -> Error {
+        self.task_error(side, task, place, Cause::Panicked, panic_message(panic))
+    }
+}
+
+/// Errors: the program does what it was not started for. Every mode has jobs too, such as those that load what later rounds go over.
+fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
+    match told {
+        Some(told) if spec.mode != Mode::Common && spec.mode != told => {
+            let message =
+                format!("\"{}\" is {:?}, and the program was started as {told:?}", spec.name, spec.mode);
+            Err(Error::Configuration(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn count_store(counters: &mut Counters, store: &Store) {
+    counters.a_tasks_run += 1;
+    counters.pairs_received += store.received_pairs;
+    counters.bytes_received += store.received_bytes;
+    counters.combined_after_receiving += store.combined;
+}
+
+/// Tasks that this rank runs at once.
+fn threads(config: &Config, world: &World) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    config.threads.unwrap_or_else(|| (cores() / world.ranks_here()).max(1))
+}
+
+fn show_progress(world: World, name: String, job: u32) -> (Sender<()>, JoinHandle<()>) {
+    let (over, waiting) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let mut told = None;
+        while waiting.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let now = world.coordinator().map(|coordinator| coordinator.progress(job));
+            if let Some((given, left)) = now.filter(|_| told != now) {
+                eprintln!("mpid: {name}: {given} of {} O tasks begun", given + left);
+            }
+            told = now;
+        }
+    });
+    (over, thread)
+}

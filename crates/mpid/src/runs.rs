@@ -1,0 +1,411 @@
+//! Sorted runs of pairs in memory, and the merge of runs wherever they are.
+//!
+//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight are the first bytes of the
+//! key, so that sorting and merging look into the blocks only where those are equal. No pair is copied.
+
+use crate::error::Damaged;
+use crate::records::{self, Place};
+use crate::spill::{DiskCursor, DiskRun, SpillError};
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The order of two encoded keys.
+pub type CompareBytes = dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync;
+
+/// The order of keys: of their bytes, or the user's.
+#[derive(Clone, Default)]
+pub enum KeyOrder {
+    #[default]
+    Bytes,
+    Custom(Arc<CompareBytes>),
+}
+
+impl KeyOrder {
+    #[inline]
+    pub fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        match self {
+            KeyOrder::Bytes => left.cmp(right),
+            // Keys that the user calls equal and that differ in bytes are two groups, each kept together.
+            KeyOrder::Custom(compare) => compare(left, right).then_with(|| left.cmp(right)),
+        }
+    }
+
+    #[inline]
+    fn prefix(&self, key: &[u8]) -> u64 {
+        match self {
+            KeyOrder::Bytes => prefix(key),
+            KeyOrder::Custom(_) => 0,
+        }
+    }
+}
+
+/// The first eight bytes as a number that orders as they do; shorter keys as if zeros followed.
+#[inline]
+fn prefix(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// A pair in the index of a run.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    /// Of the key, behind the bytes that all keys of the run begin with.
+    prefix: u64,
+    block: u32,
+    /// Where the pair begins in its block.
+    offset: u32,
+}
+
+/// Pairs from which a bucket is sorted on its own.
+const BUCKETS_FROM: usize = 4096;
+const BUCKET_BITS: u32 = 11;
+
+/// A sorted run in memory.
+pub struct MemoryRun {
+    blocks: Vec<Bytes>,
+    entries: Vec<Entry>,
+    order: KeyOrder,
+}
+
+impl MemoryRun {
+    /// Sorts the pairs of `blocks`.
+    ///
+    /// Errors: a block does not consist of pairs.
+    pub fn sort(blocks: Vec<Bytes>, order: &KeyOrder) -> Result<MemoryRun, Damaged> {
+        let mut entries = Vec::new();
+        // Bytes that all keys begin with say nothing about their order.
+        let mut first: Option<&[u8]> = None;
+        let mut common = 0;
+        for (block, bytes) in blocks.iter().enumerate() {
+            let mut offset = 0;
+            while let Some(Place { key, value, end }) = records::place(bytes, offset) {
+                let key = &bytes[key..value];
+                match first {
+                    None => {
+                        first = Some(key);
+                        common = key.len();
+                    }
+                    Some(first) => {
+                        if !key.starts_with(&first[..common]) {
+                            common = first.iter().zip(key).take_while(|(left, right)| left == right).count();
+                        }
+                    }
+                }
+                entries.push(Entry { prefix: 0, block: block as u32, offset: offset as u32 });
+                offset = end;
+            }
+            if offset != bytes.len() {
+                return Err(Damaged("a pair that reaches past its block"));
+            }
+        }
+        let mut run = MemoryRun { blocks, entries, order: order.clone() };
+        if let KeyOrder::Bytes = order {
+            for entry in &mut run.entries {
+                let bytes = &run.blocks[entry.block as usize];
+                let place = records::place(bytes, entry.offset as usize).expect("it was found before");
+                entry.prefix = prefix(&bytes[place.key + common..place.value]);
+            }
+        }
+        run.sort_entries(common);
+        Ok(run)
+    }
+
+    fn sort_entries(&mut self, common: usize) {
+        let blocks = &self.blocks;
+        let key = |entry: &Entry| {
+            let bytes = &blocks[entry.block as usize];
+            let place = records::place(bytes, entry.offset as usize).expect("it was found before");
+            &bytes[place.key..place.value]
+        };
+        if let KeyOrder::Custom(_) = self.order {
+            let order = self.order.clone();
+            self.entries.sort_unstable_by(|left, right| order.compare(key(left), key(right)));
+            return;
+        }
+        let compare = |left: &Entry, right: &Entry| {
+            left.prefix.cmp(&right.prefix).then_with(|| key(left)[common..].cmp(&key(right)[common..]))
+        };
+        if self.entries.len() < BUCKETS_FROM {
+            self.entries.sort_unstable_by(compare);
+            return;
+        }
+        // One pass of radix sort over the bits in which prefixes differ, then each bucket for itself, in the cache.
+        let low = self.entries.iter().map(|entry| entry.prefix).min().expect("there are entries");
+        let high = self.entries.iter().map(|entry| entry.prefix).max().expect("there are entries");
+        let shift = (u64::BITS - (high - low).leading_zeros()).saturating_sub(BUCKET_BITS);
+        let bucket = |entry: &Entry| ((entry.prefix - low) >> shift) as usize;
+        let mut ends = vec![0usize; (1 << BUCKET_BITS) + 1];
+        self.entries.iter().for_each(|entry| ends[bucket(entry) + 1] += 1);
+        for at in 1..ends.len() {
+            ends[at] += ends[at - 1];
+        }
+        let mut sorted = vec![Entry::default(); self.entries.len()];
+        for entry in &self.entries {
+            let next = &mut ends[bucket(entry)];
+            sorted[*next] = *entry;
+            *next += 1;
+        }
+        let mut from = 0;
+        for end in &ends[..1 << BUCKET_BITS] {
+            sorted[from..*end].sort_unstable_by(compare);
+            from = *end;
+        }
+        self.entries = sorted;
+    }
+
+    /// Memory that the index takes besides the blocks.
+    pub fn index_bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+    }
+
+    #[inline]
+    fn place(&self, at: usize) -> (usize, Place) {
+        let entry = &self.entries[at];
+        let bytes = &self.blocks[entry.block as usize];
+        (entry.block as usize, records::place(bytes, entry.offset as usize).expect("it was found before"))
+    }
+}
+
+/// One run as the merge reads it.
+enum Cursor {
+    Memory { run: Arc<MemoryRun>, next: usize, block: usize, place: Place },
+    Disk(DiskCursor),
+}
+
+impl Cursor {
+    #[inline]
+    fn advance(&mut self) -> Result<bool, SpillError> {
+        match self {
+            Cursor::Memory { run, next, block, place } => {
+                if *next == run.entries.len() {
+                    return Ok(false);
+                }
+                (*block, *place) = run.place(*next);
+                *next += 1;
+                Ok(true)
+            }
+            Cursor::Disk(cursor) => cursor.advance(),
+        }
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        match self {
+            Cursor::Memory { run, block, place, .. } => &run.blocks[*block][place.key..place.value],
+            Cursor::Disk(cursor) => cursor.key(),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match self {
+            Cursor::Memory { run, block, place, .. } => &run.blocks[*block][place.value..place.end],
+            Cursor::Disk(cursor) => cursor.value(),
+        }
+    }
+}
+
+/// The pairs of several sorted runs in one order.
+///
+/// A heap of the runs by their current keys.
+pub struct Merge {
+    cursors: Vec<Cursor>,
+    /// Of the current key of each cursor.
+    prefixes: Vec<u64>,
+    /// Cursors that have a pair; the smallest first.
+    heap: Vec<u32>,
+    order: KeyOrder,
+    started: bool,
+}
+
+impl Merge {
+    pub fn new(memory: &[Arc<MemoryRun>], disk: &[DiskRun], order: &KeyOrder) -> Merge {
+        let in_memory = memory.iter().map(|run| Cursor::Memory {
+            run: Arc::clone(run),
+            next: 0,
+            block: 0,
+            place: Place::default(),
+        });
+        let cursors: Vec<_> = in_memory.chain(disk.iter().map(|run| Cursor::Disk(run.read()))).collect();
+        Merge {
+            prefixes: vec![0; cursors.len()],
+            cursors,
+            heap: vec![],
+            order: order.clone(),
+            started: false,
+        }
+    }
+
+    /// Goes to the next pair. Returns whether there is one.
+    ///
+    /// Errors: a run on disk cannot be read.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, SpillError> {
+        if !self.started {
+            return self.start();
+        }
+        let Some(&top) = self.heap.first() else { return Ok(false) };
+        if self.step(top)? {
+            if self.heap.len() > 1 {
+                self.sink(0);
+            }
+        } else {
+            self.heap.swap_remove(0);
+            if self.heap.len() > 1 {
+                self.sink(0);
+            }
+        }
+        Ok(!self.heap.is_empty())
+    }
+
+    /// Of the current pair, as its bytes are.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.cursors[self.heap[0] as usize].key()
+    }
+
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.cursors[self.heap[0] as usize].value()
+    }
+
+    fn start(&mut self) -> Result<bool, SpillError> {
+        self.started = true;
+        for cursor in 0..self.cursors.len() as u32 {
+            if self.step(cursor)? {
+                self.heap.push(cursor);
+            }
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sink(at);
+        }
+        Ok(!self.heap.is_empty())
+    }
+
+    #[inline]
+    fn step(&mut self, cursor: u32) -> Result<bool, SpillError> {
+        let cursor = cursor as usize;
+        let more = self.cursors[cursor].advance()?;
+        if more {
+            self.prefixes[cursor] = self.order.prefix(self.cursors[cursor].key());
+        }
+        Ok(more)
+    }
+
+    #[inline]
+    fn before(&self, left: u32, right: u32) -> bool {
+        let (left, right) = (left as usize, right as usize);
+        match self.prefixes[left].cmp(&self.prefixes[right]) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => {
+                self.order.compare(self.cursors[left].key(), self.cursors[right].key()).is_lt()
+            }
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= self.heap.len() {
+                return;
+            }
+            if child + 1 < self.heap.len() && self.before(self.heap[child + 1], self.heap[child]) {
+                child += 1;
+            }
+            if !self.before(self.heap[child], self.heap[at]) {
+                return;
+            }
+            self.heap.swap(at, child);
+            at = child;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spill::{SpillFolders, WriteError};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    fn blocks(pairs: &[Pair], random: &mut StdRng) -> Vec<Bytes> {
+        let mut blocks = vec![Vec::new()];
+        for (key, value) in pairs {
+            if random.random_ratio(1, 50) {
+                blocks.push(Vec::new());
+            }
+            records::push_pair(blocks.last_mut().expect("one"), key, value);
+        }
+        blocks.into_iter().map(Bytes::from).collect()
+    }
+
+    fn merged(memory: &[Arc<MemoryRun>], disk: &[DiskRun], order: &KeyOrder) -> Vec<Pair> {
+        let mut merge = Merge::new(memory, disk, order);
+        let mut pairs = Vec::new();
+        while merge.advance().unwrap() {
+            pairs.push((merge.key().to_vec(), merge.value().to_vec()));
+        }
+        assert!(!merge.advance().unwrap());
+        pairs
+    }
+
+    #[test]
+    fn runs_of_any_kind_merge_into_one_order() {
+        let seed: u64 = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
+        let reversed: KeyOrder = KeyOrder::Custom(Arc::new(|left, right| right.cmp(left)));
+        for common in ["", "http://www.example.org/"] {
+            for order in [KeyOrder::Bytes, reversed.clone()] {
+                let mut all: Vec<Pair> = Vec::new();
+                let (mut memory, mut disk) = (vec![], vec![]);
+                for run in 0..7 {
+                    let pairs: Vec<Pair> = (0..random.random_range(0..12_000))
+                        .map(|number: u32| {
+                            let length = random.random_range(0..12);
+                            let mut key = common.as_bytes().to_vec();
+                            key.extend((0..length).map(|_| random.random_range(0..4u8)));
+                            (key, number.to_be_bytes().to_vec())
+                        })
+                        .collect();
+                    let sorted = MemoryRun::sort(blocks(&pairs, &mut random), &order).unwrap();
+                    let sorted = Arc::new(sorted);
+                    assert_eq!(sorted.entries.len(), pairs.len());
+                    all.extend(pairs);
+                    if run % 3 == 0 {
+                        let run = folders.write::<SpillError>(|writer| {
+                            let one = std::slice::from_ref(&sorted);
+                            let mut merge = Merge::new(one, &[], &order);
+                            while merge.advance().map_err(WriteError::Other)? {
+                                writer.push(merge.key(), merge.value()).map_err(WriteError::Folder)?;
+                            }
+                            Ok(())
+                        });
+                        disk.push(run.unwrap());
+                    } else {
+                        memory.push(sorted);
+                    }
+                }
+                let got = merged(&memory, &disk, &order);
+                assert!(got.windows(2).all(|pair| order.compare(&pair[0].0, &pair[1].0).is_le()));
+                let sorted = |mut pairs: Vec<Pair>| {
+                    pairs.sort();
+                    pairs
+                };
+                assert_eq!(sorted(got), sorted(all));
+            }
+        }
+    }
+}

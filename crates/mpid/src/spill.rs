@@ -1,0 +1,308 @@
+//! Sorted pairs on local disks: several folders, of which one that fails is dropped.
+//!
+//! # Invariants
+//! - A file has no name once it is open: whatever ends the process, nothing of it stays.
+//! - A run is written whole to one folder. A folder that refuses a write is not used again, and the run is written to the next.
+//!
+//! # Errors
+//! [`SpillError`]: no folder is left, or what was written cannot be read back.
+//!
+//! # Crash
+//! Runs are gone with their process; what must survive it is in a checkpoint.
+
+use crate::error::Damaged;
+use crate::records::{self, Place};
+use parking_lot::Mutex;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of pairs that are written, and read back, at once. Merges hold one such piece of every run.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Length and checksum before each piece.
+const PIECE_HEADER_BYTES: usize = 8;
+
+/// Why pairs could not go to disk, or not come back.
+#[derive(Debug)]
+pub enum SpillError {
+    /// Every folder has failed; the last one so.
+    NoFolder(String),
+    Read(io::Error),
+    Damaged(Damaged),
+}
+
+impl fmt::Display for SpillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpillError::NoFolder(last) => write!(f, "no folder is left to spill to: {last}"),
+            SpillError::Read(error) => write!(f, "a spilled run cannot be read: {error}"),
+            SpillError::Damaged(what) => write!(f, "a spilled run is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SpillError {}
+
+/// The folders that a rank spills to.
+pub struct SpillFolders {
+    folders: Mutex<Vec<PathBuf>>,
+    turn: AtomicU64,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl SpillFolders {
+    pub fn new(folders: Vec<PathBuf>) -> SpillFolders {
+        SpillFolders {
+            folders: Mutex::new(folders),
+            turn: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Runs written, their bytes, and folders that were dropped, so far.
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        (get(&self.files), get(&self.bytes), get(&self.dropped))
+    }
+
+    /// Writes one run. `write` is called again, from the beginning, if a folder fails.
+    ///
+    /// Errors: no folder is left; or those of `write` itself.
+    pub fn write<E: From<SpillError>>(
+        &self,
+        mut write: impl FnMut(&mut RunWriter) -> Result<(), WriteError<E>>,
+    ) -> Result<DiskRun, E> {
+        let mut last = "none was given".to_string();
+        loop {
+            let folder = {
+                let folders = self.folders.lock();
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+                match folders.len() {
+                    0 => return Err(SpillError::NoFolder(last).into()),
+                    count => folders[turn % count].clone(),
+                }
+            };
+            let written = create(&folder).map_err(WriteError::Folder).and_then(|file| {
+                let mut writer = RunWriter { file, piece: Vec::with_capacity(PIECE_BYTES), written: 0 };
+                write(&mut writer)?;
+                writer.finish().map_err(WriteError::Folder)
+            });
+            match written {
+                Ok(run) => {
+                    self.files.fetch_add(1, Ordering::Relaxed);
+                    self.bytes.fetch_add(run.bytes, Ordering::Relaxed);
+                    return Ok(run);
+                }
+                Err(WriteError::Other(error)) => return Err(error),
+                Err(WriteError::Folder(error)) => {
+                    last = format!("{}: {error}", folder.display());
+                    tracing::warn!(folder = %folder.display(), %error, "a folder for spilled pairs is dropped");
+                    let mut folders = self.folders.lock();
+                    let before = folders.len();
+                    folders.retain(|known| *known != folder);
+                    self.dropped.fetch_add((before - folders.len()) as u64, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Why a run was not written: the folder, which is dropped, or something else, which ends it.
+pub enum WriteError<E> {
+    Folder(io::Error),
+    Other(E),
+}
+
+fn create(folder: &Path) -> io::Result<File> {
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    std::fs::create_dir_all(folder)?;
+    let name = NAMES.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("mpid-{}-{name}.run", std::process::id()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// Writes the pairs of a run, in their order.
+pub struct RunWriter {
+    file: File,
+    piece: Vec<u8>,
+    written: u64,
+}
+
+impl RunWriter {
+    /// Errors: the folder's.
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if self.piece.len() + records::pair_bytes(key.len(), value.len()) > PIECE_BYTES {
+            self.flush()?;
+        }
+        records::push_pair(&mut self.piece, key, value);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let length = u32::try_from(self.piece.len()).map_err(|_| io::Error::other("a pair of 4 GiB"))?;
+        self.file.write_all(&length.to_le_bytes())?;
+        self.file.write_all(&crc32fast::hash(&self.piece).to_le_bytes())?;
+        self.file.write_all(&self.piece)?;
+        self.written += (PIECE_HEADER_BYTES + self.piece.len()) as u64;
+        self.piece.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<DiskRun> {
+        self.flush()?;
+        Ok(DiskRun { file: Arc::new(self.file), bytes: self.written })
+    }
+}
+
+/// A run on disk. Its file is gone when the last reference to it is dropped.
+#[derive(Clone)]
+pub struct DiskRun {
+    file: Arc<File>,
+    pub bytes: u64,
+}
+
+impl DiskRun {
+    pub fn read(&self) -> DiskCursor {
+        DiskCursor { run: self.clone(), piece: Vec::new(), at: 0, place: Place::default() }
+    }
+}
+
+/// Reads the pairs of a run, in their order.
+pub struct DiskCursor {
+    run: DiskRun,
+    piece: Vec<u8>,
+    /// Where the next piece begins in the file.
+    at: u64,
+    place: Place,
+}
+
+impl DiskCursor {
+    /// Goes to the next pair. Returns whether there is one.
+    ///
+    /// Errors: it cannot be read, or is not what was written.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, SpillError> {
+        if self.place.end == self.piece.len() && !self.next_piece()? {
+            return Ok(false);
+        }
+        match records::place(&self.piece, self.place.end) {
+            Some(place) => {
+                self.place = place;
+                Ok(true)
+            }
+            None => Err(SpillError::Damaged(Damaged("a pair that reaches past its piece"))),
+        }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.piece[self.place.key..self.place.value]
+    }
+
+    pub fn value(&self) -> &[u8] {
+        &self.piece[self.place.value..self.place.end]
+    }
+
+    fn next_piece(&mut self) -> Result<bool, SpillError> {
+        if self.at == self.run.bytes {
+            return Ok(false);
+        }
+        let mut header = [0; PIECE_HEADER_BYTES];
+        self.run.file.read_exact_at(&mut header, self.at).map_err(SpillError::Read)?;
+        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let length = number(0) as usize;
+        let begin = self.at + PIECE_HEADER_BYTES as u64;
+        if begin + length as u64 > self.run.bytes {
+            return Err(SpillError::Damaged(Damaged("a piece that reaches past its run")));
+        }
+        self.piece.resize(length, 0);
+        self.run.file.read_exact_at(&mut self.piece, begin).map_err(SpillError::Read)?;
+        if crc32fast::hash(&self.piece) != number(4) {
+            return Err(SpillError::Damaged(Damaged("a piece with another checksum")));
+        }
+        self.at = begin + length as u64;
+        self.place = Place::default();
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folders: &SpillFolders, pairs: usize) -> Result<DiskRun, SpillError> {
+        folders.write(|run| {
+            for number in 0..pairs {
+                let key = number.to_string();
+                run.push(key.as_bytes(), &vec![b'x'; number % 1000]).map_err(WriteError::Folder)?;
+            }
+            // Larger than any piece.
+            run.push(b"large", &vec![b'y'; 3 * PIECE_BYTES]).map_err(WriteError::Folder)
+        })
+    }
+
+    #[test]
+    fn pairs_come_back_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]);
+        let run = write(&folders, 5000).unwrap();
+        let mut cursor = run.read();
+        for number in 0..5000 {
+            assert!(cursor.advance().unwrap());
+            assert_eq!(cursor.key(), number.to_string().as_bytes());
+            assert_eq!(cursor.value().len(), number % 1000);
+        }
+        assert!(cursor.advance().unwrap());
+        assert_eq!((cursor.key(), cursor.value().len()), (&b"large"[..], 3 * PIECE_BYTES));
+        assert!(!cursor.advance().unwrap());
+        // Nothing has a name.
+        assert_eq!(std::fs::read_dir(folder.path().join("a")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_fails_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let not_a_folder = folder.path().join("file");
+        std::fs::write(&not_a_folder, "").unwrap();
+        let folders = SpillFolders::new(vec![not_a_folder.clone(), folder.path().to_path_buf()]);
+        for _ in 0..3 {
+            write(&folders, 10).unwrap();
+        }
+        let (files, _, dropped) = folders.totals();
+        assert_eq!((files, dropped), (3, 1));
+        let folders = SpillFolders::new(vec![not_a_folder]);
+        let error = write(&folders, 1).err().unwrap().to_string();
+        assert!(error.contains("no folder is left") && error.contains("file"), "{error}");
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
+        let run = write(&folders, 1000).unwrap();
+        run.file.write_all_at(b"?", 100_000).unwrap();
+        let mut cursor = run.read();
+        let failed = loop {
+            match cursor.advance() {
+                Ok(true) => {}
+                Ok(false) => break false,
+                Err(error) => break matches!(error, SpillError::Damaged(_)),
+            }
+        };
+        assert!(failed);
+    }
+}

@@ -1,0 +1,510 @@
+//! What an A task has received: kept in memory, sorted or combined as it comes, spilled when it grows too large.
+//!
+//! ```text
+//!   blocks ─► as they came ─────────────────────────────────► pairs in no order
+//!          ─► run_bytes of them ─► sorted run ─┐
+//!                 memory is full ─► run on disk ├─ merge ───► pairs in order, groups complete
+//!          ─► table, combined ── memory is full ┘
+//! ```
+//!
+//! # Memory bound
+//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory; that leaves nothing in
+//! memory. Reading back takes one piece of each run.
+
+use crate::datum::Rejected;
+use crate::error::Damaged;
+use crate::hash::hash;
+use crate::records::{self, Pairs, Place};
+use crate::runs::{KeyOrder, MemoryRun, Merge};
+use crate::spill::{DiskCursor, DiskRun, SpillError, SpillFolders, WriteError};
+use crate::table::{Combine, Table, Upsert};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read.
+const DISK_RUNS_MAX: usize = 64;
+
+/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used.
+const COPIED_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of the blocks that pairs of a table are put into.
+const TABLE_BLOCK_BYTES: usize = 1 << 20;
+
+/// How an A task gets its pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrangement {
+    /// As they come.
+    Plain,
+    /// All values of a key together; keys in no order.
+    #[default]
+    Grouped,
+    /// All values of a key together; keys in their order.
+    Sorted,
+}
+
+/// What is done with pairs on the receiving side; the same for every A task of a job.
+#[derive(Clone)]
+pub struct Shape {
+    pub arrangement: Arrangement,
+    pub order: KeyOrder,
+    pub combine: Option<Arc<dyn Combine>>,
+    /// Bytes of pairs that are sorted at once.
+    pub run_bytes: usize,
+}
+
+/// Why pairs cannot be kept, or not be given.
+#[derive(Debug)]
+pub enum StoreError {
+    Spill(SpillError),
+    Damaged(Damaged),
+    /// The combiner did not accept a value.
+    Rejected(Rejected),
+}
+
+impl From<SpillError> for StoreError {
+    fn from(error: SpillError) -> StoreError {
+        StoreError::Spill(error)
+    }
+}
+
+impl From<Damaged> for StoreError {
+    fn from(error: Damaged) -> StoreError {
+        StoreError::Damaged(error)
+    }
+}
+
+/// The pairs of one A task (of one window of it, when streaming) while they come.
+pub struct Store {
+    shape: Shape,
+    /// Not sorted yet, or never to be.
+    pending: Vec<Bytes>,
+    pending_bytes: usize,
+    runs: Vec<Arc<MemoryRun>>,
+    run_bytes: usize,
+    table: Option<Table>,
+    disk: Vec<DiskRun>,
+    /// Pairs and their bytes as they came.
+    pub received_pairs: u64,
+    pub received_bytes: u64,
+    /// Pairs that were combined into another one here.
+    pub combined: u64,
+}
+
+impl Store {
+    pub fn new(shape: Shape) -> Store {
+        let table = shape.combine.is_some().then(Table::default);
+        Store {
+            shape,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            runs: Vec::new(),
+            run_bytes: 0,
+            table,
+            disk: Vec::new(),
+            received_pairs: 0,
+            received_bytes: 0,
+            combined: 0,
+        }
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.pending_bytes + self.run_bytes + self.table.as_ref().map_or(0, Table::bytes)
+    }
+
+    /// Takes the pairs of one block, which are `count`.
+    pub fn add(&mut self, pairs: Bytes, count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
+        self.received_pairs += u64::from(count);
+        self.received_bytes += pairs.len() as u64;
+        if self.table.is_some() {
+            return self.combine_all(&pairs, count, folders);
+        }
+        self.pending_bytes += pairs.len();
+        let small = pairs.len() < COPIED_BYTES_MAX;
+        self.pending.push(if small { Bytes::copy_from_slice(&pairs) } else { pairs });
+        if self.shape.arrangement != Arrangement::Plain && self.pending_bytes >= self.shape.run_bytes {
+            self.sort_pending()?;
+        }
+        Ok(())
+    }
+
+    fn combine_all(&mut self, pairs: &[u8], count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
+        let combine = Arc::clone(self.shape.combine.as_ref().expect("there is a table"));
+        let mut seen = 0;
+        for pair in Pairs::new(pairs) {
+            let (key, value) = pair?;
+            seen += 1;
+            let hash = hash(key);
+            loop {
+                let table = self.table.as_mut().expect("there is a table");
+                match table.upsert(hash, key, value, &*combine).map_err(StoreError::Rejected)? {
+                    Upsert::Inserted => {}
+                    Upsert::Combined => self.combined += 1,
+                    Upsert::Full => {
+                        self.spill(folders)?;
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        if seen != count {
+            return Err(Damaged("a block with another number of pairs").into());
+        }
+        Ok(())
+    }
+
+    fn sort_pending(&mut self) -> Result<(), StoreError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let run = MemoryRun::sort(std::mem::take(&mut self.pending), &self.shape.order)?;
+        self.run_bytes += std::mem::take(&mut self.pending_bytes) + run.index_bytes();
+        self.runs.push(Arc::new(run));
+        Ok(())
+    }
+
+    /// Moves what is in memory to disk.
+    pub fn spill(&mut self, folders: &SpillFolders) -> Result<(), StoreError> {
+        if let Some(table) = self.table.as_mut().filter(|table| !table.is_empty()) {
+            let blocks = blocks_of(table);
+            table.clear();
+            self.runs.push(Arc::new(MemoryRun::sort(blocks, &self.shape.order)?));
+        }
+        let run = match self.shape.arrangement {
+            Arrangement::Plain if self.shape.combine.is_none() => {
+                if self.pending.is_empty() {
+                    return Ok(());
+                }
+                let pending = &self.pending;
+                folders.write::<StoreError>(|run| {
+                    for block in pending {
+                        for pair in Pairs::new(block) {
+                            let (key, value) = pair.map_err(|damaged| WriteError::Other(damaged.into()))?;
+                            run.push(key, value).map_err(WriteError::Folder)?;
+                        }
+                    }
+                    Ok(())
+                })?
+            }
+            _ => {
+                self.sort_pending()?;
+                if self.runs.is_empty() {
+                    return Ok(());
+                }
+                merge_to_disk(&self.runs, &[], &self.shape, folders)?
+            }
+        };
+        self.pending.clear();
+        self.runs.clear();
+        (self.pending_bytes, self.run_bytes) = (0, 0);
+        if let Some(table) = &mut self.table {
+            // Its memory too is given back.
+            *table = Table::default();
+        }
+        self.disk.push(run);
+        let ordered = self.shape.arrangement != Arrangement::Plain || self.shape.combine.is_some();
+        if ordered && self.disk.len() >= DISK_RUNS_MAX {
+            let merged = merge_to_disk(&[], &self.disk, &self.shape, folders)?;
+            self.disk = vec![merged];
+        }
+        Ok(())
+    }
+
+    /// All pairs, as the arrangement says.
+    pub fn finish(mut self) -> Result<Source, StoreError> {
+        if let Some(table) = self.table.take().filter(|table| !table.is_empty()) {
+            self.pending = blocks_of(&table);
+            if self.disk.is_empty() && self.shape.arrangement != Arrangement::Sorted {
+                // Each key is there once, which is all that is asked for.
+                return Ok(Source::plain(vec![], self.pending));
+            }
+        }
+        if self.shape.arrangement == Arrangement::Plain && self.shape.combine.is_none() {
+            return Ok(Source::plain(self.disk, self.pending));
+        }
+        self.sort_pending()?;
+        let merge = Merge::new(&self.runs, &self.disk, &self.shape.order);
+        Ok(match self.shape.combine {
+            Some(combine) if !self.disk.is_empty() => Source::Combined(Combined::new(merge, combine)),
+            _ => Source::Merge(merge),
+        })
+    }
+}
+
+fn blocks_of(table: &Table) -> Vec<Bytes> {
+    let mut blocks = Vec::new();
+    let mut block = Vec::with_capacity(TABLE_BLOCK_BYTES.min(table.bytes()));
+    for (_, key, value) in table.iter() {
+        if block.len() + records::pair_bytes(key.len(), value.len()) > TABLE_BLOCK_BYTES && !block.is_empty()
+        {
+            blocks.push(Bytes::from(std::mem::replace(&mut block, Vec::with_capacity(TABLE_BLOCK_BYTES))));
+        }
+        records::push_pair(&mut block, key, value);
+    }
+    blocks.push(Bytes::from(block));
+    blocks
+}
+
+fn merge_to_disk(
+    memory: &[Arc<MemoryRun>],
+    disk: &[DiskRun],
+    shape: &Shape,
+    folders: &SpillFolders,
+) -> Result<DiskRun, StoreError> {
+    folders.write(|run| {
+        let merge = Merge::new(memory, disk, &shape.order);
+        let mut source = match &shape.combine {
+            Some(combine) => Source::Combined(Combined::new(merge, Arc::clone(combine))),
+            None => Source::Merge(merge),
+        };
+        while source.advance().map_err(WriteError::Other)? {
+            run.push(source.key(), source.value()).map_err(WriteError::Folder)?;
+        }
+        Ok(())
+    })
+}
+
+/// The pairs that an A task receives.
+pub enum Source {
+    Plain(Plain),
+    Merge(Merge),
+    Combined(Combined),
+}
+
+impl Source {
+    fn plain(disk: Vec<DiskRun>, blocks: Vec<Bytes>) -> Source {
+        Source::Plain(Plain {
+            disk: disk.into(),
+            cursor: None,
+            blocks: blocks.into(),
+            block: Bytes::new(),
+            place: Place::default(),
+        })
+    }
+
+    /// Goes to the next pair. Returns whether there is one.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, StoreError> {
+        match self {
+            Source::Plain(plain) => plain.advance(),
+            Source::Merge(merge) => Ok(merge.advance()?),
+            Source::Combined(combined) => combined.advance(),
+        }
+    }
+
+    /// Of the current pair.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Source::Plain(plain) => plain.key(),
+            Source::Merge(merge) => merge.key(),
+            Source::Combined(combined) => &combined.key,
+        }
+    }
+
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self {
+            Source::Plain(plain) => plain.value(),
+            Source::Merge(merge) => merge.value(),
+            Source::Combined(combined) => &combined.value,
+        }
+    }
+}
+
+/// Pairs as they came: first those on disk.
+pub struct Plain {
+    disk: VecDeque<DiskRun>,
+    cursor: Option<DiskCursor>,
+    blocks: VecDeque<Bytes>,
+    block: Bytes,
+    place: Place,
+}
+
+impl Plain {
+    #[inline]
+    fn advance(&mut self) -> Result<bool, StoreError> {
+        loop {
+            if let Some(cursor) = &mut self.cursor {
+                if cursor.advance()? {
+                    return Ok(true);
+                }
+                self.cursor = None;
+            }
+            if self.place.end < self.block.len() {
+                let place = records::place(&self.block, self.place.end);
+                self.place = place.ok_or(Damaged("a pair that reaches past its block"))?;
+                return Ok(true);
+            }
+            if let Some(run) = self.disk.pop_front() {
+                self.cursor = Some(run.read());
+                continue;
+            }
+            let Some(block) = self.blocks.pop_front() else { return Ok(false) };
+            self.block = block;
+            self.place = Place::default();
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match &self.cursor {
+            Some(cursor) => cursor.key(),
+            None => &self.block[self.place.key..self.place.value],
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match &self.cursor {
+            Some(cursor) => cursor.value(),
+            None => &self.block[self.place.value..self.place.end],
+        }
+    }
+}
+
+/// Merged runs, of whose pairs with equal keys one is made.
+pub struct Combined {
+    merge: Merge,
+    combine: Arc<dyn Combine>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    scratch: Vec<u8>,
+    /// The merge stands at a pair that was not taken yet.
+    waiting: Option<bool>,
+}
+
+impl Combined {
+    fn new(merge: Merge, combine: Arc<dyn Combine>) -> Combined {
+        Combined { merge, combine, key: vec![], value: vec![], scratch: vec![], waiting: None }
+    }
+
+    fn advance(&mut self) -> Result<bool, StoreError> {
+        let waiting = match self.waiting {
+            Some(waiting) => waiting,
+            None => self.merge.advance()?,
+        };
+        if !waiting {
+            self.waiting = Some(false);
+            return Ok(false);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(self.merge.key());
+        self.value.clear();
+        self.value.extend_from_slice(self.merge.value());
+        loop {
+            let more = self.merge.advance()?;
+            if !more || self.merge.key() != self.key {
+                self.waiting = Some(more);
+                return Ok(true);
+            }
+            self.scratch.clear();
+            let (held, value) = (&self.value, self.merge.value());
+            let combined = self.combine.combine(&self.key, held, value, &mut self.scratch);
+            combined.map_err(StoreError::Rejected)?;
+            std::mem::swap(&mut self.value, &mut self.scratch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::BTreeMap;
+
+    struct Sum;
+
+    impl Combine for Sum {
+        fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
+            let number = |bytes: &[u8]| {
+                bytes.try_into().map(u64::from_be_bytes).map_err(|_| Rejected("no number".to_string()))
+            };
+            out.extend_from_slice(&(number(held)? + number(value)?).to_be_bytes());
+            Ok(())
+        }
+    }
+
+    /// Whatever is spilled when, each arrangement gives what it promises.
+    #[test]
+    fn every_arrangement_gives_all_pairs() {
+        let seed: u64 = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
+        for case in 0..60 {
+            let arrangement = [Arrangement::Plain, Arrangement::Grouped, Arrangement::Sorted][case % 3];
+            let combine = (case % 2 == 0).then(|| Arc::new(Sum) as Arc<dyn Combine>);
+            let spills = case % 4 < 2;
+            let combines = combine.is_some();
+            let shape = Shape { arrangement, order: KeyOrder::Bytes, combine, run_bytes: 5000 };
+            let mut store = Store::new(shape);
+            let mut expected: BTreeMap<Vec<u8>, Vec<u64>> = BTreeMap::new();
+            for _ in 0..random.random_range(0..200) {
+                let mut block = Vec::new();
+                let count = random.random_range(0..60);
+                for _ in 0..count {
+                    let key = random.random_range(0..500u32).to_string().into_bytes();
+                    let value = random.random_range(0..1000u64);
+                    records::push_pair(&mut block, &key, &value.to_be_bytes());
+                    expected.entry(key).or_default().push(value);
+                }
+                store.add(Bytes::from(block), count, &folders).unwrap();
+                if spills && random.random_ratio(1, 2) {
+                    store.spill(&folders).unwrap();
+                    assert!(store.bytes() < 20_000);
+                }
+            }
+            let mut source = store.finish().unwrap();
+            let mut keys = Vec::new();
+            let mut got: BTreeMap<Vec<u8>, Vec<u64>> = BTreeMap::new();
+            while source.advance().unwrap() {
+                let key = source.key().to_vec();
+                let value = u64::from_be_bytes(source.value().try_into().unwrap());
+                got.entry(key.clone()).or_default().push(value);
+                if keys.last() != Some(&key) {
+                    keys.push(key);
+                }
+            }
+            let context = format!("case {case} of seed {seed}");
+            if arrangement != Arrangement::Plain || combines {
+                assert_eq!(keys.len(), expected.len(), "{context}: a group in two places");
+            }
+            if arrangement == Arrangement::Sorted {
+                assert!(keys.is_sorted(), "{context}");
+            }
+            for (key, values) in &mut expected {
+                values.sort();
+                let mut got = got.remove(key).unwrap_or_default();
+                got.sort();
+                match combines {
+                    true => assert_eq!(got, [values.iter().sum::<u64>()], "{context}"),
+                    false => assert_eq!(&got, values, "{context}"),
+                }
+            }
+            assert!(got.is_empty(), "{context}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_not_what_it_says_is_refused() {
+        let folders = SpillFolders::new(vec![]);
+        let shape = Shape {
+            arrangement: Arrangement::Grouped,
+            order: KeyOrder::Bytes,
+            combine: Some(Arc::new(Sum)),
+            run_bytes: 1,
+        };
+        let mut store = Store::new(shape.clone());
+        let mut block = Vec::new();
+        records::push_pair(&mut block, b"key", &1u64.to_be_bytes());
+        let whole = Bytes::from(block);
+        assert!(matches!(store.add(whole.clone(), 2, &folders), Err(StoreError::Damaged(_))));
+        let cut = whole.slice(..whole.len() - 1);
+        assert!(matches!(store.add(cut.clone(), 1, &folders), Err(StoreError::Damaged(_))));
+        let mut store = Store::new(Shape { combine: None, ..shape });
+        assert!(matches!(store.add(cut, 1, &folders), Err(StoreError::Damaged(_))));
+    }
+}

@@ -1,0 +1,287 @@
+//! A hash table of pairs whose values are combined as they come: open addressing over one arena of bytes.
+//!
+//! # Invariants
+//! - A key stands once among the living entries of the arena.
+//! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena only for what is
+//!   almost surely the key.
+//!
+//! # Memory bound
+//! [`Table::bytes`] is what it holds; who owns it empties it in time. An arena has less than 4 GiB.
+//!
+//! Source: mpi-d, section IV-A (pairs are buffered in a hash table and combined before they are sent).
+
+use crate::datum::Rejected;
+
+/// Joins two values of one key. Must be associative and commutative: the order of values is not known.
+pub trait Combine: Send + Sync {
+    /// Writes what `held` and `value` are together into `out`, which is empty.
+    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected>;
+}
+
+/// Bytes before the key of an entry: its hash, and the lengths of key and value.
+const ENTRY_HEADER_BYTES: usize = 16;
+
+/// The length of the key of an entry that was replaced by a longer or shorter one.
+const DEAD: u32 = u32::MAX;
+
+/// Bytes that an arena may hold: an offset has 32 bits.
+const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
+
+const SLOTS_MIN: usize = 1024;
+
+/// What became of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upsert {
+    Inserted,
+    Combined,
+    /// There is no room: the table has to be emptied first.
+    Full,
+}
+
+pub struct Table {
+    /// Upper half of the hash, and one more than the offset of the entry; 0 for a free slot.
+    slots: Vec<u64>,
+    arena: Vec<u8>,
+    entries: usize,
+    dead_bytes: usize,
+    scratch: Vec<u8>,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { slots: vec![0; SLOTS_MIN], arena: Vec::new(), entries: 0, dead_bytes: 0, scratch: Vec::new() }
+    }
+}
+
+impl Table {
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.arena.len() + self.slots.len() * size_of::<u64>()
+    }
+
+    /// Adds a pair, or combines its value with what its key has.
+    ///
+    /// Errors: the combiner does not accept a value.
+    #[inline]
+    pub fn upsert(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        combine: &dyn Combine,
+    ) -> Result<Upsert, Rejected> {
+        let mask = self.slots.len() - 1;
+        let tag = hash & !0xffff_ffff;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            if slot & !0xffff_ffff == tag {
+                let offset = (slot as u32 - 1) as usize;
+                let (key_bytes, value_bytes) = self.lengths(offset);
+                let key_at = offset + ENTRY_HEADER_BYTES;
+                if key_bytes == key.len() && &self.arena[key_at..key_at + key_bytes] == key {
+                    return self.combine(at, offset, value_bytes, key, value, combine);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        match self.push(hash, key, value) {
+            None => Ok(Upsert::Full),
+            Some(offset) => {
+                self.slots[at] = tag | (offset as u64 + 1);
+                self.entries += 1;
+                if self.entries * 2 > self.slots.len() {
+                    self.rehash(self.slots.len() * 2);
+                }
+                Ok(Upsert::Inserted)
+            }
+        }
+    }
+
+    #[inline]
+    fn lengths(&self, offset: usize) -> (usize, usize) {
+        let header = &self.arena[offset + 8..offset + ENTRY_HEADER_BYTES];
+        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        (number(0) as usize, number(4) as usize)
+    }
+
+    #[inline]
+    fn combine(
+        &mut self,
+        slot: usize,
+        offset: usize,
+        value_bytes: usize,
+        key: &[u8],
+        value: &[u8],
+        combine: &dyn Combine,
+    ) -> Result<Upsert, Rejected> {
+        let value_at = offset + ENTRY_HEADER_BYTES + key.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        combine.combine(key, &self.arena[value_at..value_at + value_bytes], value, &mut scratch)?;
+        let outcome = if scratch.len() == value_bytes {
+            self.arena[value_at..value_at + value_bytes].copy_from_slice(&scratch);
+            Upsert::Combined
+        } else {
+            let hash = u64::from_le_bytes(self.arena[offset..offset + 8].try_into().expect("eight bytes"));
+            match self.push(hash, key, &scratch) {
+                None => Upsert::Full,
+                Some(new_offset) => {
+                    self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
+                    // The lengths of a dead entry still say where the next one begins.
+                    let bytes = (key.len() + value_bytes) as u32;
+                    self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
+                    self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
+                    self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
+                    if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
+                        self.compact();
+                    }
+                    Upsert::Combined
+                }
+            }
+        };
+        self.scratch = scratch;
+        Ok(outcome)
+    }
+
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Option<usize> {
+        let offset = self.arena.len();
+        if offset + ENTRY_HEADER_BYTES + key.len() + value.len() > ARENA_BYTES_MAX {
+            return None;
+        }
+        self.arena.extend_from_slice(&hash.to_le_bytes());
+        self.arena.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.arena.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
+        Some(offset)
+    }
+
+    /// Gives every entry a slot among `slots`.
+    fn rehash(&mut self, slots: usize) {
+        self.slots.clear();
+        self.slots.resize(slots, 0);
+        let mask = slots - 1;
+        let mut offset = 0;
+        while let Some(entry) = entry_at(&self.arena, offset) {
+            if !entry.dead {
+                let mut at = entry.hash as usize & mask;
+                while self.slots[at] != 0 {
+                    at = (at + 1) & mask;
+                }
+                self.slots[at] = (entry.hash & !0xffff_ffff) | (offset as u64 + 1);
+            }
+            offset = entry.end;
+        }
+    }
+
+    fn compact(&mut self) {
+        let arena = std::mem::take(&mut self.arena);
+        self.dead_bytes = 0;
+        let mut offset = 0;
+        while let Some(entry) = entry_at(&arena, offset) {
+            if !entry.dead {
+                self.arena.extend_from_slice(&arena[offset..entry.end]);
+            }
+            offset = entry.end;
+        }
+        self.rehash(self.slots.len());
+    }
+
+    /// Every pair with the hash of its key, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let entry = entry_at(&self.arena, offset)?;
+                offset = entry.end;
+                if !entry.dead {
+                    return Some((
+                        entry.hash,
+                        &self.arena[entry.key..entry.value],
+                        &self.arena[entry.value..entry.end],
+                    ));
+                }
+            }
+        })
+    }
+
+    /// Forgets every pair and keeps the memory.
+    pub fn clear(&mut self) {
+        self.slots.fill(0);
+        self.arena.clear();
+        self.entries = 0;
+        self.dead_bytes = 0;
+    }
+}
+
+struct Entry {
+    hash: u64,
+    dead: bool,
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+fn entry_at(arena: &[u8], offset: usize) -> Option<Entry> {
+    let header = arena.get(offset..offset + ENTRY_HEADER_BYTES)?;
+    let hash = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
+    let key_bytes = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+    let value_bytes = u32::from_le_bytes(header[12..].try_into().expect("four bytes"));
+    let dead = key_bytes == DEAD;
+    let key = offset + ENTRY_HEADER_BYTES;
+    let value = key + if dead { 0 } else { key_bytes as usize };
+    Some(Entry { hash, dead, key, value, end: value + value_bytes as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::hash;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::BTreeMap;
+
+    /// Adds up the lengths of values, and writes as many bytes as the sum's last digit says.
+    struct Growing;
+
+    impl Combine for Growing {
+        fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
+            out.resize((held.len() + value.len()) % 10, b'v');
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_it_holds_is_what_a_map_holds() {
+        let seed = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut table = Table::default();
+        for round in 0..3 {
+            let mut map: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+            for _ in 0..40_000 {
+                let key = random.random_range(0..9_000u32).to_string().into_bytes();
+                let value = random.random_range(0..10usize);
+                let outcome = table.upsert(hash(&key), &key, &vec![b'v'; value], &Growing).unwrap();
+                let known = map.contains_key(&key);
+                assert_eq!(outcome, if known { Upsert::Combined } else { Upsert::Inserted });
+                map.entry(key).and_modify(|held| *held = (*held + value) % 10).or_insert(value);
+            }
+            assert_eq!(table.entries, map.len(), "round {round}");
+            let held: BTreeMap<Vec<u8>, usize> =
+                table.iter().map(|(_, key, value)| (key.to_vec(), value.len())).collect();
+            assert_eq!(held, map);
+            assert!(table.dead_bytes * 2 <= table.arena.len() + (1 << 17));
+            table.clear();
+            assert!(table.is_empty() && table.iter().next().is_none());
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The ranks that run jobs together: this process alone, or those of a launcher, or a simulated gang.
+//!
+//! # Order of calls
+//! [`World::join`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
+//!
+//! # Threads
+//! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
+//!
+//! # Crash
+//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`].
+
+use crate::control::{Client, Coordinator, Down, Pool, Up};
+use crate::error::Error;
+use bytes::Bytes;
+use futures::StreamExt;
+use harrier_interconnect::transport::Block;
+use harrier_interconnect::{
+    Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, Service, StreamReceiver,
+    StreamSender, launch, limits,
+};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// This process as one of the ranks that run jobs together. Cheap to clone.
+#[derive(Clone)]
+pub struct World(Arc<Inner>);
+
+struct Inner {
+    rank: usize,
+    ranks: usize,
+    ranks_here: usize,
+    client: Arc<Client>,
+    /// On rank 0.
+    coordinator: Option<Arc<Coordinator>>,
+    /// `None`: alone.
+    link: Option<Link>,
+    jobs: AtomicU32,
+    gathers: AtomicU64,
+    left: AtomicBool,
+}
+
+/// What ties this rank to the others.
+struct Link {
+    gang: Interconnect,
+    ports: Arc<Ports>,
+    mover: Handle,
+    /// Ends the mover.
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// To rank 0, from all others.
+    up: Mutex<Option<MessageSender>>,
+    /// Talks with other ranks that are open.
+    talks: watch::Receiver<usize>,
+    leave: bool,
+}
+
+impl World {
+    /// Joins the ranks that this process was started with: by `mpirun`, `srun`, or a hosts file (`HARRIER_HOSTS`); or is alone.
+    /// Collective; blocks until all ranks have come.
+    ///
+    /// Errors: [`Error::Start`].
+    pub fn join() -> Result<World, Error> {
+        let launched = launch(None)?;
+        let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
+            return Ok(World::alone());
+        };
+        let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
+        let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
+        let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
+        World::linked(gang, true)
+    }
+
+    /// This process alone, whatever it was started by.
+    pub fn alone() -> World {
+        let client = Arc::new(Client::new());
+        let coordinator = Arc::new(Coordinator::new(1, Arc::clone(&client)));
+        World(Arc::new(Inner {
+            rank: 0,
+            ranks: 1,
+            ranks_here: 1,
+            client,
+            coordinator: Some(coordinator),
+            link: None,
+            jobs: AtomicU32::new(0),
+            gathers: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+        }))
+    }
+
+    /// The ranks of a gang that its owner drives and ends, such as a simulated one. Nothing else may serve it.
+    pub fn over(gang: Interconnect) -> Result<World, Error> {
+        World::linked(gang, false)
+    }
+
+    fn linked(gang: Interconnect, leave: bool) -> Result<World, Error> {
+        let (rank, ranks) = (gang.rank(), gang.ranks());
+        let client = Arc::new(Client::new());
+        let coordinator = (rank == 0).then(|| Arc::new(Coordinator::new(ranks, Arc::clone(&client))));
+        let start = |error: std::io::Error| Error::Start(error.into());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(start)?;
+        let mover = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new().name("mpid mover".to_string());
+        let thread = thread
+            .spawn(move || {
+                let _ = runtime.block_on(stopped);
+            })
+            .map_err(start)?;
+        let ports = Arc::new(Ports::default());
+        let (talks, talks_seen) = watch::channel(if rank == 0 { 0 } else { 1 });
+        let talks = Arc::new(talks);
+        gang.serve(Arc::new(Doors {
+            ports: Arc::clone(&ports),
+            coordinator: coordinator.clone(),
+            mover: mover.clone(),
+            talks: Arc::clone(&talks),
+        }));
+        let up = (rank > 0).then(|| {
+            let (up, down) = gang.call(0, b"mpid");
+            mover.spawn(listen(down, Arc::clone(&client), talks));
+            up
+        });
+        let watching = (gang.clone(), Arc::clone(&client));
+        mover.spawn(async move {
+            let (gang, client) = watching;
+            if let Some((rank, reason)) = gang.lost(0).await.into_iter().next() {
+                client.lose(rank, reason);
+            }
+        });
+        let peers = gang.peers();
+        let ranks_here = peers.iter().filter(|peer| peer.here).count().max(1);
+        Ok(World(Arc::new(Inner {
+            rank,
+            ranks,
+            ranks_here,
+            client,
+            coordinator,
+            link: Some(Link {
+                gang,
+                ports,
+                mover,
+                stop: Mutex::new(Some(stop)),
+                thread: Mutex::new(Some(thread)),
+                up: Mutex::new(up),
+                talks: talks_seen,
+                leave,
+            }),
+            jobs: AtomicU32::new(0),
+            gathers: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+        })))
+    }
+
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.0.ranks
+    }
+
+    /// Ranks on this host, this one included.
+    pub fn ranks_here(&self) -> usize {
+        self.0.ranks_here
+    }
+
+    /// For people: what carries blocks between the ranks.
+    pub fn library(&self) -> String {
+        self.0.link.as_ref().map_or("one process".to_string(), |link| link.gang.library().to_string())
+    }
+
+    /// What every rank says, by rank. Collective: returns when all ranks have called it.
+    ///
+    /// Errors: [`Error::RankLost`].
+    pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
+        self.tell(Up::Gather { number, bytes: bytes.to_vec() });
+        let all = self.0.client.gathered(number)?;
+        Ok(Arc::try_unwrap(all).unwrap_or_else(|all| (*all).clone()))
+    }
+
+    /// Leaves the other ranks in good order with this exit status. Collective; blocks until all have left.
+    ///
+    /// Errors: [`Error::RankLost`]. The ranks that are there still part.
+    pub fn leave(&self, status: i32) -> Result<(), Error> {
+        if self.0.left.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let Some(link) = &self.0.link else { return Ok(()) };
+        let met = self.gather(&[]).map(|_| ());
+        drop(link.up.lock().take());
+        if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
+            coordinator.disconnect();
+        }
+        // A talk with a rank that is lost has ended.
+        let mut talks = link.talks.clone();
+        let (ended, waiting) = oneshot::channel();
+        link.mover.spawn(async move {
+            let _ = talks.wait_for(|talks| *talks == 0).await;
+            let _ = ended.send(());
+        });
+        let _ = waiting.blocking_recv();
+        if let Some(stop) = link.stop.lock().take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = link.thread.lock().take() {
+            let _ = thread.join();
+        }
+        if link.leave {
+            link.gang.leave(status);
+        }
+        met
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.0.client
+    }
+
+    pub(crate) fn coordinator(&self) -> Option<&Arc<Coordinator>> {
+        self.0.coordinator.as_ref()
+    }
+
+    pub(crate) fn next_job(&self) -> u32 {
+        self.0.jobs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Tells rank 0 something. Never blocks.
+    pub(crate) fn tell(&self, message: Up) {
+        match (&self.0.coordinator, &self.0.link) {
+            (Some(coordinator), _) => coordinator.take(0, message),
+            (None, Some(link)) => {
+                if let Some(up) = &*link.up.lock() {
+                    up.send(&message.encode());
+                }
+            }
+            (None, None) => unreachable!("who is alone is rank 0"),
+        }
+    }
+
+    /// Asks rank 0 for an O task. `Ok(None)`: there is none left, or the job is to stop.
+    pub(crate) fn take_task(&self, job: u32) -> Result<Option<u32>, Error> {
+        self.tell(Up::Take { job });
+        self.0.client.task(job)
+    }
+
+    pub(crate) fn begin(&self, job: u32, pool: Pool) {
+        if let Some(coordinator) = &self.0.coordinator {
+            coordinator.begin(job, pool);
+        }
+    }
+
+    /// An empty block for a frame to rank `to`, with room for the frame's header and `bytes` more.
+    pub(crate) fn block(&self, to: usize, bytes: usize) -> Block {
+        match &self.0.link {
+            Some(link) if to != self.0.rank => link.gang.block_for(to, bytes),
+            _ => {
+                let mut block = Block::with_capacity(limits::HEADER_BYTES + bytes);
+                block.push_zeros(limits::HEADER_BYTES);
+                block
+            }
+        }
+    }
+
+    /// The stream of a job's blocks from rank `from`.
+    pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
+        let link = self.0.link.as_ref().expect("there is another rank");
+        let mut streams = link.gang.open(from, &job.to_le_bytes(), 1, window_bytes, None);
+        streams.pop().expect("one was opened")
+    }
+
+    /// The other end of the stream that rank `to` opens here for a job, once it does.
+    pub(crate) fn sender(&self, job: u32, to: usize) -> oneshot::Receiver<StreamSender> {
+        self.0.link.as_ref().expect("there is another rank").ports.wait(job, to)
+    }
+
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.link.as_ref().expect("there is another rank").mover.spawn(work);
+    }
+
+    /// Nothing of jobs up to this one is wanted any more.
+    pub(crate) fn end_job(&self, job: u32) {
+        self.0.client.forget(job);
+        if let Some(link) = &self.0.link {
+            link.ports.end(job);
+        }
+    }
+}
+
+/// Streams that other ranks have opened, until their jobs take them; and jobs that wait for one.
+#[derive(Default)]
+struct Ports {
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    waiting: HashMap<(u32, usize), Slot>,
+    /// Jobs before this one have ended.
+    ended: u32,
+}
+
+enum Slot {
+    Sender(StreamSender),
+    Waiter(oneshot::Sender<StreamSender>),
+}
+
+impl Ports {
+    fn arrive(&self, job: u32, from: usize, sender: StreamSender) {
+        let mut slots = self.slots.lock();
+        if job < slots.ended {
+            // Its reader does not want it either: it ends as it is dropped.
+            return;
+        }
+        match slots.waiting.remove(&(job, from)) {
+            Some(Slot::Waiter(waiter)) => {
+                let _ = waiter.send(sender);
+            }
+            _ => {
+                slots.waiting.insert((job, from), Slot::Sender(sender));
+            }
+        }
+    }
+
+    fn wait(&self, job: u32, to: usize) -> oneshot::Receiver<StreamSender> {
+        let (waiter, waiting) = oneshot::channel();
+        let mut slots = self.slots.lock();
+        match slots.waiting.remove(&(job, to)) {
+            Some(Slot::Sender(sender)) => {
+                let _ = waiter.send(sender);
+            }
+            _ => {
+                slots.waiting.insert((job, to), Slot::Waiter(waiter));
+            }
+        }
+        waiting
+    }
+
+    fn end(&self, job: u32) {
+        let mut slots = self.slots.lock();
+        slots.ended = slots.ended.max(job + 1);
+        let ended = slots.ended;
+        slots.waiting.retain(|(job, _), _| *job >= ended);
+    }
+}
+
+/// What this rank does with streams that others open to it.
+struct Doors {
+    ports: Arc<Ports>,
+    coordinator: Option<Arc<Coordinator>>,
+    mover: Handle,
+    talks: Arc<watch::Sender<usize>>,
+}
+
+impl Service for Doors {
+    fn open(&self, incoming: Incoming) {
+        let Incoming { from, call, request, mut senders, messages } = incoming;
+        let Some(sender) = senders.pop() else { return };
+        if call {
+            if let Some(coordinator) = &self.coordinator {
+                let (tell, told) = mpsc::unbounded_channel();
+                coordinator.connect(from, tell);
+                self.talks.send_modify(|talks| *talks += 1);
+                let coordinator = Arc::clone(coordinator);
+                self.mover.spawn(talk(from, messages, sender, told, coordinator, Arc::clone(&self.talks)));
+            }
+            return;
+        }
+        // Bytes that are no number of a job: the stream fails as its sender is dropped.
+        if let Ok(job) = request[..].try_into().map(u32::from_le_bytes) {
+            self.ports.arrive(job, from, sender);
+        }
+    }
+}
+
+/// Rank 0's talk with another rank.
+async fn talk(
+    from: usize,
+    mut messages: MessageReceiver,
+    mut sender: StreamSender,
+    mut told: mpsc::UnboundedReceiver<Down>,
+    coordinator: Arc<Coordinator>,
+    talks: Arc<watch::Sender<usize>>,
+) {
+    let hear = async {
+        while let Some(message) = messages.next().await {
+            let message: Bytes = message;
+            match Up::decode(&message) {
+                Ok(message) => coordinator.take(from, message),
+                Err(damaged) => tracing::warn!(from, %damaged, "a message is not understood"),
+            }
+        }
+    };
+    let say = async {
+        while let Some(message) = told.recv().await {
+            if sender.send_message(&message.encode()).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = hear => {}
+        // Whoever takes no more is lost, which is told another way.
+        () = say => {}
+    }
+    sender.finish();
+    talks.send_modify(|talks| *talks -= 1);
+}
+
+/// Another rank's talk with rank 0.
+async fn listen(mut down: MessageStream, client: Arc<Client>, talks: Arc<watch::Sender<usize>>) {
+    while let Some(message) = down.next().await {
+        match message.map(|message| Down::decode(&message)) {
+            Ok(Ok(message)) => client.hear(message),
+            Ok(Err(damaged)) => client.lose(0, damaged.to_string()),
+            Err(error) => client.lose(0, error.to_string()),
+        }
+    }
+    talks.send_modify(|talks| *talks -= 1);
+}

@@ -1,0 +1,22 @@
+"""WordCount: mpirun -n 2 python3 wordcount.py FILE... prints every word with how often it occurs."""
+
+import sys
+
+import harrier_mpid
+
+files = sys.argv[1:]
+
+
+def words(task):
+    with open(files[task.rank]) as text:
+        for line in text:
+            for word in line.split():
+                yield word, 1
+
+
+def counts(task):
+    for word, numbers in task.groups():
+        sys.stdout.write(f"{word}\t{sum(numbers)}\n")
+
+
+harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))
