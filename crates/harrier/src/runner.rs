@@ -251,7 +251,7 @@ impl Runner {
     }
 
     /// The last row of a COPY was there: waits for its end and shows what came of it.
-    async fn end_copy(&mut self, place: Option<(&str, usize)>) -> Result<(), Stop> {
+    pub(crate) async fn end_copy(&mut self, place: Option<(&str, usize)>) -> Result<(), Stop> {
         let Some(copying) = self.copying.take() else {
             return Ok(());
         };
@@ -274,6 +274,19 @@ impl Runner {
                 Ok(())
             }
             Err(error) => self.fail(&error, Some(&text), place),
+        }
+    }
+
+    /// Whether the lines that come are rows of a COPY.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying.is_some()
+    }
+
+    /// Gives up the COPY that takes rows.
+    pub(crate) async fn cancel_copy(&mut self) {
+        if self.copying.take().is_some() {
+            let _ = self.session.settle().await;
+            self.display.note(&SqlError::canceled().report(None));
         }
     }
 

@@ -17,6 +17,8 @@ const HISTORY_MAX: usize = 10_000;
 const PROMPT: &str = "harrier=> ";
 const PROMPT_CONTINUED: &str = "harrier-> ";
 const PROMPT_IN_QUOTE: &str = "harrier'> ";
+/// For the rows of a COPY, which `\.` ends.
+const PROMPT_IN_ROWS: &str = ">> ";
 
 /// Reads and runs statements until Ctrl-D or `\q`. A failed statement does not end it.
 pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
@@ -46,12 +48,14 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
     let mut script = Script::default();
     let mut entered = String::new();
     loop {
-        let is_first = script.splitter.is_between_statements();
+        let is_copying = runner.is_copying();
+        let is_first = script.splitter.is_between_statements() && !is_copying;
         if is_first {
             entered.clear();
             *names.write() = Names::load(runner.session.context()).await;
         }
         let prompt = match (is_first, script.splitter.open_quote()) {
+            _ if is_copying => PROMPT_IN_ROWS,
             (true, _) => PROMPT,
             (false, true) => PROMPT_IN_QUOTE,
             (false, false) => PROMPT_CONTINUED,
@@ -59,7 +63,13 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
         let line = match editor.readline(prompt) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
+                runner.cancel_copy().await;
                 script = Script::default();
+                continue;
+            }
+            // Ends the rows, as in psql.
+            Err(ReadlineError::Eof) if is_copying => {
+                let _ = runner.end_copy(None).await;
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
@@ -68,6 +78,10 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
                 return Err(Stop::Failed);
             }
         };
+        if is_copying {
+            let _ = runner.line(&mut script, &format!("{line}\n"), None).await;
+            continue;
+        }
         if !entered.is_empty() {
             entered.push('\n');
         }
