@@ -19,6 +19,7 @@
 
 mod answers;
 mod chart;
+mod commit;
 mod configuration;
 mod cpu;
 mod interconnect;
@@ -62,6 +63,8 @@ enum What {
     Shuffle(Options),
     /// Blocks between ranks: throughput, processor time and latency
     Interconnect(interconnect::Options),
+    /// Files made visible: written in place and committed once, or staged and renamed
+    Commit(commit::Options),
     /// Draw what --json wrote
     Chart(ChartOptions),
 }
@@ -155,6 +158,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Tpch(options) => queries(&options, "tpch"),
         What::Shuffle(options) => queries(&options, "shuffle"),
         What::Interconnect(options) => interconnect::run(&options),
+        What::Commit(options) => commit::run(&options),
         What::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {
@@ -256,11 +260,16 @@ fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(),
 fn svg(results: &[Value]) -> Result<String, String> {
     match results {
         [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),
-        [_, _, ..] if results.iter().any(|result| result["benchmark"] == interconnect::NAME) => {
-            Err(format!("results of bench {} are drawn one by one", interconnect::NAME))
+        [one] if one["benchmark"] == commit::NAME => commit::chart::svg(one),
+        [_, _, ..] if results.iter().any(|result| is_drawn_alone(&result["benchmark"])) => {
+            Err(format!("results of bench {} and {} are drawn one by one", interconnect::NAME, commit::NAME))
         }
         _ => chart::svg(results),
     }
+}
+
+fn is_drawn_alone(benchmark: &Value) -> bool {
+    benchmark == interconnect::NAME || benchmark == commit::NAME
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

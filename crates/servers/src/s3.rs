@@ -137,6 +137,12 @@ impl S3 {
         found
     }
 
+    /// Lays an object into a bucket, as somebody else would, without a request.
+    pub fn put_object(&self, bucket: &str, name: &str, bytes: &[u8]) {
+        let path = self.keeper.folder().join("data").join(bucket).join(name);
+        std::fs::write(path, bytes).expect("an object");
+    }
+
     /// Ends the server; what it holds stays.
     pub fn stop(&self) {
         self.keeper.tell("stop");

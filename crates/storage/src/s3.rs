@@ -166,7 +166,7 @@ impl ObjectStore for S3 {
                 async move {
                     let chunk = chunk.map_err(|error| error.1)?;
                     let results = delete_some(&inner, &bucket, chunk, &limits).await?;
-                    Ok(futures::stream::iter(results))
+                    Ok::<_, Error>(futures::stream::iter(results))
                 }
             })
             .buffered(DELETING_MAX)

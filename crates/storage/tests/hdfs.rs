@@ -19,7 +19,8 @@ fn open(url: &str, options: Options) -> Arc<dyn ObjectStore> {
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(240), future).await.expect("it hangs") })
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(240), future).await.expect("it hangs") })
 }
 
 fn text(text: &str) -> PutPayload {
@@ -111,7 +112,10 @@ async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore
         .map(|n| {
             let store = Arc::clone(store);
             tokio::spawn(async move {
-                store.put_opts(&Path::from("race"), text(&n.to_string()), PutMode::Create.into()).await.is_ok()
+                store
+                    .put_opts(&Path::from("race"), text(&n.to_string()), PutMode::Create.into())
+                    .await
+                    .is_ok()
             })
         })
         .collect();
@@ -186,7 +190,11 @@ async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
         drop(upload);
         let begun = Instant::now();
         while !names(store, &Path::from("half")).await.is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", names(store, &Path::from("half")).await);
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                names(store, &Path::from("half")).await
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -47,7 +47,8 @@ fn open(bucket: &str, options: Options) -> Arc<dyn ObjectStore> {
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), future).await.expect("it hangs") })
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(120), future).await.expect("it hangs") })
 }
 
 /// What an error says, to a person and to a developer; never a secret.
@@ -145,8 +146,8 @@ fn a_large_file_goes_in_parts() {
     run(async {
         let path = Path::from("large");
         let bytes = noise(2 * PART_BYTES + 12_345);
-        let mut writer =
-            BufWriter::with_capacity(Arc::clone(&bucket.store), path.clone(), PART_BYTES).with_max_concurrency(3);
+        let mut writer = BufWriter::with_capacity(Arc::clone(&bucket.store), path.clone(), PART_BYTES)
+            .with_max_concurrency(3);
         writer.write_all(&bytes).await.unwrap();
         // Nobody sees it before it is complete.
         assert!(matches!(bucket.store.head(&path).await, Err(Error::NotFound { .. })));
@@ -373,7 +374,8 @@ fn a_silent_server_is_told_in_time() {
     run(async {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
-        let store = open("bucket", options(&endpoint).with("request_seconds", "1").with("retry_seconds", "2"));
+        let store =
+            open("bucket", options(&endpoint).with("request_seconds", "1").with("retry_seconds", "2"));
         let begun = Instant::now();
         let error = store.get(&Path::from("x")).await.unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());

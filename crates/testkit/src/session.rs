@@ -55,6 +55,8 @@ pub struct Configuration {
     pub folder: Option<PathBuf>,
     /// The folder of the warehouse; `None` for tables that end with the session.
     pub warehouse: Option<PathBuf>,
+    /// The database of the catalog, instead of the folder: `postgres://…`.
+    pub catalog: Option<String>,
 }
 
 impl Configuration {
@@ -67,6 +69,7 @@ impl Configuration {
             environment: Vec::new(),
             folder: None,
             warehouse: None,
+            catalog: None,
         }
     }
 
@@ -116,6 +119,13 @@ impl Configuration {
         self
     }
 
+    /// With tables whose catalog is in this database, instead of a folder.
+    pub fn with_catalog(mut self, url: impl Into<String>) -> Self {
+        self.warehouse = None;
+        self.catalog = Some(url.into());
+        self
+    }
+
     /// The command line before the arguments that choose what is run, for tests that start the binary themselves.
     ///
     /// Errors: there is no binary.
@@ -129,8 +139,11 @@ impl Configuration {
                 command
             }
         };
-        command.args(["sql", "--warehouse"]);
-        command.arg(self.warehouse.as_deref().unwrap_or(":memory:".as_ref()));
+        command.arg("sql");
+        match &self.catalog {
+            Some(catalog) => command.args(["--catalog", catalog]),
+            None => command.arg("--warehouse").arg(self.warehouse.as_deref().unwrap_or(":memory:".as_ref())),
+        };
         command.args(&self.arguments);
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
         if let Some(folder) = &self.folder {

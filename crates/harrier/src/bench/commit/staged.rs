@@ -1,0 +1,186 @@
+//! The classic way to make a statement's files visible: written into a staging folder, and renamed three times, as Hive does it.
+//!
+//! ```text
+//!  written by tasks ──────► task commit ─────► job commit ─────► move task
+//!  .staging/_task_tmp       .staging/_tmp      .staging/done     the table's folder
+//!                   one file     all files at once     one folder of each
+//!                   after the    (a folder)            table partition, 15 at
+//!                   other, in                          a time
+//!                   each task
+//! ```
+//!
+//! On HDFS and local disks a folder is renamed by one call. S3 has no folders: each object is copied and deleted, as Hadoop's client
+//! for S3 does it, 10 copies of a folder at a time. How many renames are under way at once is what Hive has by default: a task
+//! commits its files one after the other (`FileSinkOperator.closeOp`), the move task loads 15 table partitions at a time
+//! (`hive.load.dynamic.partitions.thread`).
+//!
+//! Left out, in favour of this way: what Hadoop's clients ask before and after each rename (is the target there, is its folder), Hive's
+//! own look for duplicate files, the registration of table partitions, and the deletion of the files that are replaced.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::{DFSchema, DataFusionError, Result};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, col};
+use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::ParquetReadOptions;
+use futures::{StreamExt, TryStreamExt};
+use harrier_engine::{Session, SqlError};
+use harrier_exec::table_files::{FileRecord, PartitionFolder, WriteFiles, WriteSpec};
+use prost::Message;
+
+use super::places::Place;
+
+/// Table partitions that Hive's move task loads at the same time.
+const MOVES_MAX: usize = 15;
+
+/// As the engine's own tables have it.
+const ROW_GROUP_ROWS: usize = 122_880 * 4;
+const TARGET_FILE_BYTES: u64 = 512 << 20;
+
+const TASK: &str = ".staging/_task_tmp";
+const JOB: &str = ".staging/_tmp";
+const DONE: &str = ".staging/done";
+
+/// What is written, and where.
+pub struct Written<'a> {
+    pub session: &'a Session,
+    /// The folder of the rows that `select` calls `store_sales`.
+    pub source: &'a Path,
+    /// The rows; their last two columns are the keys of the table partition and of the file.
+    pub select: &'a str,
+    /// The table's folder, a path or a URL.
+    pub folder: String,
+    pub compression: &'a str,
+}
+
+impl Written<'_> {
+    /// The plan that writes the files, as INSERT has it.
+    pub async fn plan(&self) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+        self.planned().await.map_err(SqlError::from)
+    }
+
+    async fn planned(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let context = self.session.context();
+        let source = format!("{}/", std::path::absolute(self.source)?.display());
+        context.register_parquet("store_sales", source, ParquetReadOptions::default()).await?;
+        let rows = context.sql(self.select).await?.into_unoptimized_plan();
+        let schema = file_schema(rows.schema());
+        let keys = ["part_key", "file_key"];
+        let columns = schema.fields().iter().map(|field| col(field.name().as_str()));
+        let folders = keys.iter().enumerate().map(|(at, key)| col(*key).alias(format!("_harrier_key_{at}")));
+        let input = LogicalPlanBuilder::from(rows).project(columns.chain(folders))?.build()?;
+        let spec = WriteSpec {
+            folder: format!("{}/{TASK}/", self.folder),
+            name: "000000_0".to_owned(),
+            table: "store_sales".to_owned(),
+            schema: Arc::new(schema),
+            partition: keys.iter().map(|key| PartitionFolder { name: (*key).to_owned() }).collect(),
+            sort: Vec::new(),
+            replaces: false,
+            compression: self.compression.to_owned(),
+            row_group_rows: ROW_GROUP_ROWS,
+            target_file_bytes: TARGET_FILE_BYTES,
+            one_writer: false,
+        };
+        let plan: LogicalPlan = WriteFiles::plan(input, Arc::new(spec))?;
+        context.state().create_physical_plan(&plan).await
+    }
+
+    /// Writes; returns the files' paths below the folder of the tasks.
+    pub async fn write(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<String>, SqlError> {
+        let batches = collect(plan, self.session.context().task_ctx()).await.map_err(SqlError::from)?;
+        let mut files = Vec::new();
+        for batch in &batches {
+            let records = batch.column(0).as_binary::<i32>();
+            for row in (0..records.len()).filter(|row| records.is_valid(*row)) {
+                let record = FileRecord::decode(records.value(row))
+                    .map_err(|error| SqlError::from(DataFusionError::External(Box::new(error))))?;
+                files.push(record.path);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The columns as files have them, with Parquet's field ids.
+fn file_schema(schema: &DFSchema) -> Schema {
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(at, field)| {
+            let id = (PARQUET_FIELD_ID_META_KEY.to_owned(), (at + 1).to_string());
+            Field::new(field.name(), field.data_type().clone(), true).with_metadata([id].into())
+        })
+        .collect();
+    Schema::new(fields)
+}
+
+/// Renames `files`, which lie in the folder of the tasks of table `name`, until they are in the table's folder.
+pub async fn rename_three_times(place: &Place, name: &str, files: &[String]) -> Result<(), SqlError> {
+    renamed(place, name, files).await.map_err(SqlError::from)
+}
+
+async fn renamed(place: &Place, name: &str, files: &[String]) -> Result<()> {
+    let mut tasks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in files {
+        tasks.entry(task_of(file)).or_default().push(file);
+    }
+    let commits = tasks.into_values().map(|files| async move {
+        for file in files {
+            place.rename_file(&format!("{name}/{TASK}/{file}"), &format!("{name}/{JOB}/{file}")).await?;
+        }
+        Ok::<_, DataFusionError>(())
+    });
+    futures::future::try_join_all(commits).await?;
+    place.rename_folder(&format!("{name}/{JOB}"), &format!("{name}/{DONE}")).await?;
+    let mut partitions: Vec<&str> = files.iter().filter_map(|file| Some(file.split_once('/')?.0)).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    futures::stream::iter(partitions)
+        .map(|partition| async move {
+            place.rename_folder(&format!("{name}/{DONE}/{partition}"), &format!("{name}/{partition}")).await
+        })
+        .buffer_unordered(MOVES_MAX)
+        .try_for_each(|()| async { Ok(()) })
+        .await
+}
+
+/// A file's name is `<statement>-<task>-<output partition>-<number>.parquet`: who wrote it, without the number.
+fn task_of(file: &str) -> &str {
+    let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    name.rsplit_once('-').map_or(name, |(writer, _)| writer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_tell_who_wrote_them() {
+        assert_eq!(task_of("part_key=1/file_key=0/000000_0-0-1-17.parquet"), "000000_0-0-1");
+        assert_eq!(task_of("x"), "x");
+    }
+
+    #[tokio::test]
+    async fn files_end_in_the_table_and_nothing_stays_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["p=1/f=0/q-0-0-0.parquet", "p=1/f=1/q-0-1-0.parquet", "p=2/f=0/q-0-0-1.parquet"];
+        for file in files {
+            let path = folder.path().join("t").join(TASK).join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let place = Place::Local(folder.path().to_path_buf());
+        let named = files.map(str::to_owned);
+        rename_three_times(&place, "t", &named).await.map_err(|error| error.message).unwrap();
+        let mut found = place.files("t").await.unwrap();
+        found.sort();
+        assert_eq!(found, named);
+    }
+}

@@ -1,0 +1,125 @@
+//! The servers start, end with their process, and the proxy does what it is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use harrier_servers::{Fault, Hdfs, Postgres, Proxy, Rule, S3};
+
+/// Sends one request; returns what came until the connection ended.
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+}
+
+/// A server that answers every request with its first line, twice in chunks; and how many bytes of body it got.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut text = String::new();
+            let mut byte = [0];
+            while !text.ends_with("\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                text.push(char::from(byte[0]));
+            }
+            let line = text.lines().next().unwrap_or_default().to_string();
+            let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap_or("0");
+            let mut body = vec![0; length.parse().unwrap()];
+            stream.read_exact(&mut body).unwrap();
+            let said = format!("{line} {}", body.len());
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{0:x}\r\n{said}\r\n{0:x}\r\n{said}\r\n0\r\n\r\n",
+                said.len()
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_proxy_passes_and_counts() {
+    let proxy = Proxy::start(echo());
+    let answer = get(proxy.address(), "/bucket/a?b=c");
+    assert_eq!(answer.matches("GET /bucket/a?b=c HTTP/1.1 0").count(), 2, "{answer}");
+    let put = "PUT /bucket/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello";
+    let answer = ask(proxy.address(), put);
+    assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("PUT /bucket/a HTTP/1.1 5"), "{answer}");
+    get(proxy.address(), "/bucket?list-type=2&prefix=x");
+    ask(
+        proxy.address(),
+        "PUT /b/y HTTP/1.1\r\nHost: x\r\nx-amz-copy-source: /b/x\r\nContent-Length: 0\r\n\r\n",
+    );
+    ask(proxy.address(), "POST /b?delete HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    let counted = get(proxy.address(), "/-/proxy/requests");
+    assert!(counted.ends_with("COPY 1\nDELETE-MANY 1\nGET 1\nLIST 1\nPUT 1\n"), "{counted}");
+    assert_eq!((proxy.total(), proxy.requests().len()), (5, 5));
+    ask(proxy.address(), "POST /-/proxy/reset HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!(proxy.total(), 0);
+}
+
+#[test]
+fn a_proxy_breaks_what_it_is_told_to() {
+    let proxy = Proxy::start(echo());
+    proxy.add(Rule::new(Fault::Status(503)).of("GET").on("/slow").after(1).times(2));
+    assert!(get(proxy.address(), "/slow").contains("200 OK"));
+    for _ in 0..2 {
+        let answer = get(proxy.address(), "/slow");
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("<Code>SlowDown</Code>"), "{answer}");
+    }
+    assert!(get(proxy.address(), "/slow").contains("200 OK"));
+    assert!(get(proxy.address(), "/other").contains("200 OK"));
+
+    proxy.add(Rule::new(Fault::CutAfterwards).on("/cut"));
+    assert_eq!(get(proxy.address(), "/cut"), "");
+    proxy.add(Rule::new(Fault::StatusAfterwards(500)).on("/lost"));
+    assert!(get(proxy.address(), "/lost").starts_with("HTTP/1.1 500"));
+    proxy.add(Rule::new(Fault::CutWithin(3)).on("/torn"));
+    assert!(get(proxy.address(), "/torn").ends_with("\r\nGET"));
+    proxy.clear();
+
+    proxy.add(Rule::new(Fault::Delay(Duration::from_millis(60))));
+    let begun = Instant::now();
+    assert!(get(proxy.address(), "/").contains("200 OK"));
+    assert!(begun.elapsed() >= Duration::from_millis(60));
+    proxy.close();
+    assert_eq!(get(proxy.address(), "/"), "");
+    proxy.open();
+    assert!(get(proxy.address(), "/").contains("200 OK"));
+}
+
+#[test]
+fn s3_starts_and_wants_credentials() {
+    let Some(server) = S3::shared() else { return };
+    let bucket = server.new_bucket();
+    let answer = get(server.address(), &format!("/{bucket}/x"));
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    assert!(server.objects(&bucket).is_empty());
+}
+
+#[test]
+fn postgres_starts_and_makes_databases() {
+    let Some(server) = Postgres::shared() else { return };
+    let database = server.new_database();
+    assert_eq!(server.psql(&database, "SELECT current_database()"), database);
+}
+
+#[test]
+fn hdfs_starts_and_tells_of_its_calls() {
+    let Some(server) = Hdfs::shared() else { return };
+    assert!(server.url().starts_with("hdfs://127.0.0.1:"));
+    assert!(server.configuration().join("core-site.xml").is_file());
+    let calls = server.calls();
+    assert!(calls.keys().all(|name| name.ends_with("NumOps")), "{calls:?}");
+}
