@@ -129,15 +129,16 @@ impl Hdfs {
         self.keeper.folder().join("conf")
     }
 
-    /// What the NameNode has been asked so far, by the name of the call: `CreateNumOps`, `Rename2NumOps`, …
+    /// What the NameNode has been asked to do so far, as its audit log calls it: `create`, `rename`, `listStatus`, `open`, …
     pub fn calls(&self) -> BTreeMap<String, u64> {
-        let name = format!("/jmx?qry=Hadoop:service=NameNode,name=RpcDetailedActivityForPort{}", self.port);
-        let text = self.http(&name).expect("the NameNode tells of its calls");
-        text.lines()
-            .filter_map(|line| line.trim().trim_end_matches(',').split_once(" : "))
-            .filter(|(name, _)| name.ends_with("NumOps\""))
-            .filter_map(|(name, count)| Some((name.trim_matches('"').to_string(), count.parse().ok()?)))
-            .collect()
+        let text = fs::read_to_string(self.keeper.folder().join("audit.log")).unwrap_or_default();
+        let mut calls = BTreeMap::new();
+        for line in text.lines() {
+            let Some((_, rest)) = line.split_once("cmd=") else { continue };
+            let call = rest.split_whitespace().next().unwrap_or_default();
+            *calls.entry(call.to_string()).or_default() += 1;
+        }
+        calls
     }
 
     /// Kills the NameNode.
@@ -195,8 +196,19 @@ fn write_configuration(folder: &Path, port: u16, http_port: u16) {
         let text = format!("<configuration>\n{properties}</configuration>\n");
         fs::write(conf.join(name), text).expect("a configuration");
     }
-    let log = "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n\
-               log4j.appender.console.layout=org.apache.log4j.PatternLayout\n\
-               log4j.appender.console.layout.ConversionPattern=%d %p %c: %m%n\n";
+    let audit = "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit";
+    let log = format!(
+        "log4j.rootLogger=WARN, console\n\
+         log4j.appender.console=org.apache.log4j.ConsoleAppender\n\
+         log4j.appender.console.layout=org.apache.log4j.PatternLayout\n\
+         log4j.appender.console.layout.ConversionPattern=%d %p %c: %m%n\n\
+         log4j.logger.{audit}=INFO, audit\n\
+         log4j.additivity.{audit}=false\n\
+         log4j.appender.audit=org.apache.log4j.FileAppender\n\
+         log4j.appender.audit.File={}\n\
+         log4j.appender.audit.layout=org.apache.log4j.PatternLayout\n\
+         log4j.appender.audit.layout.ConversionPattern=%m%n\n",
+        folder.join("audit.log").display()
+    );
     fs::write(conf.join("log4j.properties"), log).expect("a configuration");
 }

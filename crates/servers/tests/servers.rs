@@ -120,6 +120,6 @@ fn hdfs_starts_and_tells_of_its_calls() {
     let Some(server) = Hdfs::shared() else { return };
     assert!(server.url().starts_with("hdfs://127.0.0.1:"));
     assert!(server.configuration().join("core-site.xml").is_file());
-    let calls = server.calls();
-    assert!(calls.keys().all(|name| name.ends_with("NumOps")), "{calls:?}");
+    // It makes folders of its own at its start, or nobody has asked for anything yet.
+    assert!(server.calls().keys().all(|call| call.chars().all(char::is_alphanumeric)));
 }

@@ -316,6 +316,8 @@ impl Hdfs {
                 }
             }
         })
+        // Who collects an empty body asks once more after its end.
+        .fuse()
         .boxed()
     }
 }

@@ -306,19 +306,45 @@ impl Drop for Upload {
     }
 }
 
-/// The same error, saying so if what is missing is the bucket and not the object.
+/// The same error with what the server says in short, as what it is: answers to listings come as errors of no kind.
 fn explain(bucket: &str, error: Error) -> Error {
-    let Error::NotFound { source, .. } = &error else { return error };
-    match code(&source.to_string()) {
-        Some("NoSuchBucket") => wrong(STORE, format!("bucket \"{bucket}\" does not exist")),
-        _ => error,
+    let text = match &error {
+        Error::Generic { source, .. }
+        | Error::NotFound { source, .. }
+        | Error::PermissionDenied { source, .. }
+        | Error::Unauthenticated { source, .. } => source.to_string(),
+        _ => return error,
+    };
+    let Some(code) = element(&text, "Code") else { return error };
+    let message = element(&text, "Message").unwrap_or_default();
+    // The whole answer repeats the request, signature and all.
+    let before =
+        text.split_once('<').map_or(text.as_str(), |(before, _)| before).trim_end_matches([':', ' ']);
+    let path = match &error {
+        Error::NotFound { path, .. }
+        | Error::PermissionDenied { path, .. }
+        | Error::Unauthenticated { path, .. } => path.clone(),
+        _ => String::new(),
+    };
+    let source = format!("{before}: {message} ({code})").into();
+    match (code, error) {
+        ("NoSuchBucket", _) => wrong(STORE, format!("bucket \"{bucket}\" does not exist")),
+        (
+            "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken",
+            _,
+        ) => Error::PermissionDenied { path, source },
+        // What else may not be found is no object.
+        (code, Error::NotFound { .. }) if code.starts_with("NoSuch") => Error::NotFound { path, source },
+        (_, Error::PermissionDenied { .. }) => Error::PermissionDenied { path, source },
+        (_, Error::Unauthenticated { .. }) => Error::Unauthenticated { path, source },
+        _ => Error::Generic { store: STORE, source },
     }
 }
 
-/// The code in the answer of S3 that stands in an error's text: `<Code>NoSuchKey</Code>`.
-fn code(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("<Code>")?;
-    Some(rest.split_once("</Code>")?.0)
+/// What stands in an element of an answer of S3: `<Code>NoSuchKey</Code>`.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0)
 }
 
 #[cfg(test)]
@@ -350,8 +376,18 @@ mod tests {
     }
 
     #[test]
-    fn the_code_of_an_answer_is_found() {
-        assert_eq!(code("404: <Error><Code>NoSuchBucket</Code></Error>"), Some("NoSuchBucket"));
-        assert_eq!(code("404"), None);
+    fn answers_are_told_in_short() {
+        let answer = "Error performing GET http://here/b in 3 ms - 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>\
+                      <Message>Access Denied.</Message><StringToSign>much</StringToSign></Error>";
+        let error = explain("b", Error::Generic { store: STORE, source: answer.into() });
+        let said = error.to_string();
+        assert!(matches!(error, Error::PermissionDenied { .. }), "{said}");
+        assert!(
+            said.contains("Forbidden: Access Denied. (AccessDenied)") && !said.contains("much"),
+            "{said}"
+        );
+        let error = explain("b", Error::Generic { store: STORE, source: "<Code>NoSuchBucket</Code>".into() });
+        assert!(error.to_string().contains("bucket \"b\" does not exist"), "{error}");
+        assert_eq!(element("404", "Code"), None);
     }
 }
