@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
-# usage: scripts/bench.sh interconnects|blocks|peers [SCALE]
+# usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE]
 . "$(dirname -- "$0")/common.sh"
 
 what=${1-}
@@ -25,7 +25,24 @@ blocks() {
     "$harrier" bench interconnect --json "$folder/blocks.json" --chart "$folder/blocks.svg"
 }
 
+# Files made visible, on local disks, HDFS, and S3 that takes 20 ms for every request; Spark beside. The servers end with it.
+commit() {
+    step "commits at scale $scale"
+    mkdir -p "$folder"
+    "${CARGO_TARGET_DIR:-target}/release/examples/servers" --s3-delay 20 -- "$harrier" bench commit --scale "$scale" \
+        --store local=.harrier/bench/commit --store 'hdfs={hdfs}' --store 's3={s3}' \
+        --peer "spark=bench/peers/run spark --threads 2 --jars .harrier/peers/spark-jars" \
+        --json "$folder/commit-sf$scale.json" --chart "$folder/commit-sf$scale.svg"
+}
+
 case $what in
+    commit)
+        build
+        step "installing the peers"
+        steadily "installing Spark" bench/peers/run --install spark
+        steadily "installing Spark's client for S3" bench/peers/spark-jars.sh || true
+        commit
+        ;;
     blocks)
         build
         need_mpi
@@ -49,7 +66,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|peers [SCALE]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE]" >&2
         exit 2
         ;;
 esac

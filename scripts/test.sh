@@ -9,6 +9,9 @@ steadily "installing MPI runtimes" scripts/mpi-runtimes.sh || true
 step "installing DuckDB and PostgreSQL, which share warehouses with Harrier in the tests"
 steadily "installing DuckDB" scripts/duckdb.sh || true
 steadily "installing PostgreSQL" scripts/postgres.sh || true
+step "installing the servers of S3 and HDFS that the tests run upon"
+steadily "installing S3" scripts/s3.sh || true
+steadily "installing HDFS" scripts/hdfs.sh || true
 # Outside of the workspace, so that the model checker's libraries select no other features of the ones they share.
 step "checking the handshake of a sleeping driver in every order of its steps"
 steadily "checking the handshake" cargo test --quiet --manifest-path checks/handshake/Cargo.toml \

@@ -537,7 +537,7 @@ fn select(schema: &SchemaRef, case: Case, from: &str) -> String {
     format!(
         "SELECT {columns}, CAST(harrier_h % {partitions} AS BIGINT) AS part_key, \
          CAST(floor(harrier_h / {partitions}) AS BIGINT) AS file_key FROM (SELECT {columns}, \
-         CAST((ss_ticket_number * 7919 + ss_item_sk * 104729) % {files} AS BIGINT) AS harrier_h FROM {from}) AS rows_with_keys"
+         CAST((ss_ticket_number * 7919 + CAST(ss_item_sk AS BIGINT) * 104729) % {files} AS BIGINT) AS harrier_h FROM {from}) AS rows_with_keys"
     )
 }
 
