@@ -184,10 +184,10 @@ fn may_help(error: &HdfsError, again: Again) -> bool {
             | Kind::TimedOut => again == Again::Fine,
             _ => false,
         },
-        // A NameNode that has just started, or one that is no longer the active one.
-        HdfsError::RPCError(class, _) => {
-            class.ends_with("RetriableException") || class.ends_with("StandbyException")
-        }
+        // A NameNode that has just started and does not know its blocks yet, or one that is no longer the active one: it has done nothing.
+        HdfsError::RPCError(class, _) => ["RetriableException", "SafeModeException", "StandbyException"]
+            .iter()
+            .any(|refusal| class.ends_with(refusal)),
         _ => false,
     }
 }
@@ -466,5 +466,8 @@ mod tests {
         assert!(may_help(&broken(std::io::ErrorKind::ConnectionRefused), Again::Wrong));
         assert!(!may_help(&broken(std::io::ErrorKind::ConnectionReset), Again::Wrong));
         assert!(may_help(&broken(std::io::ErrorKind::ConnectionReset), Again::Fine));
+        let refused = |class: &str| HdfsError::RPCError(format!("org.apache.hadoop.{class}"), String::new());
+        assert!(may_help(&refused("hdfs.server.namenode.SafeModeException"), Again::Wrong));
+        assert!(!may_help(&refused("security.AccessControlException"), Again::Fine));
     }
 }
