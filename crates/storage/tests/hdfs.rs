@@ -20,7 +20,7 @@ fn open(url: &str, options: Options) -> Arc<dyn ObjectStore> {
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime
-        .block_on(async { tokio::time::timeout(Duration::from_secs(240), future).await.expect("it hangs") })
+        .block_on(async { tokio::time::timeout(Duration::from_secs(900), future).await.expect("it hangs") })
 }
 
 fn text(text: &str) -> PutPayload {
@@ -224,7 +224,7 @@ async fn the_namenode_may_go(server: &Hdfs) {
     // One that comes back is waited for.
     let waiting = {
         let (patient, path) = (Arc::clone(&patient), path.clone());
-        let options = Options::default().with("retries", "100").with("retry_seconds", "120");
+        let options = Options::default().with("retries", "1000").with("retry_seconds", "600");
         let patient_one = open(&server.url(), options);
         drop(patient);
         tokio::spawn(async move { read(&patient_one, &path).await })
