@@ -10,7 +10,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
