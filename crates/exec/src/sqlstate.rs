@@ -550,6 +550,9 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
 const PARQUET_PHRASES: &[(&str, SqlState)] = &[
     ("No such file or directory", SqlState::UNDEFINED_FILE),
     ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
+    // An object store's answer, which the reader of footers keeps as text alone.
+    ("lacked the necessary privileges", SqlState::INSUFFICIENT_PRIVILEGE),
+    ("lacked valid authentication", SqlState::INSUFFICIENT_PRIVILEGE),
 ];
 
 /// What Arrow's kernels say in the variants that carry only text.

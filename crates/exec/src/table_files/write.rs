@@ -258,7 +258,6 @@ struct Writing {
     store: Store,
     properties: WriterProperties,
     open: Option<OpenFile>,
-    closing: JoinSet<Result<FileRecord>>,
     records: Vec<FileRecord>,
     made: Made,
     /// Files begun so far.
@@ -286,13 +285,12 @@ impl Writing {
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
         Ok(Self {
             input,
-            made: Made { store: store.clone(), paths: Vec::new() },
+            made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
             store,
             spec,
             name,
             properties,
             open: None,
-            closing: JoinSet::new(),
             records: Vec::new(),
             files: 0,
             reservation,
@@ -314,7 +312,7 @@ impl Writing {
             }
         }
         self.finish_file().await?;
-        while !self.closing.is_empty() {
+        while !self.made.closing.is_empty() {
             self.close_one().await?;
         }
         self.done = true;
@@ -445,18 +443,19 @@ impl Writing {
             return Ok(());
         };
         self.reservation.free();
-        while self.closing.len() >= CLOSING_MAX {
+        while self.made.closing.len() >= CLOSING_MAX {
             self.close_one().await?;
         }
         let store = self.store.clone();
         let spec = Arc::clone(&self.spec);
-        self.closing
+        self.made
+            .closing
             .spawn(async move { open.close(&spec.schema).await.map_err(|error| store.explain(error)) });
         Ok(())
     }
 
     async fn close_one(&mut self) -> Result<()> {
-        let closed = self.closing.join_next().await;
+        let closed = self.made.closing.join_next().await;
         let record = closed
             .ok_or_else(|| internal_datafusion_err!("no file is being closed"))?
             .map_err(|error| exec_datafusion_err!("closing a file: {error}"))??;
@@ -543,7 +542,7 @@ pub async fn write_delete_file(
     let store = Store::open(&format!("{folder}/"), context)?;
     let tail = Arc::new(Mutex::new(Tail::default()));
     let sink = Tailed { sink: store.create(name).await?, tail: Arc::clone(&tail) };
-    let mut made = Made { store: store.clone(), paths: vec![name.to_string()] };
+    let mut made = Made { store: store.clone(), paths: vec![name.to_string()], closing: JoinSet::new() };
     let written = async {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
@@ -651,6 +650,8 @@ fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
 struct Made {
     store: Store,
     paths: Vec<String>,
+    /// What is still being uploaded: a request that has gone out is answered, whoever waits for it.
+    closing: JoinSet<Result<FileRecord>>,
 }
 
 impl Drop for Made {
@@ -660,13 +661,20 @@ impl Drop for Made {
         }
         let paths = std::mem::take(&mut self.paths);
         let store = self.store.clone();
+        let mut closing = std::mem::take(&mut self.closing);
         let remove = async move {
             for path in paths {
                 store.remove(&path).await;
             }
         };
         match (&self.store, tokio::runtime::Handle::try_current()) {
-            (Store::Objects { .. }, Ok(runtime)) => drop(runtime.spawn(remove)),
+            (Store::Objects { .. }, Ok(runtime)) => {
+                // An object that was removed before its upload arrived would stay.
+                drop(runtime.spawn(async move {
+                    while closing.join_next().await.is_some() {}
+                    remove.await;
+                }));
+            }
             // Nothing in it waits for anything.
             (Store::Local(_), _) => drop(remove.now_or_never()),
             (Store::Objects { .. }, Err(_)) => {}
