@@ -1,6 +1,6 @@
 //! WordCount: `mpirun -n 2 wordcount FILE…` prints every word with how often it occurs.
 
-use harrier_mpid::{Config, Error, Job, World, input};
+use harrier_mpid::{Config, Job, World, input};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
@@ -13,9 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         |task| {
             let mut lines = splits[task.index()].lines()?;
             while let Some((_, text)) = lines.next_lines()? {
-                text.split(u8::is_ascii_whitespace)
-                    .filter(|word| !word.is_empty())
-                    .try_for_each(|word| task.emit(word, &1))?;
+                for word in text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+                    task.emit(word, &1)?;
+                }
             }
             Ok(())
         },
@@ -28,5 +28,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
     );
     world.leave(i32::from(outcome.is_err()))?;
-    outcome.map(drop).map_err(|error: Error| error.into())
+    Ok(outcome.map(drop)?)
 }
