@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{
@@ -45,13 +45,24 @@ pub(crate) enum Dialect {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
-    Sqlite { path: String, readers: SqlitePool, writer: SqlitePool },
-    Postgres { readers: PgPool, writers: PgPool },
+    Sqlite {
+        path: String,
+        readers: SqlitePool,
+        writer: SqlitePool,
+        /// It has a write-ahead log, in a folder in which this process may make no files.
+        is_foreign: bool,
+    },
+    Postgres {
+        readers: PgPool,
+        writers: PgPool,
+    },
 }
 
 /// One database transaction.
 pub(crate) enum Session {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
+    /// Of a database that nobody writes, as long as that is so.
+    Resting(sqlx::Transaction<'static, Sqlite>, Resting),
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
@@ -83,6 +94,9 @@ impl Database {
 
     /// One query, by itself.
     pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
+        if let Self::Sqlite { path, is_foreign: true, .. } = self {
+            return foreign(path).await?.query(sql).await;
+        }
         let sql = sqlx::raw_sql(AssertSqlSafe(sql));
         match self {
             Self::Sqlite { readers, .. } => {
@@ -97,6 +111,7 @@ impl Database {
     /// A transaction that reads, all of it as of one moment.
     pub async fn read(&self) -> Result<Session> {
         match self {
+            Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await,
             Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
             Self::Postgres { readers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -171,8 +186,10 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     if create && !file.exists() && is_local(folder) {
         // The mode stays in the file.
         options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
-    } else if is_mounted_read_only(folder) && has_write_ahead_log(file) {
-        // Reading such a file takes two more beside it, unless nobody can be writing.
+    }
+    let is_foreign = !is_writable(folder) && has_write_ahead_log(file);
+    if is_foreign {
+        // Nobody may write with it, and `foreign` reads.
         options = options.immutable(true);
     }
     let pool = |connections| {
@@ -183,7 +200,54 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     };
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
-    Ok(Database::Sqlite { path: path.to_string(), readers, writer })
+    Ok(Database::Sqlite { path: path.to_string(), readers, writer, is_foreign })
+}
+
+/// A transaction that reads a database with a write-ahead log in a folder where this process may make no files.
+///
+/// While others have it open, the log and the memory they share are files beside it, and that is all it takes. While nobody has, it is
+/// read as a file that does not change, and after every query one looks whether it did not.
+async fn foreign(path: &str) -> Result<Session> {
+    let resting = Resting::look(path)?;
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .immutable(!resting.has_log)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging();
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let transaction = pool.begin().await.map_err(failed)?;
+    Ok(match resting.has_log {
+        true => Session::Sqlite(transaction),
+        false => Session::Resting(transaction, resting),
+    })
+}
+
+/// What a database looked like that nobody had open.
+pub(crate) struct Resting {
+    path: String,
+    has_log: bool,
+    changed: Option<SystemTime>,
+    bytes: u64,
+}
+
+impl Resting {
+    fn look(path: &str) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|error| failed(sqlx::Error::Io(error)))?;
+        let has_log = Path::new(&format!("{path}-wal")).exists();
+        Ok(Self { path: path.to_string(), has_log, changed: metadata.modified().ok(), bytes: metadata.len() })
+    }
+
+    /// Errors: somebody has begun to write.
+    fn check(&self) -> Result<()> {
+        let now = Self::look(&self.path)?;
+        if !now.has_log && now.changed == self.changed && now.bytes == self.bytes {
+            return Ok(());
+        }
+        let message =
+            "the catalog was opened by somebody who writes while it was read: run the statement again";
+        Err(failed(sqlx::Error::Protocol(message.to_string())))
+    }
 }
 
 /// Whether a folder is on a file system of this machine alone: only there may processes share the memory that a write-ahead log
@@ -204,9 +268,8 @@ fn is_local(folder: &Path) -> bool {
     nix::sys::statfs::statfs(folder).is_ok_and(|found| local.contains(&found.filesystem_type()))
 }
 
-fn is_mounted_read_only(folder: &Path) -> bool {
-    let read_only = nix::sys::statvfs::FsFlags::ST_RDONLY;
-    nix::sys::statvfs::statvfs(folder).is_ok_and(|found| found.flags().contains(read_only))
+fn is_writable(folder: &Path) -> bool {
+    nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
 }
 
 /// Whether a database says in its header that it is written with a write-ahead log.
@@ -261,7 +324,7 @@ async fn postgres(url: &str) -> Result<Database> {
 impl Session {
     pub fn dialect(&self) -> Dialect {
         match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Sqlite(_) | Self::Resting(..) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
         }
     }
@@ -272,6 +335,12 @@ impl Session {
             Self::Sqlite(transaction) => {
                 let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
                 rows.iter().map(sqlite_row).collect()
+            }
+            Self::Resting(transaction, resting) => {
+                let rows = sql.fetch_all(&mut **transaction).await;
+                // Why it failed matters less than that it could.
+                resting.check()?;
+                rows.map_err(failed)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres(transaction) => {
                 let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
@@ -284,7 +353,7 @@ impl Session {
     pub async fn execute(&mut self, sql: impl Into<String>) -> Result<u64> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
         match self {
-            Self::Sqlite(transaction) => {
+            Self::Sqlite(transaction) | Self::Resting(transaction, _) => {
                 Ok(sql.execute(&mut **transaction).await.map_err(failed)?.rows_affected())
             }
             Self::Postgres(transaction) => {
@@ -295,7 +364,7 @@ impl Session {
 
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(transaction) => transaction.commit().await,
+            Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.commit().await,
             Self::Postgres(transaction) => transaction.commit().await,
         }
     }
@@ -303,7 +372,7 @@ impl Session {
     /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait for its lock.
     pub async fn rollback(self) {
         let outcome = match self {
-            Self::Sqlite(transaction) => transaction.rollback().await,
+            Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.rollback().await,
             Self::Postgres(transaction) => transaction.rollback().await,
         };
         if let Err(error) = outcome {
@@ -314,7 +383,9 @@ impl Session {
     pub async fn has_table(&mut self, name: &str) -> Result<bool> {
         let name = text(name)?;
         let sql = match self {
-            Self::Sqlite(_) => format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}"),
+            Self::Sqlite(_) | Self::Resting(..) => {
+                format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}")
+            }
             Self::Postgres(_) => format!("SELECT 1 WHERE to_regclass({name}) IS NOT NULL"),
         };
         Ok(!self.query(sql).await?.is_empty())

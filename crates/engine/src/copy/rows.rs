@@ -668,7 +668,7 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         for (text, state, detail) in [
-            (&b"1,a\n\"2\n\",b\nx,c\n"[..], "22P02", "line 2, column \"a\""),
+            (&b"1,a\n2,\"b\n\"\nx,c\n"[..], "22P02", "line 4, column \"a\""),
             (b"1,a\n2,b,c\n", "22P04", "line 2"),
             (b"1,a\n2\n", "22P04", "line 2"),
             (b"1,a\n3000000000,b\n", "22003", "line 2, column \"a\""),
