@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
-use crate::database::{Session, list, optional};
+use crate::database::{Session, optional};
 use crate::error::Result;
 use crate::state::{ColumnId, ObjectId, SnapshotId};
 
@@ -40,13 +40,11 @@ impl Catalog {
         session.execute(format!("DELETE FROM {TABLE} WHERE table_id = {table}")).await?;
         let Analysis { snapshot, rows, columns } = analysis;
         session.execute(format!("INSERT INTO {TABLE} VALUES ({table}, {snapshot}, {rows})")).await?;
-        let ids = list(columns.keys());
-        session
-            .execute(format!("DELETE FROM {COLUMN} WHERE table_id = {table} AND column_id IN ({ids})"))
-            .await?;
         for (column, found) in columns {
             let ColumnAnalysis { distinct, nulls, mean_bytes } = found;
             let bytes = optional(*mean_bytes);
+            let known = format!("DELETE FROM {COLUMN} WHERE table_id = {table} AND column_id = {column}");
+            session.execute(known).await?;
             let sql =
                 format!("INSERT INTO {COLUMN} VALUES ({table}, {column}, {distinct}, {nulls}, {bytes})");
             session.execute(sql).await?;

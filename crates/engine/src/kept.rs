@@ -94,7 +94,9 @@ impl Session {
         }
         let parsed = match whole {
             Statement::Statement(parsed) => self.executed(parsed)?,
-            Statement::Explain(_) => return self.explain_write(whole, kept).await,
+            Statement::Explain(explain) if may_write(&explain.statement) => {
+                return self.explain_write(whole, kept).await;
+            }
             _ => return Ok(None),
         };
         let tag = match parsed.as_ref() {
@@ -389,6 +391,14 @@ impl Session {
             other => other,
         })
     }
+}
+
+/// Whether a statement that is explained can be one that writes: others need not be planned to find out.
+fn may_write(explained: &Statement) -> bool {
+    matches!(explained, Statement::Statement(statement) if matches!(
+        statement.as_ref(),
+        ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) | ast::Statement::Merge(_)
+    ))
 }
 
 fn no_table(name: &TableReference) -> DataFusionError {

@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::catalog::memory::MemorySourceConfig;
+use datafusion::catalog::{SchemaProvider, Session, TableProvider};
 use datafusion::datasource::TableType;
 use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 
 use super::explain;
@@ -34,21 +37,12 @@ impl SchemaProvider for SystemSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let sight = self.0.sight();
-        let columns = match name {
-            "columns" => columns(&sight)?,
-            "data_files" => data_files(&self.0, &sight).await?,
-            "snapshots" => snapshots(&sight).await?,
-            "tables" => tables(&self.0, &sight).await?,
-            _ => return Ok(None),
+        let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
+            return Ok(None);
         };
-        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
-            .into_iter()
-            .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
-            .unzip();
-        let schema = Arc::new(Schema::new(fields));
-        let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)?;
-        Ok(Some(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?)))
+        // What has no tables has the columns all the same, and asks nobody.
+        let schema = rows(&self.0, &Sight::default(), name).await?.schema();
+        Ok(Some(Arc::new(SystemTable { names: Arc::clone(&self.0), name, schema })))
     }
 
     async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
@@ -58,6 +52,51 @@ impl SchemaProvider for SystemSchema {
     fn table_exist(&self, name: &str) -> bool {
         TABLES.contains(&name)
     }
+}
+
+/// One of the tables; the catalog is asked when it is read, not when it is listed.
+#[derive(Debug)]
+struct SystemTable {
+    names: Arc<Names>,
+    name: &'static str,
+    schema: SchemaRef,
+}
+
+#[async_trait]
+impl TableProvider for SystemTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows = rows(&self.names, &self.names.sight(), self.name).await?;
+        let schema = Arc::clone(&self.schema);
+        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())?)
+    }
+}
+
+async fn rows(names: &Names, sight: &Sight, name: &str) -> Result<RecordBatch> {
+    let columns = match name {
+        "columns" => columns(sight)?,
+        "data_files" => data_files(names, sight).await?,
+        "snapshots" => snapshots(sight).await?,
+        _ => tables(names, sight).await?,
+    };
+    let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
+        .into_iter()
+        .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
+        .unzip();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
 
 type Columns = Vec<(&'static str, ArrayRef)>;

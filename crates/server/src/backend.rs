@@ -1,0 +1,172 @@
+//! What a server serves: sessions that run statements, seen without the engine behind them.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+
+use crate::registry::StatementEntry;
+
+/// Why a statement, or a whole session, failed; in PostgreSQL's style.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Five characters, see PostgreSQL's appendix A.
+    pub sqlstate: String,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    /// 1-based offset in characters into the text that the client sent.
+    pub position: Option<usize>,
+    /// The session is over as well.
+    pub is_fatal: bool,
+}
+
+impl Failure {
+    pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
+        let sqlstate = sqlstate.to_string();
+        Self { sqlstate, message: message.into(), detail: None, hint: None, position: None, is_fatal: false }
+    }
+
+    pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Self {
+        Self { is_fatal: true, ..Self::new(sqlstate, message) }
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.sqlstate)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Who opened a session, after it was checked that it may.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub role: String,
+    pub database: String,
+    pub client: Option<SocketAddr>,
+    /// What the client asked to set when it came, such as `application_name` or `TimeZone`.
+    pub settings: Vec<(String, String)>,
+    /// The number that `pg_backend_pid()` tells and a cancel request names.
+    pub process: i32,
+}
+
+/// Opens sessions.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Errors: a setting is unknown or not allowed; there is no such database (3D000).
+    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure>;
+}
+
+/// A statement that was parsed by a session, as that wants to have it.
+#[derive(Clone)]
+pub struct Statement {
+    pub text: String,
+    /// What was parsed, for the session alone.
+    pub inner: Arc<dyn Any + Send + Sync>,
+    /// What PostgreSQL says when it is done, without counts: `SELECT`, `CREATE TABLE`.
+    pub tag: &'static str,
+    /// It opens, ends or marks a transaction.
+    pub is_control: bool,
+    /// It cannot be in a transaction that is not its own.
+    pub is_alone: bool,
+}
+
+/// Of a statement with parameters, before it runs.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// Of `$1`, `$2`, …
+    pub parameters: Vec<DataType>,
+    /// `None`: it returns no rows.
+    pub columns: Option<SchemaRef>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionState {
+    /// None is open.
+    Idle,
+    Open,
+    /// One is open, and can only be rolled back.
+    Failed,
+}
+
+/// What a statement gives back.
+pub enum Outcome {
+    /// Dropping the stream cancels the statement.
+    Rows {
+        schema: SchemaRef,
+        rows: BoxStream<'static, Result<RecordBatch, Failure>>,
+    },
+    /// Rows as text for the client.
+    CopyOut {
+        columns: usize,
+        text: BoxStream<'static, Result<Bytes, Failure>>,
+        /// To be called after the last text.
+        done: BoxFuture<'static, Result<Done, Failure>>,
+    },
+    /// The client is to send rows. `done` runs the statement, while `input` is fed and until that was dropped.
+    CopyIn {
+        columns: usize,
+        input: mpsc::Sender<Bytes>,
+        done: BoxFuture<'static, Result<Done, Failure>>,
+    },
+    Done(Done),
+}
+
+/// The end of a statement without rows.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    /// As PostgreSQL's, such as `INSERT 0 3`.
+    pub tag: String,
+    pub notices: Vec<String>,
+}
+
+/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
+#[async_trait]
+pub trait Session: Send + Sync + 'static {
+    /// All statements of a text. Fails at the first that does not parse; its position counts in the whole text.
+    fn parse(&self, text: &str) -> Result<Vec<Statement>, Failure>;
+
+    /// What a statement expects and returns. `types`: what the client says of its parameters.
+    async fn describe(
+        &self,
+        statement: &Statement,
+        types: &[Option<DataType>],
+    ) -> Result<Description, Failure>;
+
+    /// Runs a statement as far as its first rows. `values`: of its parameters, arrays of one row.
+    /// `entry` is told what becomes known on the way.
+    async fn execute(
+        &self,
+        statement: &Statement,
+        values: &[ArrayRef],
+        entry: &Arc<StatementEntry>,
+    ) -> Result<Outcome, Failure>;
+
+    fn transaction(&self) -> TransactionState;
+
+    /// The value of a parameter, as SHOW shows it.
+    fn parameter(&self, name: &str) -> Option<String>;
+
+    /// To be called when a statement has ended and everything of it was dropped.
+    async fn settle(&self) -> Result<(), Failure>;
+}

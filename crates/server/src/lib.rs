@@ -1,0 +1,11 @@
+//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages. It knows no plan
+//! and no engine: what runs statements is behind [`backend`].
+//!
+//! ```text
+//! client ═ TCP, TLS ═► pg/ ─► registry ─► backend ─► rows ─► pg/rows.rs ═► client
+//!                      who may come in, which message comes when, cursors, time limits
+//! ```
+
+pub mod backend;
+pub mod pg;
+pub mod registry;

@@ -1,0 +1,390 @@
+//! Who is here and what runs: the sessions and statements of a server, for cancel requests, views and pages.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// Statements that have ended are remembered until this many others have.
+const FINISHED_MAX: usize = 500;
+
+/// Bytes of a statement's text that are kept.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// The sessions and statements of one server.
+#[derive(Debug, Default)]
+pub struct Registry {
+    sessions: Mutex<BTreeMap<i32, Arc<SessionEntry>>>,
+    finished: Mutex<VecDeque<Arc<StatementEntry>>>,
+    last_session: AtomicI32,
+    last_statement: AtomicU64,
+    totals: Totals,
+}
+
+/// What was counted since the server began.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub sessions: AtomicU64,
+    pub refused: AtomicU64,
+    pub statements: AtomicU64,
+    pub failures: AtomicU64,
+    pub cancels: AtomicU64,
+    pub rows: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Of all statements that have ended.
+    pub running_us: AtomicU64,
+}
+
+/// What a session is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    Idle,
+    Active,
+    IdleInTransaction,
+    IdleInFailedTransaction,
+}
+
+impl Activity {
+    /// As pg_stat_activity says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::IdleInTransaction => "idle in transaction",
+            Self::IdleInFailedTransaction => "idle in transaction (aborted)",
+        }
+    }
+}
+
+/// Why a session has to stop what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The statement that runs is canceled; nothing happens to a session that is idle.
+    Statement,
+    /// The session ends: somebody ended it.
+    Session,
+    /// The session ends when its transaction has: the server is stopping.
+    Drain,
+}
+
+/// A client's session.
+#[derive(Debug)]
+pub struct SessionEntry {
+    pub id: i32,
+    /// What a cancel request has to know.
+    pub secret: i32,
+    pub role: String,
+    pub database: String,
+    pub client: Option<SocketAddr>,
+    pub since: SystemTime,
+    application: Mutex<String>,
+    activity: Mutex<(Activity, SystemTime)>,
+    statement: Mutex<Option<Arc<StatementEntry>>>,
+    stop: watch::Sender<(u64, Option<Stop>)>,
+}
+
+/// How far a statement is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It waits for its turn in a resource queue.
+    Queued,
+    Planning,
+    Running,
+    Done,
+    Failed,
+    Canceled,
+}
+
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Planning => "planning",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+        }
+    }
+}
+
+/// A statement that runs or has run.
+#[derive(Debug)]
+pub struct StatementEntry {
+    pub id: u64,
+    pub session: i32,
+    pub role: String,
+    pub text: String,
+    pub since: SystemTime,
+    started: Instant,
+    inner: Mutex<StatementInner>,
+    pub rows: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct StatementInner {
+    phase: Option<Phase>,
+    queue: Option<String>,
+    queued: Duration,
+    plan: Option<String>,
+    failure: Option<(String, String)>,
+    ran: Option<Duration>,
+    /// Whether it ran on the gang.
+    on_gang: bool,
+}
+
+impl Registry {
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// A number for a session that is about to be.
+    pub fn next_session(&self) -> i32 {
+        self.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The session is listed until the guard is dropped.
+    pub fn enter(
+        self: &Arc<Self>,
+        id: i32,
+        secret: i32,
+        role: &str,
+        database: &str,
+        client: Option<SocketAddr>,
+    ) -> SessionGuard {
+        let now = SystemTime::now();
+        let entry = Arc::new(SessionEntry {
+            id,
+            secret,
+            role: role.to_string(),
+            database: database.to_string(),
+            client,
+            since: now,
+            application: Mutex::default(),
+            activity: Mutex::new((Activity::Idle, now)),
+            statement: Mutex::default(),
+            stop: watch::Sender::new((0, None)),
+        });
+        self.totals.sessions.fetch_add(1, Ordering::Relaxed);
+        self.sessions.lock().insert(id, Arc::clone(&entry));
+        SessionGuard { registry: Arc::clone(self), entry }
+    }
+
+    /// All sessions, by number.
+    pub fn sessions(&self) -> Vec<Arc<SessionEntry>> {
+        self.sessions.lock().values().cloned().collect()
+    }
+
+    pub fn session(&self, id: i32) -> Option<Arc<SessionEntry>> {
+        self.sessions.lock().get(&id).cloned()
+    }
+
+    /// Statements that run or wait, then those that have ended, the latest first.
+    pub fn statements(&self) -> Vec<Arc<StatementEntry>> {
+        let mut all: Vec<_> =
+            self.sessions().iter().filter_map(|session| session.statement.lock().clone()).collect();
+        let finished = self.finished.lock();
+        let running: Vec<u64> = all.iter().map(|statement| statement.id).collect();
+        all.extend(finished.iter().rev().filter(|ended| !running.contains(&ended.id)).cloned());
+        all
+    }
+
+    pub fn statement(&self, id: u64) -> Option<Arc<StatementEntry>> {
+        self.statements().into_iter().find(|statement| statement.id == id)
+    }
+
+    /// What a cancel request does: nothing, unless its secret is the session's.
+    pub fn cancel(&self, id: i32, secret: i32) {
+        if let Some(session) = self.session(id).filter(|session| session.secret == secret) {
+            session.stop(Stop::Statement);
+        }
+    }
+
+    /// Lists a statement of a session as the one that it runs.
+    pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
+        let id = self.last_statement.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut text = text.trim();
+        if text.len() > TEXT_BYTES_MAX {
+            let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            text = &text[..end];
+        }
+        let entry = Arc::new(StatementEntry {
+            id,
+            session: session.id,
+            role: session.role.clone(),
+            text: text.to_string(),
+            since: SystemTime::now(),
+            started: Instant::now(),
+            inner: Mutex::new(StatementInner { phase: Some(Phase::Planning), ..StatementInner::default() }),
+            rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        self.totals.statements.fetch_add(1, Ordering::Relaxed);
+        *session.statement.lock() = Some(Arc::clone(&entry));
+        entry
+    }
+
+    /// To be called once, when a statement has ended; `failure`: SQLSTATE and message.
+    pub fn end(&self, statement: &Arc<StatementEntry>, failure: Option<(String, String)>) {
+        {
+            let mut inner = statement.inner.lock();
+            if inner.ran.is_some() {
+                return;
+            }
+            inner.ran = Some(statement.started.elapsed());
+            inner.phase = Some(match &failure {
+                None => Phase::Done,
+                Some((state, _)) if state == "57014" => Phase::Canceled,
+                Some(_) => Phase::Failed,
+            });
+            let counter = match inner.phase {
+                Some(Phase::Failed) => Some(&self.totals.failures),
+                Some(Phase::Canceled) => Some(&self.totals.cancels),
+                _ => None,
+            };
+            if let Some(counter) = counter {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            inner.failure = failure;
+        }
+        let us = statement.started.elapsed().as_micros() as u64;
+        self.totals.running_us.fetch_add(us, Ordering::Relaxed);
+        self.totals.rows.fetch_add(statement.rows.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.totals.bytes.fetch_add(statement.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut finished = self.finished.lock();
+        finished.push_back(Arc::clone(statement));
+        if finished.len() > FINISHED_MAX {
+            finished.pop_front();
+        }
+    }
+}
+
+/// Takes a session off the list when it is dropped.
+#[derive(Debug)]
+pub struct SessionGuard {
+    registry: Arc<Registry>,
+    pub entry: Arc<SessionEntry>,
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.registry.sessions.lock().remove(&self.entry.id);
+    }
+}
+
+impl SessionEntry {
+    pub fn application(&self) -> String {
+        self.application.lock().clone()
+    }
+
+    pub fn set_application(&self, name: &str) {
+        *self.application.lock() = name.to_string();
+    }
+
+    /// What it does, and since when.
+    pub fn activity(&self) -> (Activity, SystemTime) {
+        *self.activity.lock()
+    }
+
+    pub fn set_activity(&self, activity: Activity) {
+        let mut held = self.activity.lock();
+        if held.0 != activity {
+            *held = (activity, SystemTime::now());
+        }
+    }
+
+    /// The statement that runs, or ran last.
+    pub fn statement(&self) -> Option<Arc<StatementEntry>> {
+        self.statement.lock().clone()
+    }
+
+    /// Asks the session to stop something.
+    pub fn stop(&self, stop: Stop) {
+        self.stop.send_modify(|(count, asked)| {
+            *count += 1;
+            // An end is not taken back.
+            if !matches!(asked, Some(Stop::Session)) {
+                *asked = Some(stop);
+            }
+        });
+    }
+
+    /// Hears of what the session is asked to stop from now on.
+    pub fn listen(&self) -> watch::Receiver<(u64, Option<Stop>)> {
+        let mut receiver = self.stop.subscribe();
+        receiver.mark_unchanged();
+        receiver
+    }
+
+    /// What it was asked last.
+    pub fn asked(&self) -> Option<Stop> {
+        self.stop.borrow().1
+    }
+}
+
+impl StatementEntry {
+    pub fn phase(&self) -> Phase {
+        self.inner.lock().phase.unwrap_or(Phase::Planning)
+    }
+
+    pub fn set_phase(&self, phase: Phase) {
+        let mut inner = self.inner.lock();
+        if inner.phase == Some(Phase::Queued) && phase != Phase::Queued {
+            inner.queued = self.started.elapsed();
+        }
+        if inner.ran.is_none() {
+            inner.phase = Some(phase);
+        }
+    }
+
+    /// The resource queue that it belongs to.
+    pub fn queue(&self) -> Option<String> {
+        self.inner.lock().queue.clone()
+    }
+
+    pub fn set_queue(&self, queue: &str) {
+        self.inner.lock().queue = Some(queue.to_string());
+    }
+
+    /// How long it has waited in its queue.
+    pub fn queued(&self) -> Duration {
+        let inner = self.inner.lock();
+        if inner.phase == Some(Phase::Queued) { self.started.elapsed() } else { inner.queued }
+    }
+
+    /// Its plan, as EXPLAIN shows it.
+    pub fn plan(&self) -> Option<String> {
+        self.inner.lock().plan.clone()
+    }
+
+    pub fn set_plan(&self, plan: String) {
+        self.inner.lock().plan = Some(plan);
+    }
+
+    pub fn is_on_gang(&self) -> bool {
+        self.inner.lock().on_gang
+    }
+
+    pub fn set_on_gang(&self) {
+        self.inner.lock().on_gang = true;
+    }
+
+    /// SQLSTATE and message, if it failed.
+    pub fn failure(&self) -> Option<(String, String)> {
+        self.inner.lock().failure.clone()
+    }
+
+    /// How long it ran, or runs until now.
+    pub fn elapsed(&self) -> Duration {
+        self.inner.lock().ran.unwrap_or_else(|| self.started.elapsed())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.inner.lock().ran.is_some()
+    }
+}
