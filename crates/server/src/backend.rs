@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -77,18 +78,43 @@ pub trait Backend: Send + Sync + 'static {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure>;
 }
 
+/// One statement of a longer text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub text: String,
+    /// How many characters of the whole text come before it.
+    pub offset: usize,
+}
+
 /// A statement that was parsed by a session, as that wants to have it.
 #[derive(Clone)]
 pub struct Statement {
     pub text: String,
     /// What was parsed, for the session alone.
     pub inner: Arc<dyn Any + Send + Sync>,
-    /// What PostgreSQL says when it is done, without counts: `SELECT`, `CREATE TABLE`.
+    /// What PostgreSQL says when a statement that returns rows is done: `SELECT`, `SHOW`, `EXPLAIN`.
     pub tag: &'static str,
-    /// It opens, ends or marks a transaction.
-    pub is_control: bool,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It can be in a transaction with others.
+    Plain,
+    /// It opens a transaction.
+    Begin,
+    /// It ends or marks one.
+    Control,
     /// It cannot be in a transaction that is not its own.
-    pub is_alone: bool,
+    Alone,
+}
+
+/// How long a session may do what; none for no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeLimits {
+    pub statement: Option<Duration>,
+    pub idle: Option<Duration>,
+    pub idle_in_transaction: Option<Duration>,
 }
 
 /// Of a statement with parameters, before it runs.
@@ -143,8 +169,11 @@ pub struct Done {
 /// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
 #[async_trait]
 pub trait Session: Send + Sync + 'static {
-    /// All statements of a text. Fails at the first that does not parse; its position counts in the whole text.
-    fn parse(&self, text: &str) -> Result<Vec<Statement>, Failure>;
+    /// The statements of a text, cut at the semicolons between them; empty ones are left out.
+    fn split(&self, text: &str) -> Vec<Part>;
+
+    /// One statement.
+    fn parse(&self, text: &str) -> Result<Statement, Failure>;
 
     /// What a statement expects and returns. `types`: what the client says of its parameters.
     async fn describe(
@@ -164,8 +193,19 @@ pub trait Session: Send + Sync + 'static {
 
     fn transaction(&self) -> TransactionState;
 
+    /// To be called when something else than a statement of the engine has failed: an open transaction has failed with it.
+    fn fail(&self);
+
     /// The value of a parameter, as SHOW shows it.
     fn parameter(&self, name: &str) -> Option<String>;
+
+    /// Gives every parameter the value it had in the beginning, and forgets prepared statements and tables of the session.
+    async fn discard(&self) -> Result<(), Failure>;
+
+    /// The parameters that clients want to hear of, if any may have changed since `version`; with the present version.
+    fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;
+
+    fn time_limits(&self) -> TimeLimits;
 
     /// To be called when a statement has ended and everything of it was dropped.
     async fn settle(&self) -> Result<(), Failure>;

@@ -1,0 +1,363 @@
+//! A connection from its first byte: encryption, cancel requests, who it is, and then its session.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use rand::Rng;
+use tokio_rustls::TlsAcceptor;
+
+use super::gate::{Arrival, Exchange, Method};
+use super::io::{Io, Stream};
+use super::listen::Server;
+use super::messages::{self, First, Message};
+use super::session::{Conversation, Trouble, terminated};
+use crate::backend::{Failure, Identity};
+
+/// The first byte of TLS without asking before.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Codes of authentication messages.
+const OK: i32 = 0;
+const CLEARTEXT_PASSWORD: i32 = 3;
+const SASL: i32 = 10;
+const SASL_CONTINUE: i32 = 11;
+const SASL_FINAL: i32 = 12;
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    /// `None`: over a local socket.
+    pub(super) client: Option<SocketAddr>,
+    pub(super) server: Option<SocketAddr>,
+    pub(super) local_user: Option<u32>,
+}
+
+/// What a client wants.
+struct Wish {
+    role: String,
+    database: String,
+    settings: Vec<(String, String)>,
+}
+
+/// Serves one connection until it ends.
+pub(super) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, origin: Origin) {
+    let limit = server.options.authentication_timeout;
+    let mut io = Io::new(stream);
+    let started = tokio::time::timeout(limit, start(&server, &mut io, origin)).await;
+    let mut conversation = match started {
+        Ok(Ok(Some(begin))) => {
+            let Begin { session, guard } = begin;
+            Conversation::new(io, session, Arc::clone(&server.registry), guard)
+        }
+        // It only asked to cancel something, or has gone.
+        Ok(Ok(None) | Err(Trouble::Gone(_))) => return,
+        Ok(Err(Trouble::Failed(failure))) => {
+            server.registry.totals().refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            io.reply.failure(&Failure { is_fatal: true, ..failure });
+            let _ = tokio::time::timeout(limit, io.flush()).await;
+            return;
+        }
+        // As PostgreSQL, without a word.
+        Err(_) => return,
+    };
+    conversation.run().await;
+}
+
+struct Begin {
+    session: Arc<dyn crate::backend::Session>,
+    guard: crate::registry::SessionGuard,
+}
+
+/// Finds out who is there and opens a session; `None` if none is wanted.
+async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Option<Begin>, Trouble> {
+    let Some((wish, is_encrypted, certificate)) = startup(server, io).await? else {
+        return Ok(None);
+    };
+    if server.is_stopping() {
+        return Err(Failure::fatal("57P03", "the database system is shutting down").into());
+    }
+    let Wish { role, database, settings } = wish;
+    let Origin { client, server: address, local_user } = origin;
+    let arrival = Arrival {
+        role: role.clone(),
+        database: database.clone(),
+        client,
+        server: address,
+        local_user,
+        is_encrypted,
+        certificate,
+    };
+    let proved = prove(server, io, &arrival).await;
+    if let Err(Trouble::Failed(failure)) = &proved {
+        server.gate.refused(&arrival, failure);
+    }
+    proved?;
+    server.gate.admit(&arrival).await?;
+    let process = server.registry.next_session();
+    let secret = rand::rng().random();
+    let guard = server.registry.enter(process, secret, &role, &database, client);
+    if server.registry.sessions().len() > server.options.sessions_max {
+        return Err(Failure::fatal("53300", "sorry, too many clients already").into());
+    }
+    let identity = Identity { role, database, client, settings, process };
+    let session = server.backend.open(identity).await?;
+    io.reply.authentication(OK, &[]);
+    io.reply.key(process, secret);
+    if server.is_stopping() {
+        return Err(terminated().into());
+    }
+    Ok(Some(Begin { session, guard }))
+}
+
+/// Reads what comes before a client says who it is, and encrypts the connection if that is asked for.
+async fn startup(
+    server: &Arc<Server>,
+    io: &mut Io,
+) -> Result<Option<(Wish, bool, Option<Vec<u8>>)>, Trouble> {
+    let mut is_encrypted = false;
+    let mut certificate = None;
+    loop {
+        let first = loop {
+            if !is_encrypted && io.input.first() == Some(&TLS_HANDSHAKE) {
+                let Some(config) = server.tls() else {
+                    return Err(Trouble::Gone(io::ErrorKind::ConnectionRefused.into()));
+                };
+                certificate = encrypt(io, config).await?;
+                is_encrypted = true;
+                continue;
+            }
+            match messages::first(&mut io.input)? {
+                Some(first) => break first,
+                None => io.fill().await?,
+            }
+        };
+        match first {
+            First::Ssl if !is_encrypted => {
+                let config = server.tls();
+                // What came unencrypted behind the request could have been put there by somebody else.
+                if !io.input.is_empty() {
+                    let message = "received unencrypted data after SSL request";
+                    return Err(Failure::fatal("08P01", message).into());
+                }
+                io.reply.0.extend_from_slice(if config.is_some() { b"S" } else { b"N" });
+                io.flush().await?;
+                if let Some(config) = config {
+                    certificate = encrypt(io, config).await?;
+                    is_encrypted = true;
+                }
+            }
+            First::Ssl | First::Gss => {
+                io.reply.0.extend_from_slice(b"N");
+                io.flush().await?;
+            }
+            First::Cancel { process, secret } => {
+                server.registry.cancel(process, secret);
+                return Ok(None);
+            }
+            First::Startup { minor, parameters } => {
+                return Ok(Some((wish(io, minor, parameters)?, is_encrypted, certificate)));
+            }
+        }
+    }
+}
+
+/// What the parameters of a startup message say.
+fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wish, Failure> {
+    let (mut role, mut database, mut settings) = (String::new(), String::new(), Vec::new());
+    let mut unknown = Vec::new();
+    for (name, value) in &parameters {
+        match name.as_str() {
+            "user" => role.clone_from(value),
+            "database" => database.clone_from(value),
+            "replication" if matches!(value.as_str(), "false" | "off" | "no" | "0") => {}
+            "replication" => return Err(Failure::fatal("0A000", "replication is not supported")),
+            "options" => settings.extend(command_line(value)?),
+            protocol if protocol.starts_with("_pq_.") => unknown.push(protocol),
+            _ => settings.push((name.clone(), value.clone())),
+        }
+    }
+    if role.is_empty() {
+        return Err(Failure::fatal("28000", "no PostgreSQL user name specified in startup packet"));
+    }
+    if database.is_empty() {
+        database.clone_from(&role);
+    }
+    if minor > 0 || !unknown.is_empty() {
+        io.reply.negotiate(&unknown);
+    }
+    Ok(Wish { role, database, settings })
+}
+
+/// Settings in the form `-c name=value` or `--name=value`, with backslashes before blanks in values.
+fn command_line(text: &str) -> Result<Vec<(String, String)>, Failure> {
+    let mut words = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let word = words.last_mut().filter(|_| !c.is_whitespace());
+        match (word, c) {
+            (None, _) => words.push(String::new()),
+            (Some(word), '\\') => word.extend(chars.next()),
+            (Some(word), c) => word.push(c),
+        }
+    }
+    let mut settings = Vec::new();
+    let mut words = words.into_iter().filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("--") {
+            Some(setting) => setting.replacen('-', "_", usize::MAX),
+            None if word == "-c" => words.next().unwrap_or_default(),
+            None => word.strip_prefix("-c").unwrap_or_default().to_string(),
+        };
+        match setting.split_once('=') {
+            Some((name, value)) if !name.is_empty() => settings.push((name.to_string(), value.to_string())),
+            _ => {
+                let message = format!("invalid command-line argument for server process: {word}");
+                return Err(Failure::fatal("42601", message));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// From now on the connection is encrypted. Returns the client's certificate, if it has shown one.
+async fn encrypt(io: &mut Io, config: Arc<rustls::ServerConfig>) -> Result<Option<Vec<u8>>, Trouble> {
+    let closed: Box<dyn Stream> = Box::new(tokio::io::join(tokio::io::empty(), tokio::io::sink()));
+    let plain = std::mem::replace(&mut io.stream, closed);
+    // What was read already belongs to the handshake.
+    let plain = Ahead { bytes: io.input.split().freeze(), stream: plain };
+    let encrypted = TlsAcceptor::from(config).accept(plain).await?;
+    let certificates = encrypted.get_ref().1.peer_certificates();
+    let certificate = certificates.and_then(|chain| chain.first()).map(|first| first.to_vec());
+    io.stream = Box::new(encrypted);
+    Ok(certificate)
+}
+
+/// Has the client prove who it is.
+async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Trouble> {
+    match server.gate.method(arrival).await? {
+        Method::Trust => Ok(()),
+        Method::Password(is_right) => {
+            io.reply.authentication(CLEARTEXT_PASSWORD, &[]);
+            let answer = answer(io).await?;
+            let password = answer.strip_suffix(&[0]).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            match password.is_some_and(is_right) {
+                true => Ok(()),
+                false => Err(wrong_password(&arrival.role).into()),
+            }
+        }
+        Method::Scram(exchange) => scram(io, exchange).await,
+    }
+}
+
+pub(super) fn wrong_password(role: &str) -> Failure {
+    Failure::fatal("28P01", format!("password authentication failed for user \"{role}\""))
+}
+
+async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Trouble> {
+    let malformed = || Failure::fatal("08P01", "malformed SCRAM message");
+    let mut names = Vec::new();
+    for mechanism in exchange.mechanisms() {
+        names.extend_from_slice(mechanism.as_bytes());
+        names.push(0);
+    }
+    names.push(0);
+    io.reply.authentication(SASL, &names);
+    let mut first = answer(io).await?;
+    let end = first.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
+    let mechanism = String::from_utf8(first.split_to(end).into()).map_err(|_| malformed())?;
+    first.advance(1);
+    let length = first.try_get_i32().map_err(|_| malformed())?;
+    if usize::try_from(length).map_err(|_| malformed())? != first.len() {
+        return Err(malformed().into());
+    }
+    let challenge = exchange.first(&mechanism, &first)?;
+    io.reply.authentication(SASL_CONTINUE, &challenge);
+    let last = answer(io).await?;
+    let outcome = exchange.last(&last)?;
+    io.reply.authentication(SASL_FINAL, &outcome);
+    Ok(())
+}
+
+/// The next message of a client that has something to prove.
+async fn answer(io: &mut Io) -> Result<Bytes, Trouble> {
+    io.flush().await?;
+    loop {
+        match messages::next(&mut io.input, false)? {
+            Some(Message::Password(bytes)) => return Ok(bytes),
+            Some(_) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            None => io.fill().await?,
+        }
+    }
+}
+
+/// A stream, of which something was read already.
+struct Ahead {
+    bytes: Bytes,
+    stream: Box<dyn Stream>,
+}
+
+impl tokio::io::AsyncRead for Ahead {
+    fn poll_read(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.bytes.is_empty() {
+            return std::pin::Pin::new(&mut this.stream).poll_read(context, buffer);
+        }
+        let count = this.bytes.len().min(buffer.remaining());
+        buffer.put_slice(&this.bytes.split_to(count));
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+impl tokio::io::AsyncWrite for Ahead {
+    fn poll_write(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<io::Result<usize>> {
+        std::pin::Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_settings() {
+        let cases: [(&str, Option<&[(&str, &str)]>); 5] = [
+            ("", Some(&[])),
+            ("-c a=1 -cb=2", Some(&[("a", "1"), ("b", "2")])),
+            ("--search-path=x\\ y", Some(&[("search_path", "x y")])),
+            ("-c a", None),
+            ("-x", None),
+        ];
+        for (text, expected) in cases {
+            let found = command_line(text).ok();
+            let expected = expected.map(|expected| {
+                let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+                expected.iter().map(owned).collect::<Vec<_>>()
+            });
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

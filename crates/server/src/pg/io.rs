@@ -1,0 +1,88 @@
+//! A client's connection as bytes: what has come and was not looked at, and what is to be sent.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use super::reply::Reply;
+
+/// Bytes of replies after which they are sent.
+pub(crate) const REPLY_BYTES: usize = 128 << 10;
+
+/// Bytes that a client may send ahead while a statement runs; then they wait in its own buffers.
+pub(crate) const AHEAD_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that are asked for at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// What bytes come and go over.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
+
+pub(crate) struct Io {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) input: BytesMut,
+    pub(crate) reply: Reply,
+}
+
+impl Io {
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
+        Self { stream, input: BytesMut::new(), reply: Reply::default() }
+    }
+
+    /// Waits for more bytes. Errors: the client is gone.
+    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+        self.input.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.input).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes what comes while something else is done. Ends when the client is gone.
+    pub(crate) async fn watch(&mut self) -> io::Error {
+        loop {
+            if self.input.len() >= AHEAD_BYTES_MAX {
+                return std::future::pending().await;
+            }
+            if let Err(error) = self.fill().await {
+                return error;
+            }
+        }
+    }
+
+    /// Takes what is there already, without waiting.
+    pub(crate) async fn take_ready(&mut self) -> io::Result<()> {
+        let mut space = [0; READ_BYTES];
+        let mut buffer = ReadBuf::new(&mut space);
+        let stream = &mut self.stream;
+        let read = poll_fn(|context| {
+            std::task::Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer))
+        })
+        .await;
+        match read {
+            std::task::Poll::Ready(Err(error)) => Err(error),
+            _ => {
+                self.input.extend_from_slice(buffer.filled());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what was written so far.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        if !self.reply.0.is_empty() {
+            self.stream.write_all(&self.reply.0).await?;
+            self.reply.0.clear();
+        }
+        self.stream.flush().await
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.reply.0.len() >= REPLY_BYTES
+    }
+}

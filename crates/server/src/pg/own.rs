@@ -1,0 +1,273 @@
+//! Statements about the conversation itself, which no engine needs to see: cursors, DISCARD, DEALLOCATE, LISTEN.
+
+use crate::backend::Failure;
+
+/// A statement that the session with the client answers by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Own {
+    Declare { name: String, query: String, is_held: bool },
+    Fetch { name: String, count: Count, is_move: bool },
+    /// `None`: all cursors.
+    Close(Option<String>),
+    DiscardAll,
+    /// Forgets a prepared statement of the protocol, or else of SQL; `None`: all of both.
+    Deallocate(Option<String>),
+    /// Nothing to do: nobody notifies anybody.
+    Nothing(&'static str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Rows(usize),
+    All,
+}
+
+impl Own {
+    /// What PostgreSQL says when it is done, without counts.
+    pub(crate) fn tag(&self) -> &'static str {
+        match self {
+            Self::Declare { .. } => "DECLARE CURSOR",
+            Self::Fetch { is_move: false, .. } => "FETCH",
+            Self::Fetch { is_move: true, .. } => "MOVE",
+            Self::Close(Some(_)) => "CLOSE CURSOR",
+            Self::Close(None) => "CLOSE CURSOR ALL",
+            Self::DiscardAll => "DISCARD ALL",
+            Self::Deallocate(Some(_)) => "DEALLOCATE",
+            Self::Deallocate(None) => "DEALLOCATE ALL",
+            Self::Nothing(tag) => tag,
+        }
+    }
+}
+
+/// `text` as such a statement, if it is one.
+///
+/// Errors: it is one that is not understood (42601), or that asks for what there is not (0A000).
+pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
+    let mut words = Words { rest: text };
+    let Some(first) = words.next() else {
+        return Ok(None);
+    };
+    let own = match first.to_ascii_lowercase().as_str() {
+        "declare" => declare(&mut words)?,
+        "fetch" => fetch(&mut words, false)?,
+        "move" => fetch(&mut words, true)?,
+        "close" => match words.next() {
+            Some(name) if name.eq_ignore_ascii_case("all") => Own::Close(None),
+            Some(name) => Own::Close(Some(plain(name))),
+            None => return Err(unexpected(None)),
+        },
+        "discard" => match words.next().map(str::to_ascii_lowercase).as_deref() {
+            Some("all") => Own::DiscardAll,
+            Some("plans") => Own::Nothing("DISCARD PLANS"),
+            Some("sequences") => Own::Nothing("DISCARD SEQUENCES"),
+            Some("temp" | "temporary") => {
+                return Err(Failure::new("0A000", "DISCARD TEMP is not supported").with_hint("use DISCARD ALL"));
+            }
+            other => return Err(unexpected(other)),
+        },
+        "deallocate" => {
+            let mut word = words.next();
+            if word.is_some_and(|word| word.eq_ignore_ascii_case("prepare")) {
+                word = words.next();
+            }
+            match word {
+                Some(name) if name.eq_ignore_ascii_case("all") => Own::Deallocate(None),
+                Some(name) => Own::Deallocate(Some(plain(name))),
+                None => return Err(unexpected(None)),
+            }
+        }
+        "unlisten" => {
+            words.next();
+            Own::Nothing("UNLISTEN")
+        }
+        "listen" | "notify" => {
+            return Err(Failure::new("0A000", format!("{} is not supported", first.to_uppercase())));
+        }
+        "checkpoint" => Own::Nothing("CHECKPOINT"),
+        _ => return Ok(None),
+    };
+    match words.next() {
+        None => Ok(Some(own)),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
+    let name = plain(words.next().ok_or_else(|| unexpected(None))?);
+    let mut is_held = false;
+    loop {
+        match words.next().map(str::to_ascii_lowercase).as_deref() {
+            Some("binary") => return Err(Failure::new("0A000", "binary cursors are not supported")),
+            Some("scroll") => {
+                return Err(Failure::new("0A000", "scrollable cursors are not supported")
+                    .with_hint("cursors go forward only"));
+            }
+            Some("no") => match words.next() {
+                Some(word) if word.eq_ignore_ascii_case("scroll") => {}
+                other => return Err(unexpected(other)),
+            },
+            Some("insensitive" | "asensitive") => {}
+            Some("cursor") => break,
+            other => return Err(unexpected(other)),
+        }
+    }
+    loop {
+        match words.next().map(str::to_ascii_lowercase).as_deref() {
+            Some(with @ ("with" | "without")) => match words.next() {
+                Some(word) if word.eq_ignore_ascii_case("hold") => is_held = with == "with",
+                other => return Err(unexpected(other)),
+            },
+            Some("for") => break,
+            other => return Err(unexpected(other)),
+        }
+    }
+    let query = words.all();
+    match query.is_empty() {
+        true => Err(unexpected(None)),
+        false => Ok(Own::Declare { name, query: query.to_string(), is_held }),
+    }
+}
+
+fn fetch(words: &mut Words<'_>, is_move: bool) -> Result<Own, Failure> {
+    let mut count = Count::Rows(1);
+    let mut word = words.next().ok_or_else(|| unexpected(None))?;
+    let mut is_direction = true;
+    let mut is_forward = false;
+    loop {
+        match word.to_ascii_lowercase().as_str() {
+            "next" if is_direction => {}
+            "forward" if is_direction => is_forward = true,
+            "all" if is_direction || is_forward => {
+                count = Count::All;
+                is_forward = false;
+            }
+            "prior" | "first" | "last" | "absolute" | "relative" | "backward" if is_direction => {
+                return Err(Failure::new("55000", "cursor can only scan forward")
+                    .with_hint("Declare it with SCROLL option to enable backward scan."));
+            }
+            "from" | "in" => {
+                word = words.next().ok_or_else(|| unexpected(None))?;
+                break;
+            }
+            number if (is_direction || is_forward) && number.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+                let number: i64 = number.parse().map_err(|_| unexpected(Some(number)))?;
+                let number = usize::try_from(number)
+                    .map_err(|_| Failure::new("55000", "cursor can only scan forward"))?;
+                count = Count::Rows(number);
+                is_forward = false;
+            }
+            _ => break,
+        }
+        is_direction = false;
+        word = words.next().ok_or_else(|| unexpected(None))?;
+    }
+    Ok(Own::Fetch { name: plain(word), count, is_move })
+}
+
+fn unexpected(word: Option<&str>) -> Failure {
+    match word {
+        Some(word) => Failure::new("42601", format!("syntax error at or near \"{word}\"")),
+        None => Failure::new("42601", "syntax error at end of input"),
+    }
+}
+
+/// A name as SQL has it: in lower case unless it is quoted.
+fn plain(word: &str) -> String {
+    match word.strip_prefix('"').and_then(|word| word.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => word.to_ascii_lowercase(),
+    }
+}
+
+/// Words of a statement, one after the other; comments between them are skipped.
+struct Words<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Words<'t> {
+    fn skip(&mut self) {
+        loop {
+            self.rest = self.rest.trim_start();
+            if let Some(comment) = self.rest.strip_prefix("--") {
+                self.rest = comment.split_once('\n').map_or("", |(_, rest)| rest);
+            } else if let Some(comment) = self.rest.strip_prefix("/*") {
+                self.rest = comment.split_once("*/").map_or("", |(_, rest)| rest);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<&'t str> {
+        self.skip();
+        let first = self.rest.chars().next()?;
+        let end = match first {
+            '"' => {
+                let mut end = 1;
+                loop {
+                    let quote = self.rest[end..].find('"').map(|at| end + at + 1);
+                    match quote {
+                        None => break self.rest.len(),
+                        Some(at) if self.rest[at..].starts_with('"') => end = at + 1,
+                        Some(at) => break at,
+                    }
+                }
+            }
+            first if first.is_alphanumeric() || matches!(first, '_' | '-') => self
+                .rest
+                .char_indices()
+                .find(|(at, c)| *at > 0 && !c.is_alphanumeric() && !matches!(c, '_' | '$'))
+                .map_or(self.rest.len(), |(at, _)| at),
+            other => other.len_utf8(),
+        };
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(word)
+    }
+
+    /// All that is left.
+    fn all(&mut self) -> &'t str {
+        let all = self.rest.trim();
+        self.rest = "";
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_known() {
+        let fetch = |name: &str, count| Own::Fetch { name: name.to_string(), count, is_move: false };
+        let declare = |name: &str, query: &str, is_held| Own::Declare {
+            name: name.to_string(),
+            query: query.to_string(),
+            is_held,
+        };
+        let cases: [(&str, Result<Option<Own>, &str>); 18] = [
+            ("SELECT 1", Ok(None)),
+            ("-- nothing\n", Ok(None)),
+            ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
+            ("DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR SELECT ';'", Ok(Some(declare("a \"b", "SELECT ';'", true)))),
+            ("DECLARE c SCROLL CURSOR FOR SELECT 1", Err("0A000")),
+            ("DECLARE c CURSOR FOR", Err("42601")),
+            ("FETCH c", Ok(Some(fetch("c", Count::Rows(1))))),
+            ("FETCH 10 FROM c", Ok(Some(fetch("c", Count::Rows(10))))),
+            ("/* x */ fetch forward 5 in \"C\"", Ok(Some(fetch("C", Count::Rows(5))))),
+            ("FETCH ALL FROM next", Ok(Some(fetch("next", Count::All)))),
+            ("FETCH FORWARD ALL c", Ok(Some(fetch("c", Count::All)))),
+            ("FETCH BACKWARD FROM c", Err("55000")),
+            ("FETCH -1 FROM c", Err("55000")),
+            ("FETCH 1 FROM c d", Err("42601")),
+            ("CLOSE ALL", Ok(Some(Own::Close(None)))),
+            ("CLOSE c", Ok(Some(Own::Close(Some("c".to_string()))))),
+            ("DISCARD ALL", Ok(Some(Own::DiscardAll))),
+            ("LISTEN x", Err("0A000")),
+        ];
+        for (text, expected) in cases {
+            let found = parse(text).map_err(|failure| failure.sqlstate);
+            assert_eq!(found, expected.map_err(str::to_string), "{text}");
+        }
+    }
+}

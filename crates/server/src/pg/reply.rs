@@ -1,0 +1,189 @@
+//! What a server says: the backend messages of the PostgreSQL protocol, written into a buffer.
+
+use bytes::{BufMut, BytesMut};
+
+use super::types::PgType;
+use crate::backend::{Failure, TransactionState};
+
+/// Writes messages one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Reply(pub(crate) BytesMut);
+
+/// A column of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) pg_type: PgType,
+    /// 0: text, 1: binary.
+    pub(crate) format: i16,
+}
+
+impl Reply {
+    /// One message: its kind, its length, and what `body` writes.
+    pub(crate) fn message(&mut self, kind: u8, body: impl FnOnce(&mut BytesMut)) {
+        self.0.put_u8(kind);
+        let at = self.0.len();
+        self.0.put_i32(0);
+        body(&mut self.0);
+        let length = (self.0.len() - at) as i32;
+        self.0[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn plain(&mut self, kind: u8) {
+        self.message(kind, |_| {});
+    }
+
+    pub(crate) fn authentication(&mut self, code: i32, data: &[u8]) {
+        self.message(b'R', |out| {
+            out.put_i32(code);
+            out.put_slice(data);
+        });
+    }
+
+    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+        self.message(b'S', |out| {
+            text(out, name);
+            text(out, value);
+        });
+    }
+
+    pub(crate) fn key(&mut self, process: i32, secret: i32) {
+        self.message(b'K', |out| {
+            out.put_i32(process);
+            out.put_i32(secret);
+        });
+    }
+
+    /// That a client asked for a newer minor version, or for options, that are not there.
+    pub(crate) fn negotiate(&mut self, unknown: &[&str]) {
+        self.message(b'v', |out| {
+            out.put_i32(0);
+            out.put_i32(unknown.len() as i32);
+            unknown.iter().for_each(|name| text(out, name));
+        });
+    }
+
+    pub(crate) fn ready(&mut self, state: TransactionState) {
+        let state = match state {
+            TransactionState::Idle => b'I',
+            TransactionState::Open => b'T',
+            TransactionState::Failed => b'E',
+        };
+        self.message(b'Z', |out| out.put_u8(state));
+    }
+
+    pub(crate) fn complete(&mut self, tag: &str) {
+        self.message(b'C', |out| text(out, tag));
+    }
+
+    pub(crate) fn empty_query(&mut self) {
+        self.plain(b'I');
+    }
+
+    pub(crate) fn parse_complete(&mut self) {
+        self.plain(b'1');
+    }
+
+    pub(crate) fn bind_complete(&mut self) {
+        self.plain(b'2');
+    }
+
+    pub(crate) fn close_complete(&mut self) {
+        self.plain(b'3');
+    }
+
+    pub(crate) fn no_data(&mut self) {
+        self.plain(b'n');
+    }
+
+    pub(crate) fn suspended(&mut self) {
+        self.plain(b's');
+    }
+
+    pub(crate) fn parameters(&mut self, types: &[PgType]) {
+        self.message(b't', |out| {
+            out.put_i16(types.len() as i16);
+            types.iter().for_each(|pg_type| out.put_u32(pg_type.oid));
+        });
+    }
+
+    pub(crate) fn columns(&mut self, columns: &[Column]) {
+        self.message(b'T', |out| {
+            out.put_i16(columns.len() as i16);
+            for column in columns {
+                text(out, &column.name);
+                // Neither the table nor the column in it: a result's columns are expressions.
+                out.put_i32(0);
+                out.put_i16(0);
+                out.put_u32(column.pg_type.oid);
+                out.put_i16(column.pg_type.bytes);
+                out.put_i32(column.pg_type.modifier);
+                out.put_i16(column.format);
+            }
+        });
+    }
+
+    pub(crate) fn copy_in(&mut self, columns: usize) {
+        self.copy(b'G', columns);
+    }
+
+    pub(crate) fn copy_out(&mut self, columns: usize) {
+        self.copy(b'H', columns);
+    }
+
+    fn copy(&mut self, kind: u8, columns: usize) {
+        self.message(kind, |out| {
+            out.put_u8(0);
+            out.put_i16(columns as i16);
+            (0..columns).for_each(|_| out.put_i16(0));
+        });
+    }
+
+    pub(crate) fn copy_data(&mut self, data: &[u8]) {
+        self.message(b'd', |out| out.put_slice(data));
+    }
+
+    pub(crate) fn copy_done(&mut self) {
+        self.plain(b'c');
+    }
+
+    pub(crate) fn failure(&mut self, failure: &Failure) {
+        let severity = if failure.is_fatal { "FATAL" } else { "ERROR" };
+        self.report(b'E', severity, failure);
+    }
+
+    pub(crate) fn notice(&mut self, severity: &str, failure: &Failure) {
+        self.report(b'N', severity, failure);
+    }
+
+    fn report(&mut self, kind: u8, severity: &str, failure: &Failure) {
+        self.message(kind, |out| {
+            let position = failure.position.map(|position| position.to_string());
+            let fields = [
+                (b'S', Some(severity)),
+                (b'V', Some(severity)),
+                (b'C', Some(failure.sqlstate.as_str())),
+                (b'M', Some(failure.message.as_str())),
+                (b'D', failure.detail.as_deref()),
+                (b'H', failure.hint.as_deref()),
+                (b'P', position.as_deref()),
+            ];
+            for (field, value) in fields {
+                if let Some(value) = value {
+                    out.put_u8(field);
+                    text(out, value);
+                }
+            }
+            out.put_u8(0);
+        });
+    }
+}
+
+/// A text with the zero at its end. A zero inside would end it too early.
+fn text(out: &mut BytesMut, value: &str) {
+    match value.contains('\0') {
+        true => out.put_slice(value.replace('\0', " ").as_bytes()),
+        false => out.put_slice(value.as_bytes()),
+    }
+    out.put_u8(0);
+}

@@ -1,0 +1,176 @@
+//! Types as PostgreSQL numbers them, for those of Arrow: what a client is told of a column or a parameter.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+
+/// A type of PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PgType {
+    pub(crate) oid: u32,
+    /// The size of its values; -1 where sizes vary.
+    pub(crate) bytes: i16,
+    /// What is in parentheses behind its name; -1 for nothing.
+    pub(crate) modifier: i32,
+}
+
+pub(crate) const BOOL: u32 = 16;
+pub(crate) const BYTEA: u32 = 17;
+pub(crate) const CHAR: u32 = 18;
+pub(crate) const NAME: u32 = 19;
+pub(crate) const INT8: u32 = 20;
+pub(crate) const INT2: u32 = 21;
+pub(crate) const INT4: u32 = 23;
+pub(crate) const TEXT: u32 = 25;
+pub(crate) const OID: u32 = 26;
+pub(crate) const JSON: u32 = 114;
+pub(crate) const FLOAT4: u32 = 700;
+pub(crate) const FLOAT8: u32 = 701;
+pub(crate) const UNKNOWN: u32 = 705;
+pub(crate) const BPCHAR: u32 = 1042;
+pub(crate) const VARCHAR: u32 = 1043;
+pub(crate) const DATE: u32 = 1082;
+pub(crate) const TIME: u32 = 1083;
+pub(crate) const TIMESTAMP: u32 = 1114;
+pub(crate) const TIMESTAMPTZ: u32 = 1184;
+pub(crate) const INTERVAL: u32 = 1186;
+pub(crate) const NUMERIC: u32 = 1700;
+pub(crate) const UUID: u32 = 2950;
+pub(crate) const JSONB: u32 = 3802;
+
+/// Types whose values are in arrays: the type of the array, and that of a value.
+const ARRAYS: [(u32, u32); 19] = [
+    (1000, BOOL),
+    (1001, BYTEA),
+    (1003, NAME),
+    (1005, INT2),
+    (1007, INT4),
+    (1016, INT8),
+    (1009, TEXT),
+    (1028, OID),
+    (199, JSON),
+    (1021, FLOAT4),
+    (1022, FLOAT8),
+    (1015, VARCHAR),
+    (1182, DATE),
+    (1183, TIME),
+    (1115, TIMESTAMP),
+    (1185, TIMESTAMPTZ),
+    (1187, INTERVAL),
+    (1231, NUMERIC),
+    (2951, UUID),
+];
+
+impl PgType {
+    const fn new(oid: u32, bytes: i16) -> Self {
+        Self { oid, bytes, modifier: -1 }
+    }
+
+    /// What a column of this type is to a client.
+    pub(crate) fn of(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Boolean => Self::new(BOOL, 1),
+            DataType::Int8 | DataType::UInt8 | DataType::Int16 => Self::new(INT2, 2),
+            DataType::UInt16 | DataType::Int32 => Self::new(INT4, 4),
+            DataType::UInt32 | DataType::Int64 => Self::new(INT8, 8),
+            DataType::UInt64 => Self::numeric(20, 0),
+            DataType::Float16 | DataType::Float32 => Self::new(FLOAT4, 4),
+            DataType::Float64 => Self::new(FLOAT8, 8),
+            DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_) => Self::new(BYTEA, -1),
+            DataType::Date32 => Self::new(DATE, 4),
+            DataType::Date64 | DataType::Timestamp(_, None) => Self::new(TIMESTAMP, 8),
+            DataType::Timestamp(_, Some(_)) => Self::new(TIMESTAMPTZ, 8),
+            DataType::Time32(_) | DataType::Time64(_) => Self::new(TIME, 8),
+            DataType::Interval(_) | DataType::Duration(_) => Self::new(INTERVAL, 16),
+            DataType::Decimal32(precision, scale)
+            | DataType::Decimal64(precision, scale)
+            | DataType::Decimal128(precision, scale)
+            | DataType::Decimal256(precision, scale) => Self::numeric(*precision, *scale),
+            DataType::List(item)
+            | DataType::LargeList(item)
+            | DataType::ListView(item)
+            | DataType::LargeListView(item)
+            | DataType::FixedSizeList(item, _) => Self::array(item),
+            DataType::Struct(_) | DataType::Map(_, _) => Self::new(JSON, -1),
+            DataType::Dictionary(_, value) => Self::of(value),
+            DataType::RunEndEncoded(_, value) => Self::of(value.data_type()),
+            _ => Self::new(TEXT, -1),
+        }
+    }
+
+    /// What a column is to a client: a field may say more than its type.
+    pub(crate) fn of_field(field: &Field) -> Self {
+        let is_uuid = field.extension_type_name() == Some("arrow.uuid");
+        match field.data_type() {
+            DataType::FixedSizeBinary(16) if is_uuid => Self::new(UUID, 16),
+            other => Self::of(other),
+        }
+    }
+
+    fn numeric(precision: u8, scale: i8) -> Self {
+        let modifier = ((i32::from(precision) << 16) | (i32::from(scale) & 0x7ff)) + 4;
+        Self { oid: NUMERIC, bytes: -1, modifier }
+    }
+
+    /// Arrays of arrays have the type of the innermost values, as PostgreSQL has it.
+    fn array(item: &Field) -> Self {
+        let value = Self::of_field(item);
+        let oid = ARRAYS.iter().find(|(array, of)| *of == value.oid || *array == value.oid);
+        Self { oid: oid.map_or(1009, |(array, _)| *array), bytes: -1, modifier: value.modifier }
+    }
+}
+
+/// The type of a value in arrays of this type, if it is one of arrays.
+pub(crate) fn item_of(oid: u32) -> Option<u32> {
+    ARRAYS.iter().find(|(array, _)| *array == oid).map(|(_, item)| *item)
+}
+
+/// What a parameter of this type is in Arrow; `None` if nothing is said of it, or the type is unknown.
+pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
+    Some(match oid {
+        BOOL => DataType::Boolean,
+        INT2 => DataType::Int16,
+        INT4 => DataType::Int32,
+        INT8 | OID => DataType::Int64,
+        FLOAT4 => DataType::Float32,
+        FLOAT8 => DataType::Float64,
+        TEXT | VARCHAR | BPCHAR | NAME | CHAR | JSON | JSONB => DataType::Utf8,
+        BYTEA => DataType::Binary,
+        DATE => DataType::Date32,
+        TIME => DataType::Time64(TimeUnit::Microsecond),
+        TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+        INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
+        _ => match item_of(oid) {
+            Some(item) => DataType::List(Arc::new(Field::new_list_field(arrow_type(item)?, true))),
+            // Of a NUMERIC it is not known how many digits it has, before its value is there.
+            None => return None,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_numbers() {
+        let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
+        let cases = [
+            (DataType::Int32, INT4, -1),
+            (DataType::Utf8View, TEXT, -1),
+            (DataType::Decimal128(15, 2), NUMERIC, ((15 << 16) | 2) + 4),
+            (list(DataType::Int64), 1016, -1),
+            (list(list(DataType::Int64)), 1016, -1),
+            (list(DataType::Utf8), 1009, -1),
+            (DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Date32)), DATE, -1),
+        ];
+        for (data_type, oid, modifier) in cases {
+            let found = PgType::of(&data_type);
+            assert_eq!((found.oid, found.modifier), (oid, modifier), "{data_type}");
+        }
+    }
+}
