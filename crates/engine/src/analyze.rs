@@ -12,9 +12,11 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
+use harrier_exec::desk::Took;
+use harrier_exec::front::{Asked, Explained, on_gang};
 use harrier_exec::slices::{slices, with_metrics};
 
-use crate::explain::{self, Totals};
+use crate::explain;
 use crate::guard::guarded_stream;
 use crate::progress::Progress;
 use crate::session::Outcome;
@@ -37,11 +39,22 @@ pub(crate) async fn answer(
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = planned(state, &asked.plan).await?;
+            if let Some(gang) = on_gang(&physical) {
+                let mut explained = gang.explain(Asked::Explain, asked.verbose, false).await?;
+                let mut lines = explain::logical(&logical);
+                lines.append(&mut explained.lines);
+                return Ok(Some(Answer { lines, batches: vec![] }));
+            }
             let lines = explain::explain(&logical, &slices(&physical), asked.verbose);
             Ok(Some(Answer { lines, batches: vec![] }))
         }
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;
+            if let Some(gang) = on_gang(&physical) {
+                let Explained { lines, batches, .. } =
+                    gang.explain(Asked::Analyze, asked.verbose, keeps_rows).await?;
+                return Ok(Some(Answer { lines, batches }));
+            }
             let before = used(gang).await?;
             let started = Instant::now();
             let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), state.task_ctx())?);
@@ -56,7 +69,7 @@ pub(crate) async fn answer(
             let wall = started.elapsed();
             let measured = with_metrics(physical).await?;
             let after = used(gang).await?;
-            let totals = Totals {
+            let totals = Took {
                 wall,
                 processor_ns: after.processor_ns.saturating_sub(before.processor_ns),
                 mpi_threads_ns: after.mpi_threads_ns.saturating_sub(before.mpi_threads_ns),

@@ -57,6 +57,8 @@ pub struct CopyIn {
     /// The rows as text, cut anywhere.
     pub input: mpsc::Sender<bytes::Bytes>,
     pub write: Write,
+    /// How many values a row has.
+    pub columns: usize,
 }
 
 /// What a COPY FROM adds to the INSERT that it is.
@@ -138,7 +140,8 @@ impl Session {
             let (input, pieces) = mpsc::channel(QUEUE);
             let (plan, check) = line_by_line(&target, layout, options, Source::Client(pieces))?;
             let write = self.write_copied(plan, check, statement).await?;
-            return Ok(Outcome::CopyIn(CopyIn { input, write }));
+            let columns = target.columns.len();
+            return Ok(Outcome::CopyIn(CopyIn { input, write, columns }));
         };
         let kind = files::kind_of(file);
         let format = match (options.format, &kind) {

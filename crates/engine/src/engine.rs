@@ -10,9 +10,12 @@ use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsume
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use harrier_exec::Gang;
+use harrier_exec::desk::Desk;
+use harrier_exec::front::Link;
 use harrier_exec::sqlstate::{self, SqlState};
 
 use crate::SqlError;
+use crate::explain;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
@@ -40,6 +43,8 @@ pub struct EngineOptions {
     pub spill_dir: Option<PathBuf>,
     /// The ranks that statements run on together; `None` for this process alone.
     pub gang: Option<Gang>,
+    /// A gang that this process is not part of, and that takes what is worth it while it is there.
+    pub link: Option<Link>,
     /// Where tables are kept; `None` for tables that end with their session.
     pub warehouse: Option<WarehouseOptions>,
 }
@@ -52,6 +57,7 @@ impl Default for EngineOptions {
             settings: Vec::new(),
             spill_dir: None,
             gang: None,
+            link: None,
             warehouse: None,
         }
     }
@@ -69,6 +75,7 @@ struct Inner {
     runtime: Arc<RuntimeEnv>,
     memory_bytes: Option<u64>,
     gang: Option<Gang>,
+    link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Option<SpillFolder>,
@@ -97,6 +104,7 @@ impl Engine {
                 runtime,
                 memory_bytes: options.memory_bytes,
                 gang: options.gang,
+                link: options.link,
                 warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
                 spill,
             }),
@@ -130,6 +138,16 @@ impl Engine {
     /// The ranks that statements run on together, if this is a gang.
     pub fn gang(&self) -> Option<&Gang> {
         self.inner.gang.as_ref()
+    }
+
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.inner.link.as_ref()
+    }
+
+    /// On rank 0, attached: where a front end hands in its plans.
+    pub fn desk(&self, threads: usize) -> Option<Desk> {
+        let gang = self.gang()?.clone();
+        Some(Desk::new(gang, Arc::clone(&self.inner.runtime), threads, explain::tell))
     }
 
     /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to do

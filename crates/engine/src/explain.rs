@@ -6,34 +6,44 @@
 //! gathering batches into blocks, reading them back, and the MPI threads' processor time; computation is the time of
 //! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
 
-use std::time::Duration;
 
 use datafusion::logical_expr::LogicalPlan;
+use harrier_exec::desk::Took;
 use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};
-
-/// What was measured around the whole query, over all ranks.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub wall: Duration,
-    pub processor_ns: u64,
-    pub mpi_threads_ns: u64,
-    pub ranks: usize,
-}
 
 /// The lines of `EXPLAIN`.
 pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
+    let mut lines = self::logical(logical);
+    lines.extend(physical(slices, verbose));
+    lines
+}
+
+/// The part of them that tells the logical plan.
+pub(crate) fn logical(logical: &LogicalPlan) -> Vec<String> {
     let mut lines = vec!["Logical plan".to_string()];
     lines.extend(logical.display_indent().to_string().lines().map(|line| format!("  {line}")));
     lines.push(String::new());
-    lines.extend(tree(slices));
+    lines
+}
+
+fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
+    let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
     lines.extend(operators(slices, false, verbose));
     lines
 }
 
+/// The lines that only ranks know, of a plan that a front end has handed in: what it is, or what it took.
+pub(crate) fn tell(slices: &[Slice], took: Option<&Took>, verbose: bool) -> Vec<String> {
+    match took {
+        Some(took) => analyze(slices, took, verbose),
+        None => physical(slices, verbose),
+    }
+}
+
 /// The lines of `EXPLAIN ANALYZE`.
-pub(crate) fn analyze(slices: &[Slice], totals: &Totals, verbose: bool) -> Vec<String> {
+pub(crate) fn analyze(slices: &[Slice], totals: &Took, verbose: bool) -> Vec<String> {
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
@@ -164,7 +174,7 @@ fn scan_ns(operator: &Operator) -> Option<u64> {
     }
 }
 
-fn summary(slices: &[Slice], totals: &Totals) -> Vec<String> {
+fn summary(slices: &[Slice], totals: &Took) -> Vec<String> {
     let all = || slices.iter().flat_map(|slice| &slice.operators);
     let sum = |operators: &mut dyn Iterator<Item = &Operator>, metric: &str| -> u64 {
         operators.filter_map(|operator| operator.measured.total(metric)).sum()

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::MemTable;
-use datafusion::common::TableReference;
+use datafusion::common::{ScalarValue, TableReference};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::dml::InsertOp;
@@ -44,9 +44,10 @@ impl Session {
         if let Form::Sql(Statement::Statement(parsed)) = &statement.form
             && let Some(control) = Control::of(parsed)
         {
-            return Ok(Ok(command(kept.transactions.control(control).await?)));
+            return Ok(Ok(command(self.control(control, kept).await?)));
         }
         kept.transactions.begin_statement().await?;
+        self.follow_search_path();
         let mut unfinished = Unfinished(Some(Arc::clone(kept)));
         let outcome = match self.run_kept(statement, kept).await {
             Ok(Some(outcome)) => Ok(Ok(outcome)),
@@ -77,6 +78,22 @@ impl Session {
         }
     }
 
+    /// Runs a statement about the transaction, with which parameters are changed back; returns its tag.
+    async fn control(&self, control: Control, kept: &Kept) -> Result<&'static str> {
+        let is_begun = matches!(control, Control::Begin { .. });
+        let tag = kept.transactions.control(control).await;
+        match kept.transactions.is_open() {
+            true if is_begun && tag.is_ok() => self.parameters().begin(),
+            true => {}
+            false => {
+                if self.parameters().end(matches!(tag, Ok("COMMIT"))) {
+                    self.apply_parameters()?;
+                }
+            }
+        }
+        tag
+    }
+
     /// Runs a statement that changes the warehouse; `None` if it is none.
     async fn run_kept(&self, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
         let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: self.context() };
@@ -87,7 +104,7 @@ impl Session {
         };
         if statement.temporary {
             self.spread().await?;
-            let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = self.plan(whole).await? else {
+            let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = self.plan(whole, &statement.values).await? else {
                 return Ok(None);
             };
             return self.create_temporary(create, kept).await.map(Some);
@@ -95,7 +112,7 @@ impl Session {
         let parsed = match whole {
             Statement::Statement(parsed) => self.executed(parsed)?,
             Statement::Explain(explain) if may_write(&explain.statement) => {
-                return self.explain_write(whole, kept).await;
+                return self.explain_write(whole, &statement.values, kept).await;
             }
             _ => return Ok(None),
         };
@@ -138,7 +155,7 @@ impl Session {
             | ast::Statement::Delete(_)
             | ast::Statement::Merge(_) => {
                 self.spread().await?;
-                let plan = self.plan(whole).await?;
+                let plan = self.plan(whole, &statement.values).await?;
                 return self.run_plan(plan, &parsed, statement, &ddl, kept).await;
             }
             _ => return Ok(None),
@@ -256,10 +273,15 @@ impl Session {
     }
 
     /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for others.
-    async fn explain_write(&self, statement: &Statement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
+    async fn explain_write(
+        &self,
+        statement: &Statement,
+        values: &[ScalarValue],
+        kept: &Arc<Kept>,
+    ) -> Result<Option<Outcome>> {
         self.spread().await?;
         let state = self.context().state();
-        let mut plan = self.plan(statement).await?;
+        let mut plan = self.plan(statement, values).await?;
         let inner = match &mut plan {
             LogicalPlan::Explain(asked) => &mut asked.plan,
             LogicalPlan::Analyze(asked) => &mut asked.input,

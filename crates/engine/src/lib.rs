@@ -24,7 +24,9 @@
 
 mod analyze;
 mod compact_views;
+mod client;
 mod copy;
+mod describe;
 mod engine;
 mod error;
 mod explain;
@@ -33,6 +35,7 @@ mod guard;
 mod kept;
 pub mod memory;
 mod names;
+mod parameters;
 mod prepared;
 mod progress;
 mod session;
@@ -45,11 +48,14 @@ mod warehouse;
 mod write;
 mod yielding_joins;
 
+pub use client::{TimeLimits, TransactionState};
 pub use copy::{CopyIn, CopyOut};
+pub use describe::{Described, StatementKind};
 pub use engine::{Engine, EngineOptions};
 pub use error::SqlError;
 pub use guard::install_panic_hook;
 pub use harrier_exec::sqlstate::SqlState;
+pub use parameters::SERVER_VERSION;
 pub use progress::{Progress, ProgressReading};
 pub use session::{Outcome, ParsedStatement, Session};
 pub use warehouse::WarehouseOptions;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
+use datafusion::common::ScalarValue;
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder};
@@ -17,7 +18,9 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use harrier_exec::front::DistributeBytesMin;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::{StatementOptions, Transport, table_files};
@@ -30,7 +33,9 @@ use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables};
 use crate::guard::{guarded, guarded_stream};
 use crate::kept::Kept;
+use crate::describe;
 use crate::names;
+use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::settings::HarrierSettings;
@@ -52,6 +57,8 @@ pub struct ParsedStatement {
     pub(crate) clauses: Option<TableClauses>,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
+    /// Those of its parameters.
+    pub(crate) values: Arc<[ScalarValue]>,
 }
 
 /// A statement as one of the parsers has it.
@@ -86,6 +93,7 @@ pub struct Session {
     keeps_rows: AtomicBool,
     kept: Option<Arc<Kept>>,
     prepared: PreparedStatements,
+    parameters: Parameters,
 }
 
 impl Session {
@@ -94,9 +102,14 @@ impl Session {
             .with_config(engine.config().clone())
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
-        builder = match engine.gang() {
-            Some(gang) => gang.configure(builder),
-            None => table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews))),
+        builder = match (engine.gang(), engine.link()) {
+            (Some(gang), _) => gang.configure(builder),
+            (None, Some(link)) => {
+                link.configure(builder.with_physical_optimizer_rule(Arc::new(CompactViews)))
+            }
+            (None, None) => {
+                table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews)))
+            }
         };
         let mut state = builder.build();
         let external = Arc::new(ExternalTables::default());
@@ -131,6 +144,7 @@ impl Session {
             keeps_rows: AtomicBool::new(false),
             kept,
             prepared: PreparedStatements::default(),
+            parameters: Parameters::default(),
         }
     }
 
@@ -151,6 +165,22 @@ impl Session {
     /// The tables that stay, if the session has a warehouse.
     pub(crate) fn kept(&self) -> Option<&Arc<Kept>> {
         self.kept.as_ref()
+    }
+
+    pub(crate) fn prepared(&self) -> &PreparedStatements {
+        &self.prepared
+    }
+
+    /// Gives one of DataFusion's or Harrier's settings a value, as SET does.
+    pub(crate) fn set_own(&self, name: &str, value: &str) -> Result<(), SqlError> {
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        let set = state.config_mut().options_mut().set(&name.to_lowercase(), value);
+        set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
+    }
+
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
     }
 
     /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
@@ -183,7 +213,7 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
         }
-        Ok(ParsedStatement { text, line, form, clauses, temporary })
+        Ok(ParsedStatement { text, line, form, clauses, temporary, values: Arc::default() })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -210,23 +240,25 @@ impl Session {
     }
 
     /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
-    pub async fn execute(&self, statement: &ParsedStatement) -> Result<Outcome, SqlError> {
-        let text = &statement.text;
-        guarded(Box::pin(self.run(statement)))
-            .await
-            .map_err(|error| SqlError::in_statement(&error, text))
-            .and_then(|outcome| outcome)
+    pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
+        async move {
+            guarded(self.run(statement).boxed())
+                .await
+                .map_err(|error| SqlError::in_statement(&error, &statement.text))
+                .and_then(|outcome| outcome)
+        }
+        .boxed()
     }
 
-    /// The plan of a statement: of EXECUTE, that of what it executes, with its values.
-    pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+    /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it executes.
+    pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
         if let Statement::Statement(parsed) = statement
             && matches!(parsed.as_ref(), ast::Statement::Execute { immediate: false, name: Some(_), .. })
         {
             return self.prepared.plan(&state, parsed).await;
         }
-        state.statement_to_plan(statement.clone()).await
+        describe::with_values(state.statement_to_plan(statement.clone()).await?, values)
     }
 
     /// The statement that EXECUTE runs, or `statement` itself if it is none.
@@ -267,11 +299,14 @@ impl Session {
             Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
             Form::Sql(parsed) => parsed,
         };
+        if let Some(change) = Change::of(parsed) {
+            return self.change_parameter(change).await.map(Ok);
+        }
         if let Some(tag) = self.prepare(parsed).await? {
             return Ok(Ok(command(tag)));
         }
         self.spread().await?;
-        let plan = self.plan(parsed).await?;
+        let plan = self.plan(parsed, &statement.values).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -365,6 +400,10 @@ impl Session {
     /// On a gang: makes the coming statement run on all ranks, by this session's settings.
     pub(crate) async fn spread(&self) -> Result<()> {
         let Some(gang) = self.engine.gang() else {
+            if self.engine.link().is_some() {
+                let bytes_min = DistributeBytesMin(self.settings().distribute_bytes_min);
+                self.context.state_ref().write().config_mut().set_extension(Arc::new(bytes_min));
+            }
             return Ok(());
         };
         let settings = self.settings();
@@ -379,7 +418,7 @@ impl Session {
     }
 
     /// Gives one setting, or `all`, the value it had when the session began.
-    async fn reset(&self, name: &str) -> Result<()> {
+    pub(crate) async fn reset(&self, name: &str) -> Result<()> {
         if name == "all" {
             let state = self.context.state_ref();
             let mut state = state.write();
@@ -452,7 +491,7 @@ fn entries(options: &ConfigOptions) -> HashMap<String, Option<String>> {
 }
 
 /// Gives functions that keep a copy of a setting, such as the time zone, the present one; SET does the same.
-fn tell_functions(state: &mut SessionState) -> Result<()> {
+pub(crate) fn tell_functions(state: &mut SessionState) -> Result<()> {
     let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
     for function in functions {
         if let Some(function) = function.inner().with_updated_config(state.config_options()) {

@@ -6,7 +6,8 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 
 use crate::SqlError;
 use crate::copy::CopyCheck;
@@ -40,7 +41,11 @@ pub struct Written {
 
 impl Write {
     /// Runs the statement to its end. Dropping the future cancels it.
-    pub async fn finish(self) -> Result<Written, SqlError> {
+    pub fn finish(self) -> BoxFuture<'static, Result<Written, SqlError>> {
+        self.finished().boxed()
+    }
+
+    async fn finished(self) -> Result<Written, SqlError> {
         let Self { verb, text, stream, staged, pending, check, mut unfinished, .. } = self;
         let outcome = match pending {
             None => check.check(Self::count(stream, staged).await).await,

@@ -13,6 +13,8 @@
 //!
 //! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE.
 
+pub mod desk;
+pub mod front;
 pub mod orc;
 pub mod sqlstate;
 pub mod wire;

@@ -17,10 +17,10 @@ use crate::planning::file_scan;
 use crate::table_files::plan::physical_plan;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::{Result, internal_err};
-use datafusion::execution::SessionStateBuilder;
+use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::execution::context::QueryPlanner;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
@@ -68,14 +68,38 @@ impl QueryPlanner for GangPlanner {
         if !may_spread(&one_rank) {
             return Ok(one_rank);
         }
-        // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
-        let once = one_rank.output_partitioning().partition_count() == 1;
-        let one_rank = gather_single(one_rank, once)?;
+        let one_rank = ready(one_rank)?;
         ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
     }
 }
 
-fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang.
+pub async fn spread(
+    one_rank: Arc<dyn ExecutionPlan>,
+    state: &SessionState,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let one_rank = ready(one_rank)?;
+    // Its planner asks for the plan and is given this one, whatever the statement.
+    let statement = LogicalPlan::EmptyRelation(EmptyRelation {
+        produce_one_row: false,
+        schema: Arc::new(DFSchema::empty()),
+    });
+    let spreading = SessionStateBuilder::new_from_existing(state.clone())
+        .with_query_planner(Arc::new(Handed))
+        .with_distributed_planner()
+        .build();
+    ONE_RANK.scope(one_rank, spreading.query_planner().create_physical_plan(&statement, state)).await
+}
+
+/// A one-rank plan with the gathers that it needs on many ranks.
+fn ready(one_rank: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
+    let once = one_rank.output_partitioning().partition_count() == 1;
+    gather_single(one_rank, once)
+}
+
+/// Whether the plan gives the same rows when it is spread over ranks.
+pub fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if ONE_RANK_ONLY.contains(&plan.name()) {
         return false;
     }

@@ -20,8 +20,8 @@ static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
     ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
 });
 
-/// Puts the settings of `config` where datafusion-distributed takes headers from. To be called for every statement.
-pub fn attach(config: &mut SessionConfig) -> Result<()> {
+/// The settings of `config` that are not DataFusion's defaults, as one text.
+pub fn text(config: &SessionConfig) -> String {
     let pairs: Vec<(String, String)> = config
         .options()
         .entries()
@@ -30,18 +30,31 @@ pub fn attach(config: &mut SessionConfig) -> Result<()> {
         .filter(|entry| DEFAULTS.get(&entry.key) != Some(&entry.value))
         .filter_map(|entry| Some((entry.key, entry.value?)))
         .collect();
-    let text = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-    let value = HeaderValue::from_str(&text)
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+/// Puts the settings of `config` where datafusion-distributed takes headers from. To be called for every statement.
+pub fn attach(config: &mut SessionConfig) -> Result<()> {
+    let value = HeaderValue::from_str(&text(config))
         .map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
     config.set_distributed_passthrough_headers(HeaderMap::from_iter([(HEADER, value)]))
 }
 
 /// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by session.
 pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
-    let Some(value) = headers.get(HEADER) else {
-        return Ok(());
-    };
-    for (key, value) in url::form_urlencoded::parse(value.as_bytes()) {
+    match headers.get(HEADER) {
+        Some(value) => apply_pairs(value.as_bytes(), config),
+        None => Ok(()),
+    }
+}
+
+/// Applies what [`text`] wrote.
+pub fn apply_text(text: &str, config: &mut SessionConfig) -> Result<()> {
+    apply_pairs(text.as_bytes(), config)
+}
+
+fn apply_pairs(pairs: &[u8], config: &mut SessionConfig) -> Result<()> {
+    for (key, value) in url::form_urlencoded::parse(pairs) {
         let known = key.split('.').next().is_some_and(|prefix| prefix == "datafusion")
             || config.options().extensions.iter().any(|(prefix, _)| key.starts_with(prefix));
         if known {

@@ -25,7 +25,7 @@ pub(crate) struct Copying {
 
 impl Copying {
     pub(crate) fn begin(copy: CopyIn, text: String, started: Instant) -> Self {
-        let CopyIn { input, write } = copy;
+        let CopyIn { input, write, .. } = copy;
         let writing = tokio::spawn(write.finish());
         Self { input: Some(input), writing, text, started, gathered: Vec::new() }
     }

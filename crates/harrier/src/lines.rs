@@ -80,7 +80,7 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
             }
             Outcome::Write(write) => tag(&write.finish().await?),
             Outcome::CopyIn(copy) => {
-                let CopyIn { input: rows, write } = copy;
+                let CopyIn { input: rows, write, .. } = copy;
                 let text = input.clone().into_bytes().into();
                 // The rows end when what takes them is dropped.
                 let feed = async move { drop(rows.send(text).await) };

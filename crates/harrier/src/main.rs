@@ -13,6 +13,7 @@ mod lines;
 mod meta;
 mod output;
 mod runner;
+mod serve;
 mod shell;
 mod sql;
 mod warehouse_args;
@@ -49,6 +50,8 @@ struct Cli {
 enum Command {
     /// Run SQL: statements, files, or a shell
     Sql(sql::Args),
+    /// Serve a warehouse to the clients of PostgreSQL, until it is asked to end
+    Serve(serve::Args),
     /// Make data to try things on
     Generate(generate::Args),
     /// Measure, beside others and in one run
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
     match (cli.command, matches.subcommand()) {
         (Command::Sql(args), Some((_, matches))) => sql::run(args, matches),
         (Command::Sql(_), None) => ExitCode::from(exit::USAGE),
+        (Command::Serve(args), _) => serve::run(args),
         (Command::Generate(args), _) => match generate::run(args) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {

@@ -66,7 +66,7 @@ enum Input {
     File(PathBuf),
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
             Ok((key.trim().to_string(), value.trim().to_string()))
@@ -75,7 +75,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn memory_size(text: &str) -> Result<u64, String> {
+pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
     memory::parse_bytes(text).map_err(|error| match error.hint {
         Some(hint) => format!("{}; {hint}", error.message),
         None => error.message,

@@ -39,6 +39,11 @@ impl CopyOut {
         Self { stream, progress, layout, text, rows: 0, begun: false }
     }
 
+    /// How many columns its rows have.
+    pub fn columns(&self) -> usize {
+        self.stream.schema().fields().len()
+    }
+
     /// The next rows as text; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, SqlError> {
         if !self.begun {

@@ -33,10 +33,10 @@ impl WarehouseTable {
         for file in contents.files.iter().filter(|file| !seen.insert(file.location.as_str())) {
             findings.push(found(&file.location, "is referred to more than once"));
         }
-        let mut checks = futures::stream::iter(&contents.files)
-            .map(|file| async move { (file, file.check(context).await) })
-            .buffered(CONCURRENT);
-        while let Some((file, problems)) = checks.next().await {
+        let checks: Vec<_> = contents.files.iter().map(|file| file.check(context)).collect();
+        let checks = futures::stream::iter(checks).buffered(CONCURRENT);
+        let mut checks = checks.zip(futures::stream::iter(&contents.files));
+        while let Some((problems, file)) = checks.next().await {
             let problems = match problems {
                 Ok(problems) => problems,
                 Err(error) => vec![crate::SqlError::from(error).message],

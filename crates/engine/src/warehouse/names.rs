@@ -84,6 +84,19 @@ impl Names {
         name.schema().is_none_or(is_default) && self.own.table_exist(name.table())
     }
 
+    /// Whether there is a schema of this name.
+    pub(crate) fn has_schema(&self, name: &str) -> bool {
+        is_default(name) || name == SYSTEM_SCHEMA || self.sight().schema(name).is_some()
+    }
+
+    /// Drops the tables and views of the session alone.
+    pub(crate) fn forget_own(&self) -> Result<()> {
+        for name in self.own.table_names() {
+            self.own.deregister_table(&name)?;
+        }
+        Ok(())
+    }
+
     /// A table of the warehouse.
     pub(crate) fn table(&self, name: &TableReference) -> Option<Arc<Table>> {
         let sight = self.sight();

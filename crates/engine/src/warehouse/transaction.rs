@@ -136,6 +136,21 @@ impl Transactions {
         }
     }
 
+    /// Whether BEGIN has opened a transaction that has not ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.explicit.load(Ordering::Relaxed)
+    }
+
+    /// The isolation of the present transaction, or of those that come, as SHOW says it.
+    pub(crate) async fn isolation(&self) -> &'static str {
+        let inner = self.inner.lock().await;
+        let open = inner.open.as_ref().filter(|open| open.explicit);
+        match open.map_or(inner.isolation, |open| open.isolation) {
+            Isolation::ReadCommitted => "read committed",
+            Isolation::Serializable => "serializable",
+        }
+    }
+
     /// Whether a statement of the transaction has failed, so that it can only be rolled back.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)

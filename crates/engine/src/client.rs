@@ -1,0 +1,180 @@
+//! What a session is to a client at the other end of a connection: its parameters, and the state of its transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::error::Result;
+use datafusion::physical_plan::memory::MemoryStream;
+
+use crate::SqlError;
+use crate::parameters::{self, Change};
+use crate::progress::Progress;
+use crate::session::{Outcome, Session, command};
+use crate::warehouse::DEFAULT_SCHEMA;
+
+/// How DataFusion calls what PostgreSQL calls `TimeZone`.
+const TIME_ZONE: &str = "datafusion.execution.time_zone";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionState {
+    /// None is open.
+    Idle,
+    Open,
+    /// One is open, and can only be rolled back.
+    Failed,
+}
+
+/// How long what may take; none for no limit. Whoever talks to the client sees to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeLimits {
+    pub statement: Option<Duration>,
+    pub idle: Option<Duration>,
+    pub idle_in_transaction: Option<Duration>,
+}
+
+impl Session {
+    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that.
+    ///
+    /// Errors: a parameter is unknown (42704) or its value not allowed (22023).
+    pub fn begin(&self, role: &str, settings: &[(String, String)]) -> Result<(), SqlError> {
+        let parameters = self.parameters();
+        parameters.fix("session_authorization", role.to_string());
+        for (name, value) in settings {
+            match parameters::name_of(name) {
+                Some(name) => {
+                    parameters.set(name, value, false).map_err(|error| SqlError::in_statement(&error, ""))?;
+                }
+                None => self.set_own(name, value)?,
+            }
+        }
+        parameters.begun();
+        self.apply_parameters().map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
+    pub fn transaction(&self) -> TransactionState {
+        match self.kept() {
+            Some(kept) if kept.transactions.is_open() => match kept.transactions.has_failed() {
+                true => TransactionState::Failed,
+                false => TransactionState::Open,
+            },
+            _ => TransactionState::Idle,
+        }
+    }
+
+    /// Marks the open transaction, if there is one, as failed: something around its statements went wrong.
+    pub fn fail_transaction(&self) {
+        if let Some(kept) = self.kept() {
+            kept.transactions.give_up();
+        }
+    }
+
+    /// The value of a parameter of PostgreSQL's, or of one of the session's own settings.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        if let Some(value) = self.parameters().get(name) {
+            return Some(value);
+        }
+        let state = self.context().state_ref();
+        let entries = state.read().config_options().entries();
+        entries.into_iter().find(|entry| entry.key.eq_ignore_ascii_case(name)).and_then(|entry| entry.value)
+    }
+
+    /// The parameters that clients are told of, if any may have changed since `version`, with the present version.
+    pub fn reported_parameters(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+        self.parameters().reported(version)
+    }
+
+    pub fn time_limits(&self) -> TimeLimits {
+        let parameters = self.parameters();
+        TimeLimits {
+            statement: parameters.time("statement_timeout"),
+            idle: parameters.time("idle_session_timeout"),
+            idle_in_transaction: parameters.time("idle_in_transaction_session_timeout"),
+        }
+    }
+
+    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
+    pub async fn discard(&self) -> Result<(), SqlError> {
+        let discarded = async {
+            self.parameters().reset(None);
+            self.apply_parameters()?;
+            self.reset("all").await?;
+            self.apply_parameters()?;
+            self.prepared().deallocate(None)?;
+            if let Some(kept) = self.kept() {
+                kept.names.forget_own()?;
+            }
+            Ok(())
+        };
+        discarded.await.map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
+    pub(crate) async fn change_parameter(&self, change: Change) -> Result<Outcome> {
+        match change {
+            Change::Set { name, value, is_local } => {
+                self.parameters().set(name, &value, is_local)?;
+                self.apply_parameters()?;
+                Ok(command("SET"))
+            }
+            Change::Reset(name) => {
+                self.parameters().reset(Some(name));
+                self.apply_parameters()?;
+                Ok(command("RESET"))
+            }
+            Change::ResetAll => {
+                self.parameters().reset(None);
+                self.reset("all").await?;
+                self.apply_parameters()?;
+                Ok(command("RESET"))
+            }
+            Change::Show(name) => {
+                let isolation = match (name, self.kept()) {
+                    ("transaction_isolation" | "default_transaction_isolation", Some(kept)) => {
+                        Some(kept.transactions.isolation().await.to_string())
+                    }
+                    _ => None,
+                };
+                let value = isolation.or_else(|| self.parameters().get(name)).unwrap_or_default();
+                let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8, false)]));
+                let column = Arc::new(StringArray::from(vec![value]));
+                let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column])?;
+                let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+                Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+            }
+        }
+    }
+
+    /// Has the parameters that mean something to planning their effect.
+    pub(crate) fn apply_parameters(&self) -> Result<()> {
+        let parameters = self.parameters();
+        let zone = parameters.get("TimeZone").filter(|zone| zone != "UTC");
+        let state = self.context().state_ref();
+        let mut state = state.write();
+        let options = state.config_mut().options_mut();
+        if options.execution.time_zone.as_deref().filter(|zone| *zone != "UTC") != zone.as_deref() {
+            options.set(TIME_ZONE, zone.as_deref().unwrap_or("UTC"))?;
+            crate::session::tell_functions(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Has names without a schema looked for where the search path leads in what the coming statement sees.
+    pub(crate) fn follow_search_path(&self) {
+        let path = self.parameters().search_path();
+        let schema = path.into_iter().find(|schema| self.has_schema(schema) && schema != "public");
+        let schema = schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_string());
+        let state = self.context().state_ref();
+        if state.read().config_options().catalog.default_schema != schema {
+            state.write().config_mut().options_mut().catalog.default_schema = schema;
+        }
+    }
+
+    /// Whether a search path that begins with `name` leads there.
+    fn has_schema(&self, name: &str) -> bool {
+        match self.kept() {
+            Some(kept) => name == "information_schema" || name == "pg_catalog" || kept.names.has_schema(name),
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a statement expects and returns, found out without running it: for clients that prepare it before they have its values.
+
+use std::collections::BTreeMap;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use std::sync::Arc;
+
+use crate::SqlError;
+use crate::guard::guarded;
+use crate::parameters::{self, Change};
+use crate::session::{Form, ParsedStatement, Session};
+use crate::warehouse::Control;
+
+/// Parameters of a statement, at most, as in PostgreSQL's protocol.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// What is known of a statement before it runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Described {
+    /// The types of `$1`, `$2`, …; text where nothing says another.
+    pub parameters: Vec<DataType>,
+    /// `None`: it returns no rows.
+    pub columns: Option<SchemaRef>,
+}
+
+/// How a statement goes together with transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementKind {
+    Plain,
+    /// It opens a transaction.
+    Begin,
+    /// It ends or marks one.
+    Control,
+    /// It cannot be in a transaction that is not its own.
+    Alone,
+}
+
+impl ParsedStatement {
+    pub fn kind(&self) -> StatementKind {
+        let Form::Sql(Statement::Statement(statement)) = &self.form else {
+            return StatementKind::Plain;
+        };
+        match (Control::of(statement), statement.as_ref()) {
+            (Some(Control::Begin { .. }), _) => StatementKind::Begin,
+            (Some(Control::SetTransaction { .. }), _) => StatementKind::Plain,
+            (Some(_), _) => StatementKind::Control,
+            (None, ast::Statement::Vacuum(_)) => StatementKind::Alone,
+            _ => StatementKind::Plain,
+        }
+    }
+
+    /// What PostgreSQL says when a statement that returns rows is done.
+    pub fn tag(&self) -> &'static str {
+        match &self.form {
+            Form::Sql(Statement::Explain(_)) => "EXPLAIN",
+            Form::Sql(Statement::Statement(statement)) => match statement.as_ref() {
+                ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
+                ast::Statement::Call(_) => "CALL",
+                statement if parameters::shows_rows(statement) => "SHOW",
+                _ => "SELECT",
+            },
+            _ => "SELECT",
+        }
+    }
+
+    /// The statement with values for its parameters.
+    pub fn with_values(&self, values: Vec<ScalarValue>) -> Self {
+        Self { values: values.into(), ..self.clone() }
+    }
+}
+
+impl Session {
+    /// What `statement` expects and returns. `types`: those of its parameters that are known.
+    ///
+    /// Errors: those of planning it.
+    pub async fn describe(
+        &self,
+        statement: &ParsedStatement,
+        types: &[Option<DataType>],
+    ) -> Result<Described, SqlError> {
+        let described = guarded(Box::pin(self.described(statement, types))).await;
+        described.map_err(|error| SqlError::in_statement(&error, &statement.text))
+    }
+
+    async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
+        let Form::Sql(parsed) = &statement.form else {
+            return Ok(Described::default());
+        };
+        match Change::of(parsed) {
+            Some(Change::Show(name)) => {
+                let columns = Some(Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8, false)])));
+                return Ok(Described { parameters: vec![], columns });
+            }
+            Some(_) => return Ok(Described::default()),
+            None => {}
+        }
+        let returns_rows = returns_rows(parsed);
+        if !returns_rows && !may_have_parameters(parsed) {
+            return Ok(Described::default());
+        }
+        let Some(kept) = self.kept() else {
+            return self.planned(parsed, returns_rows, types).await;
+        };
+        kept.transactions.begin_statement().await?;
+        self.follow_search_path();
+        match self.planned(parsed, returns_rows, types).await {
+            Ok(described) => {
+                kept.transactions.end_statement().await?;
+                Ok(described)
+            }
+            Err(error) => {
+                kept.transactions.fail_statement().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn planned(
+        &self,
+        parsed: &Statement,
+        returns_rows: bool,
+        types: &[Option<DataType>],
+    ) -> Result<Described> {
+        let plan = self.plan(parsed, &[]).await?;
+        let parameters = parameters_of(&plan, types)?;
+        if !returns_rows {
+            return Ok(Described { parameters, columns: None });
+        }
+        if let LogicalPlan::Explain(asked) = &plan
+            && asked.explain_format == ExplainFormat::Indent
+        {
+            let columns = Some(query_plan());
+            return Ok(Described { parameters, columns });
+        }
+        if let LogicalPlan::Analyze(asked) = &plan
+            && asked.format == ExplainFormat::Indent
+        {
+            return Ok(Described { parameters, columns: Some(query_plan()) });
+        }
+        let columns = Some(columns(&self.context().state(), plan, &parameters)?);
+        Ok(Described { parameters, columns })
+    }
+}
+
+fn query_plan() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]))
+}
+
+/// Whether the statement is one that answers with rows.
+fn returns_rows(statement: &Statement) -> bool {
+    match statement {
+        Statement::Explain(_) => true,
+        Statement::Statement(statement) => match statement.as_ref() {
+            ast::Statement::Query(_)
+            | ast::Statement::Explain { .. }
+            | ast::Statement::ExplainTable { .. }
+            | ast::Statement::Execute { .. } => true,
+            statement => parameters::shows_rows(statement),
+        },
+        _ => false,
+    }
+}
+
+fn may_have_parameters(statement: &Statement) -> bool {
+    let Statement::Statement(statement) = statement else {
+        return false;
+    };
+    matches!(
+        statement.as_ref(),
+        ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_)
+            | ast::Statement::CreateTable(_)
+            | ast::Statement::CreateView(_)
+    )
+}
+
+/// The types of the parameters in their order.
+fn parameters_of(plan: &LogicalPlan, known: &[Option<DataType>]) -> Result<Vec<DataType>> {
+    let mut numbered = BTreeMap::new();
+    for (name, found) in plan.get_parameter_types()? {
+        let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        match number {
+            Some(number @ 1..=PARAMETERS_MAX) => drop(numbered.insert(number, found)),
+            _ => {
+                let message = format!("there is no parameter {name}");
+                return Err(CodedError::new(SqlState::literal("42P02"), message).into());
+            }
+        }
+    }
+    let count = numbered.keys().next_back().copied().unwrap_or(0).max(known.len());
+    Ok((1..=count)
+        .map(|number| {
+            let known = known.get(number - 1).cloned().flatten();
+            let found = || numbered.get(&number).cloned().flatten().map(plain);
+            known.or_else(found).filter(|found| *found != DataType::Null).unwrap_or(DataType::Utf8)
+        })
+        .collect())
+}
+
+/// A type as values of clients can have it.
+fn plain(data_type: DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => plain(*value),
+        DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
+        DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
+        other => other,
+    }
+}
+
+/// The columns of a query, with NULLs in place of its parameters.
+fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> Result<SchemaRef> {
+    let nulls = parameters.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>>>()?;
+    let plan = with_values(plan, &nulls)?;
+    let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    Ok(Arc::clone(analyzed.schema().inner()))
+}
+
+/// The plan with values in place of its parameters.
+pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
+    if values.is_empty() {
+        return Ok(plan);
+    }
+    let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
+    let replaced = plan.replace_params_with_values(&ParamValues::List(values))?;
+    match replaced {
+        LogicalPlan::Statement(_) => Err(DataFusionError::Internal("a statement has no parameters".to_string())),
+        plan => Ok(plan),
+    }
+}

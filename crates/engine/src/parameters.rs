@@ -1,0 +1,582 @@
+//! The parameters of a session that PostgreSQL's clients set and ask for. Some have an effect here, some are only remembered,
+//! and some have one value that cannot be another.
+//!
+//! # Transactions
+//! What SET changes in a transaction is undone when that is rolled back; what SET LOCAL changes ends with it in any case.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::error::Result;
+use datafusion::sql::parser::{ResetStatement, Statement};
+use datafusion::sql::sqlparser::ast::{
+    self, ContextModifier, Expr, Ident, ObjectName, UnaryOperator, Value,
+};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use parking_lot::Mutex;
+
+use crate::names::plain;
+
+/// The version of PostgreSQL whose catalogs and behaviour clients find here.
+pub const SERVER_VERSION: &str = "15.0";
+
+/// What values a parameter may have.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Text,
+    Boolean,
+    Integer(i64, i64),
+    /// Milliseconds, or a number with a unit.
+    Time,
+    OneOf(&'static [&'static str]),
+    /// Only this session's beginning decides.
+    Fixed,
+    Encoding,
+    DateStyle,
+    Zone,
+    SearchPath,
+}
+
+struct Definition {
+    name: &'static str,
+    default: &'static str,
+    kind: Kind,
+    description: &'static str,
+}
+
+const fn parameter(
+    name: &'static str,
+    default: &'static str,
+    kind: Kind,
+    description: &'static str,
+) -> Definition {
+    Definition { name, default, kind, description }
+}
+
+const LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read", "serializable"];
+const MESSAGES: &[&str] =
+    &["debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "notice", "warning", "error"];
+
+/// In the order of their names, whatever their case.
+const DEFINITIONS: &[Definition] = &[
+    parameter("application_name", "", Kind::Text, "The name of the client's program"),
+    parameter("bytea_output", "hex", Kind::OneOf(&["hex"]), "How bytes are written"),
+    parameter("check_function_bodies", "on", Kind::Boolean, "Remembered only"),
+    parameter("client_encoding", "UTF8", Kind::Encoding, "The encoding of text: UTF8"),
+    parameter("client_min_messages", "notice", Kind::OneOf(MESSAGES), "Remembered only"),
+    parameter("DateStyle", "ISO, MDY", Kind::DateStyle, "How dates are written: ISO"),
+    parameter("default_tablespace", "", Kind::Text, "Remembered only"),
+    parameter("default_transaction_isolation", "read committed", Kind::OneOf(LEVELS), "Of transactions that come"),
+    parameter("default_transaction_read_only", "off", Kind::Boolean, "Of transactions that come"),
+    parameter("escape_string_warning", "on", Kind::Boolean, "Remembered only"),
+    parameter("extra_float_digits", "1", Kind::Integer(-15, 3), "Remembered only: all digits that matter are written"),
+    parameter("geqo", "on", Kind::Boolean, "Remembered only"),
+    parameter("idle_in_transaction_session_timeout", "0", Kind::Time, "How long a session may be idle in a transaction"),
+    parameter("idle_session_timeout", "0", Kind::Time, "How long a session may be idle"),
+    parameter("in_hot_standby", "off", Kind::Fixed, "Whether this is a standby"),
+    parameter("integer_datetimes", "on", Kind::Fixed, "Times are whole numbers in binary form"),
+    parameter("IntervalStyle", "postgres", Kind::OneOf(&["postgres"]), "How intervals are written"),
+    parameter("is_superuser", "on", Kind::Fixed, "Whether the role may do everything"),
+    parameter("jit", "off", Kind::Boolean, "Remembered only"),
+    parameter("lc_messages", "C", Kind::Text, "Remembered only"),
+    parameter("lc_monetary", "C", Kind::Text, "Remembered only"),
+    parameter("lc_numeric", "C", Kind::Text, "Remembered only"),
+    parameter("lc_time", "C", Kind::Text, "Remembered only"),
+    parameter("lock_timeout", "0", Kind::Time, "Remembered only: nothing waits for a lock"),
+    parameter("max_identifier_length", "63", Kind::Fixed, "Bytes of a name that clients may rely on"),
+    parameter("row_security", "on", Kind::Boolean, "Remembered only"),
+    parameter("search_path", "\"$user\", public", Kind::SearchPath, "Where names without a schema are looked for"),
+    parameter("server_encoding", "UTF8", Kind::Fixed, "The encoding of stored text"),
+    parameter("server_version", SERVER_VERSION, Kind::Fixed, "The version of PostgreSQL that clients find"),
+    parameter("server_version_num", "150000", Kind::Fixed, "The same as a number"),
+    parameter("session_authorization", "", Kind::Fixed, "The role of the session"),
+    parameter("standard_conforming_strings", "on", Kind::OneOf(&["on"]), "A backslash in a string is a character"),
+    parameter("statement_timeout", "0", Kind::Time, "How long a statement may run"),
+    parameter("synchronize_seqscans", "on", Kind::Boolean, "Remembered only"),
+    parameter("synchronous_commit", "on", Kind::Text, "Remembered only: every commit is on disk"),
+    parameter("TimeZone", "UTC", Kind::Zone, "Where points in time without a zone are"),
+    parameter("transaction_isolation", "read committed", Kind::Fixed, "Of the present transaction"),
+    parameter("transaction_read_only", "off", Kind::Fixed, "Of the present transaction"),
+    parameter("work_mem", "4MB", Kind::Text, "Remembered only: see --memory"),
+    parameter("xmloption", "content", Kind::Text, "Remembered only"),
+];
+
+/// Those of which a client is told, at once and at every change.
+const REPORTED: [&str; 13] = [
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "integer_datetimes",
+    "IntervalStyle",
+    "is_superuser",
+    "server_encoding",
+    "server_version",
+    "session_authorization",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+/// What a statement does to parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Set { name: &'static str, value: String, is_local: bool },
+    Reset(&'static str),
+    ResetAll,
+    Show(&'static str),
+}
+
+type Values = BTreeMap<&'static str, String>;
+
+/// The parameters of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters {
+    inner: Mutex<Inner>,
+    version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// What differs from the defaults.
+    values: Values,
+    /// What RESET goes back to: what the session began with.
+    initial: Values,
+    /// While a transaction is open: what was before it, and what was changed for it alone.
+    before: Option<Values>,
+    local: Vec<&'static str>,
+}
+
+impl Parameters {
+    /// The value of a parameter, by its exact name.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let definition = definition(name)?;
+        let inner = self.inner.lock();
+        Some(inner.values.get(definition.name).map_or(definition.default, String::as_str).to_string())
+    }
+
+    /// All of them: names, values and what they are.
+    pub(crate) fn all(&self) -> Vec<(&'static str, String, &'static str)> {
+        let inner = self.inner.lock();
+        let value = |definition: &Definition| {
+            inner.values.get(definition.name).map_or(definition.default, String::as_str).to_string()
+        };
+        DEFINITIONS.iter().map(|definition| (definition.name, value(definition), definition.description)).collect()
+    }
+
+    /// Those that clients hear of, if any may have changed since `version`.
+    pub(crate) fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+        let present = self.version.load(Ordering::Acquire) + 1;
+        if present == version {
+            return None;
+        }
+        Some((present, REPORTED.iter().filter_map(|name| Some((*name, self.get(name)?))).collect()))
+    }
+
+    /// Gives a parameter a value that is checked; returns it as it is kept.
+    ///
+    /// Errors: it may not have it (22023), or cannot be changed (55P02).
+    pub(crate) fn set(&self, name: &'static str, value: &str, is_local: bool) -> Result<String> {
+        let Some(definition) = definition(name) else {
+            return Err(unknown(name).into());
+        };
+        let value = definition.checked(value)?;
+        let mut inner = self.inner.lock();
+        // Outside of a transaction, SET LOCAL has no effect.
+        if is_local && inner.before.is_none() {
+            return Ok(value);
+        }
+        if is_local && !inner.local.contains(&definition.name) {
+            inner.local.push(definition.name);
+        }
+        inner.values.insert(definition.name, value.clone());
+        drop(inner);
+        self.changed();
+        Ok(value)
+    }
+
+    /// Gives a parameter a value that no SET can give it, and that RESET goes back to.
+    pub(crate) fn fix(&self, name: &'static str, value: String) {
+        let mut inner = self.inner.lock();
+        inner.initial.insert(name, value.clone());
+        inner.values.insert(name, value);
+        drop(inner);
+        self.changed();
+    }
+
+    /// From now on RESET goes back to the present values.
+    pub(crate) fn begun(&self) {
+        let mut inner = self.inner.lock();
+        inner.initial = inner.values.clone();
+    }
+
+    pub(crate) fn reset(&self, name: Option<&'static str>) {
+        let mut inner = self.inner.lock();
+        match name {
+            None => inner.values = inner.initial.clone(),
+            Some(name) => match inner.initial.get(name).cloned() {
+                Some(value) => drop(inner.values.insert(name, value)),
+                None => drop(inner.values.remove(name)),
+            },
+        }
+        drop(inner);
+        self.changed();
+    }
+
+    /// To be called when a transaction has been opened.
+    pub(crate) fn begin(&self) {
+        let mut inner = self.inner.lock();
+        if inner.before.is_none() {
+            inner.before = Some(inner.values.clone());
+        }
+    }
+
+    /// To be called when a transaction has ended. True if values have changed with that.
+    pub(crate) fn end(&self, is_committed: bool) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(before) = inner.before.take() else {
+            return false;
+        };
+        let local = std::mem::take(&mut inner.local);
+        let after = match is_committed {
+            false => before,
+            true => {
+                let mut after = inner.values.clone();
+                for name in local {
+                    match before.get(name) {
+                        Some(value) => drop(after.insert(name, value.clone())),
+                        None => drop(after.remove(name)),
+                    }
+                }
+                after
+            }
+        };
+        let has_changed = after != inner.values;
+        inner.values = after;
+        drop(inner);
+        if has_changed {
+            self.changed();
+        }
+        has_changed
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// A parameter as a length of time; none for 0.
+    pub(crate) fn time(&self, name: &str) -> Option<std::time::Duration> {
+        let ms = self.get(name).and_then(|value| milliseconds(&value)).filter(|ms| *ms > 0)?;
+        Some(std::time::Duration::from_millis(ms))
+    }
+
+    /// The schemas of the search path, in their order.
+    pub(crate) fn search_path(&self) -> Vec<String> {
+        let path = self.get("search_path").unwrap_or_default();
+        path.split(',').map(|part| unquoted(part.trim())).filter(|part| !part.is_empty()).collect()
+    }
+}
+
+fn unquoted(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_ascii_lowercase(),
+    }
+}
+
+/// By name, whatever its case.
+fn definition(name: &str) -> Option<&'static Definition> {
+    DEFINITIONS.iter().find(|definition| definition.name.eq_ignore_ascii_case(name))
+}
+
+/// The name of a parameter as it is written, whatever the case of `name`.
+pub(crate) fn name_of(name: &str) -> Option<&'static str> {
+    definition(name).map(|definition| definition.name)
+}
+
+fn unknown(name: &str) -> CodedError {
+    CodedError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+}
+
+impl Definition {
+    fn checked(&self, value: &str) -> Result<String> {
+        let name = self.name;
+        let invalid =
+            || CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\""));
+        let lower = value.trim().to_ascii_lowercase();
+        Ok(match self.kind {
+            Kind::Text | Kind::SearchPath => value.to_string(),
+            Kind::Boolean => match lower.as_str() {
+                "on" | "true" | "t" | "yes" | "y" | "1" => "on".to_string(),
+                "off" | "false" | "f" | "no" | "n" | "0" => "off".to_string(),
+                _ => return Err(invalid().with_hint("available values: on, off").into()),
+            },
+            Kind::Integer(min, max) => match lower.parse::<i64>() {
+                Ok(number) if (min..=max).contains(&number) => number.to_string(),
+                _ => return Err(invalid().with_hint(format!("a number from {min} to {max} is expected")).into()),
+            },
+            Kind::Time => match milliseconds(&lower) {
+                Some(ms) => time_text(ms),
+                None => {
+                    let hint = "Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".";
+                    return Err(invalid().with_hint(hint).into());
+                }
+            },
+            Kind::OneOf(allowed) => {
+                let is_on = allowed == ["on"] && matches!(lower.as_str(), "true" | "t" | "yes" | "1");
+                match allowed.iter().find(|allowed| **allowed == lower || is_on) {
+                    Some(value) => value.to_string(),
+                    None => return Err(invalid().with_hint(format!("available values: {}", allowed.join(", "))).into()),
+                }
+            }
+            Kind::Fixed => {
+                let message = format!("parameter \"{name}\" cannot be changed");
+                return Err(CodedError::new(SqlState::literal("55P02"), message).into());
+            }
+            Kind::Encoding => match lower.replace(['-', '_', '\''], "").as_str() {
+                "utf8" | "unicode" => "UTF8".to_string(),
+                _ => return Err(invalid().with_hint("available values: UTF8").into()),
+            },
+            Kind::DateStyle => {
+                let parts: Vec<&str> = lower.split(',').map(str::trim).collect();
+                let is_order = |part: &str| matches!(part, "mdy" | "us" | "noneuropean" | "default");
+                match parts.iter().all(|part| *part == "iso" || is_order(part)) {
+                    true => "ISO, MDY".to_string(),
+                    false => return Err(invalid().with_hint("available values: ISO, MDY").into()),
+                }
+            }
+            Kind::Zone => zone(value.trim()).ok_or_else(|| {
+                invalid().with_hint("a name such as Europe/Berlin or a difference such as +02:00 is expected")
+            })?,
+        })
+    }
+}
+
+/// A time zone as Arrow knows it.
+fn zone(name: &str) -> Option<String> {
+    let is_known = |name: &str| name.parse::<datafusion::arrow::array::timezone::Tz>().is_ok();
+    let upper = name.to_ascii_uppercase();
+    if matches!(upper.as_str(), "UTC" | "GMT" | "Z" | "ZULU" | "DEFAULT" | "LOCAL") {
+        return Some("UTC".to_string());
+    }
+    if is_known(name) {
+        return Some(name.to_string());
+    }
+    // Hours, as in SET TIME ZONE -5.
+    let hours: f64 = name.parse().ok().filter(|hours: &f64| hours.abs() < 16.0)?;
+    let minutes = (hours * 60.0).round() as i64;
+    let sign = if minutes < 0 { '-' } else { '+' };
+    Some(format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60))
+}
+
+fn milliseconds(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    let unit = match unit.trim() {
+        "" | "ms" => 1.0,
+        "us" => 0.001,
+        "s" => 1000.0,
+        "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        "d" => 86_400_000.0,
+        _ => return None,
+    };
+    let ms = (number * unit).round();
+    (0.0..=2_147_483_647.0).contains(&ms).then_some(ms as u64)
+}
+
+/// In the largest unit in which it is a whole number.
+fn time_text(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
+    match units.iter().find(|(size, _)| ms >= *size && ms % size == 0) {
+        _ if ms == 0 => "0".to_string(),
+        Some((size, unit)) => format!("{}{unit}", ms / size),
+        None => format!("{ms}ms"),
+    }
+}
+
+impl Change {
+    /// What `statement` does to a parameter that is known here, if it does.
+    pub(crate) fn of(statement: &Statement) -> Option<Self> {
+        let parsed = match statement {
+            Statement::Reset(ResetStatement::Variable(name)) => {
+                return match only(name)?.to_ascii_lowercase().as_str() {
+                    "all" => Some(Self::ResetAll),
+                    name => Some(Self::Reset(name_of(name)?)),
+                };
+            }
+            Statement::Statement(parsed) => parsed.as_ref(),
+            _ => return None,
+        };
+        match parsed {
+            ast::Statement::Set(ast::Set::SingleAssignment { scope, variable, values, .. }) => {
+                let name = name_of(&only(variable)?)?;
+                let is_local = matches!(scope, Some(ContextModifier::Local));
+                Some(Self::set(name, values, is_local))
+            }
+            ast::Statement::Set(ast::Set::SetTimeZone { local, value }) => {
+                Some(Self::set("TimeZone", std::slice::from_ref(value), *local))
+            }
+            ast::Statement::Set(ast::Set::SetNames { charset_name, .. }) => Some(Self::Set {
+                name: "client_encoding",
+                value: charset_name.value.clone(),
+                is_local: false,
+            }),
+            ast::Statement::Set(ast::Set::SetNamesDefault {}) => Some(Self::Reset("client_encoding")),
+            ast::Statement::ShowVariable { variable } => Self::shown(variable),
+            _ => None,
+        }
+    }
+
+    fn set(name: &'static str, values: &[Expr], is_local: bool) -> Self {
+        match values {
+            [Expr::Identifier(word)] if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default") => {
+                Self::Reset(name)
+            }
+            _ => {
+                let value = values.iter().map(|value| text_of(value, name)).collect::<Vec<_>>().join(", ");
+                Self::Set { name, value, is_local }
+            }
+        }
+    }
+
+    fn shown(variable: &[Ident]) -> Option<Self> {
+        let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let name = match words[..] {
+            ["transaction", "isolation", "level"] => "transaction_isolation",
+            ["time", "zone"] => "TimeZone",
+            ["session", "authorization"] => "session_authorization",
+            [name] => name_of(name)?,
+            _ => return None,
+        };
+        Some(Self::Show(name))
+    }
+}
+
+fn only(name: &ObjectName) -> Option<String> {
+    match &name.0[..] {
+        [part] => part.as_ident().map(|part| part.value.clone()),
+        _ => None,
+    }
+}
+
+/// A value of SET as text. In a search path names keep their quotes, since the path is itself a list of names.
+fn text_of(value: &Expr, name: &str) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => match name {
+                "search_path" if text.is_empty() => "\"\"".to_string(),
+                _ => text.clone(),
+            },
+            Value::Boolean(value) => if *value { "on" } else { "off" }.to_string(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(word) if name == "search_path" => match word.quote_style {
+            Some(_) => format!("\"{}\"", word.value.replace('"', "\"\"")),
+            None => plain(word),
+        },
+        Expr::Identifier(word) => plain(word),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => format!("-{}", text_of(expr, name)),
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } => text_of(expr, name),
+        other => other.to_string(),
+    }
+}
+
+/// SHOW TABLES and its like, which DataFusion answers with rows.
+pub(crate) fn shows_rows(statement: &ast::Statement) -> bool {
+    match statement {
+        ast::Statement::ShowTables { .. }
+        | ast::Statement::ShowVariable { .. }
+        | ast::Statement::ShowColumns { .. }
+        | ast::Statement::ShowFunctions { .. }
+        | ast::Statement::ShowCreate { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParserBuilder;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use harrier_exec::sqlstate;
+
+    use super::*;
+
+    fn change(sql: &str) -> Option<Change> {
+        let dialect = PostgreSqlDialect {};
+        let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().unwrap();
+        Change::of(&parser.parse_statements().unwrap().pop_front().unwrap())
+    }
+
+    fn set(parameters: &Parameters, sql: &str) -> Result<String, String> {
+        let Some(Change::Set { name, value, is_local }) = change(sql) else {
+            return Err("no SET".to_string());
+        };
+        parameters.set(name, &value, is_local).map_err(|error| sqlstate::of(&error).to_string())
+    }
+
+    #[test]
+    fn values_are_checked() {
+        let cases = [
+            ("SET extra_float_digits = 3", Ok("3")),
+            ("SET extra_float_digits = 4", Err("22023")),
+            ("SET DateStyle TO 'ISO'", Ok("ISO, MDY")),
+            ("SET datestyle = German", Err("22023")),
+            ("SET client_encoding TO 'utf-8'", Ok("UTF8")),
+            ("SET NAMES 'latin1'", Err("22023")),
+            ("SET statement_timeout = 60000", Ok("1min")),
+            ("SET statement_timeout = '1500'", Ok("1500ms")),
+            ("SET statement_timeout = -1", Err("22023")),
+            ("SET TIME ZONE 'Europe/Berlin'", Ok("Europe/Berlin")),
+            ("SET TIME ZONE -5", Ok("-05:00")),
+            ("SET timezone = 'Nowhere'", Err("22023")),
+            ("SET search_path = a, \"B\", 'c'", Ok("a, \"B\", c")),
+            ("SET standard_conforming_strings = off", Err("22023")),
+            ("SET server_version = '9'", Err("55P02")),
+            ("SET application_name = 'x y'", Ok("x y")),
+        ];
+        for (sql, expected) in cases {
+            let expected = expected.map(str::to_string).map_err(str::to_string);
+            assert_eq!(set(&Parameters::default(), sql), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn statements_are_known() {
+        let cases = [
+            ("SHOW search_path", Some(Change::Show("search_path"))),
+            ("SHOW TRANSACTION ISOLATION LEVEL", Some(Change::Show("transaction_isolation"))),
+            ("SHOW datafusion.execution.batch_size", None),
+            ("RESET ALL", Some(Change::ResetAll)),
+            ("RESET timezone", Some(Change::Reset("TimeZone"))),
+            ("SET work_mem TO DEFAULT", Some(Change::Reset("work_mem"))),
+            ("SET harrier.progress = off", None),
+            ("SELECT 1", None),
+        ];
+        for (sql, expected) in cases {
+            assert_eq!(change(sql), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn transactions_take_values_back() {
+        let parameters = Parameters::default();
+        set(&parameters, "SET work_mem = '1MB'").unwrap();
+        parameters.begin();
+        set(&parameters, "SET LOCAL work_mem = '2MB'").unwrap();
+        set(&parameters, "SET application_name = 'a'").unwrap();
+        assert_eq!(parameters.get("work_mem").as_deref(), Some("2MB"));
+        assert!(parameters.end(true));
+        assert_eq!(parameters.get("work_mem").as_deref(), Some("1MB"));
+        assert_eq!(parameters.get("application_name").as_deref(), Some("a"));
+        parameters.begin();
+        set(&parameters, "SET application_name = 'b'").unwrap();
+        assert!(parameters.end(false));
+        assert_eq!(parameters.get("application_name").as_deref(), Some("a"));
+        set(&parameters, "SET LOCAL application_name = 'c'").unwrap();
+        assert_eq!(parameters.get("application_name").as_deref(), Some("a"));
+    }
+}

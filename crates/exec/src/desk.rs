@@ -1,0 +1,273 @@
+//! The coordinating rank's side of a front end: takes plans over a local socket, spreads them over the gang and sends their rows back.
+//!
+//! Every connection is one request (`front.rs`), and all are served side by side.
+//!
+//! # Cancellation
+//! A connection that its other side closes drops the plan.
+//! # Errors
+//! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionConfig;
+use datafusion_proto::physical_plan::AsExecutionPlan;
+use datafusion_proto::protobuf::PhysicalPlanNode;
+use futures::{FutureExt, StreamExt};
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::convert::to_failure;
+use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
+use crate::gang::{Gang, StatementOptions, Transport};
+use crate::planner;
+use crate::settings;
+use crate::slices::{Slice, slices, with_metrics};
+use crate::table_files::{TableFilesCodec, bucket};
+use crate::wire::Kept;
+
+/// The longest request, in bytes: a plan names every file that it reads.
+const REQUEST_BYTES_MAX: usize = 1 << 30;
+
+/// The time after a failure to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a plan took that was run to be explained.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Took {
+    pub wall: Duration,
+    /// Over all ranks, nanoseconds.
+    pub processor_ns: u64,
+    pub mpi_threads_ns: u64,
+    pub ranks: usize,
+}
+
+/// Says in lines what a plan is, and what it took if it ran. The last argument: with all there is to tell.
+pub type Tell = fn(&[Slice], Option<&Took>, bool) -> Vec<String>;
+
+/// Where plans for a gang are handed in.
+#[derive(Clone)]
+pub struct Desk {
+    gang: Gang,
+    runtime_env: Arc<RuntimeEnv>,
+    threads: usize,
+    tell: Tell,
+}
+
+impl Desk {
+    /// To be made on rank 0, when the gang is attached.
+    pub fn new(gang: Gang, runtime_env: Arc<RuntimeEnv>, threads: usize, tell: Tell) -> Self {
+        Self { gang, runtime_env, threads, tell }
+    }
+
+    /// Serves until the future is dropped.
+    pub async fn serve(self, listener: UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let desk = self.clone();
+                    tokio::spawn(async move { desk.connection(stream).await });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a plan");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, mut stream: UnixStream) {
+        let Ok(request) = read_request(&mut stream).await else {
+            return;
+        };
+        let (mut closed, mut out) = stream.into_split();
+        let gone = async {
+            // Nothing more is to come: what is read is the end.
+            let mut byte = [0];
+            let _ = closed.read(&mut byte).await;
+        };
+        let answered = async {
+            let answer = std::panic::AssertUnwindSafe(self.answer(&request, &mut out)).catch_unwind().await;
+            let failure = match answer {
+                Ok(Ok(())) => return write_frame(&mut out, kind::END, &[]).await,
+                Ok(Err(error)) => {
+                    let failure = to_failure(&error);
+                    Failure { sqlstate: failure.sqlstate.to_string(), message: failure.message.to_string() }
+                }
+                Err(_) => Failure { sqlstate: "XX000".to_string(), message: "query code panicked".to_string() },
+            };
+            write_frame(&mut out, kind::FAILURE, &failure.encode_to_vec()).await
+        };
+        tokio::select! {
+            _ = answered => {}
+            () = gone => {}
+        }
+        self.gang.tidy();
+    }
+
+    async fn answer(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+        match request.asked() {
+            Asked::Status => {
+                let status = self.status().await?;
+                Ok(write_frame(out, kind::STATUS, &status.encode_to_vec()).await?)
+            }
+            Asked::Ledger => self.gang.check_ledger(Kept::Nothing).await,
+            Asked::Run => {
+                let (plan, rows) = self.start(request).await?;
+                let sent = send_rows(rows, out).await;
+                drop(plan);
+                sent
+            }
+            Asked::Explain => {
+                let (plan, _) = self.plan(request).await?;
+                self.tell(&slices(&plan), None, request.verbose, out).await
+            }
+            Asked::Analyze => self.analyze(request, out).await,
+        }
+    }
+
+    async fn tell(
+        &self,
+        slices: &[Slice],
+        took: Option<&Took>,
+        verbose: bool,
+        out: &mut (impl AsyncWriteExt + Unpin),
+    ) -> Result<()> {
+        let lines = (self.tell)(slices, took, verbose);
+        Ok(write_frame(out, kind::LINES, &Lines { lines }.encode_to_vec()).await?)
+    }
+
+    async fn analyze(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+        let before = self.gang.reports().await?;
+        let started = Instant::now();
+        let (plan, mut rows) = self.start(request).await?;
+        if request.keeps_rows {
+            send_rows(rows, out).await?;
+        } else {
+            while let Some(batch) = rows.next().await {
+                batch?;
+            }
+            drop(rows);
+        }
+        let wall = started.elapsed();
+        let measured = with_metrics(plan).await?;
+        let after = self.gang.reports().await?;
+        let total = |count: fn(&crate::wire::RankReport) -> u64| {
+            let sum = |reports: &[crate::wire::RankReport]| reports.iter().map(count).sum::<u64>();
+            sum(&after).saturating_sub(sum(&before))
+        };
+        let took = Took {
+            wall,
+            processor_ns: total(|report| report.process_cpu_ns),
+            mpi_threads_ns: total(|report| report.mpi_cpu_ns),
+            ranks: self.gang.ranks(),
+        };
+        self.tell(&slices(&measured), Some(&took), request.verbose, out).await
+    }
+
+    async fn start(
+        &self,
+        request: &Request,
+    ) -> Result<(Arc<dyn ExecutionPlan>, SendableRecordBatchStream)> {
+        let (plan, state) = self.plan(request).await?;
+        let rows = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+        let rows = self.gang.until_loss(&plan, rows);
+        Ok((plan, rows))
+    }
+
+    /// The plan of a request, spread over the gang.
+    async fn plan(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
+        let options = StatementOptions {
+            transport: Transport::Mpi,
+            distribute_bytes_min: request.distribute_bytes_min as usize,
+        };
+        let statement = self.gang.statement(options).await?;
+        let mut config = SessionConfig::new().with_target_partitions(self.threads.max(2));
+        self.gang.declare_settings(&mut config);
+        settings::apply_text(&request.settings, &mut config)?;
+        let builder = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.runtime_env));
+        let mut state = self.gang.configure(builder).build();
+        datafusion::execution::FunctionRegistry::register_udf(&mut state, bucket())?;
+        statement.apply(state.config_mut())?;
+        let node = PhysicalPlanNode::try_decode(&request.plan)?;
+        let one_rank = node.try_into_physical_plan(&state.task_ctx(), &TableFilesCodec)?;
+        let plan = planner::spread(one_rank, &state).await?;
+        Ok((plan, state))
+    }
+
+    async fn status(&self) -> Result<Status> {
+        let members = self.gang.members();
+        let losses = self.gang.losses();
+        let reports = self.gang.reports().await?;
+        let ranks = self.gang.peers().iter().enumerate().map(|(rank, peer)| {
+            let lost = losses.iter().find(|(lost, _)| *lost == rank).map(|(_, reason)| reason.clone());
+            let report = members.iter().position(|member| *member == rank).and_then(|at| reports.get(at));
+            let report = report.cloned().unwrap_or_default();
+            RankStatus {
+                host: peer.host.clone(),
+                pid: peer.pid,
+                works: members.contains(&rank),
+                lost,
+                bytes_sent: report.bytes_sent,
+                frames_sent: report.frames_sent,
+                process_cpu_ns: report.process_cpu_ns,
+                reserved_bytes: report.reserved_bytes,
+                streams_open: report.streams_open,
+            }
+        });
+        Ok(Status {
+            ranks: ranks.collect(),
+            library: self.gang.library().to_string(),
+            version: crate::VERSION.to_string(),
+            threads: self.threads as u64,
+        })
+    }
+}
+
+async fn read_request(stream: &mut UnixStream) -> Result<Request> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > REQUEST_BYTES_MAX {
+        return Err(internal_datafusion_err!("a request of {length} bytes"));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    Request::decode(&bytes[..]).map_err(|error| internal_datafusion_err!("a request: {error}"))
+}
+
+async fn send_rows(mut rows: SendableRecordBatchStream, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &rows.schema())?;
+    while let Some(batch) = rows.next().await {
+        send_batch(&batch?, &mut writer, out).await?;
+    }
+    Ok(())
+}
+
+/// The batch with the schema before it, if that was not sent yet.
+async fn send_batch(
+    batch: &RecordBatch,
+    writer: &mut StreamWriter<Vec<u8>>,
+    out: &mut (impl AsyncWriteExt + Unpin),
+) -> Result<()> {
+    writer.write(batch)?;
+    let bytes = std::mem::take(writer.get_mut());
+    Ok(write_frame(out, kind::ROWS, &bytes).await?)
+}
+
+async fn write_frame(out: &mut (impl AsyncWriteExt + Unpin), kind: u8, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let mut head = [kind; 5];
+    head[1..].copy_from_slice(&length.to_le_bytes());
+    out.write_all(&head).await?;
+    out.write_all(bytes).await
+}
+

@@ -1,0 +1,472 @@
+//! The front end's side of a gang that it is not part of: plans that are worth it go to the gang's coordinating rank, over a local
+//! socket, and their rows come back.
+//!
+//! ```text
+//!   front end: statement ─► one-rank plan ─► GangExec ══ local socket ══► Desk (desk.rs): slices and motions ─► ranks
+//!                             │ too small, or not for ranks                  rows, lines, failure ◄──────────────┘
+//!                             └─► runs here
+//! ```
+//!
+//! One connection is one request. Back pressure is the socket's: rows are read when they are asked for.
+//!
+//! # Cancellation
+//! Whoever drops the rows closes the connection; the desk then drops the plan.
+//!
+//! # Crash
+//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::ipc::reader::StreamDecoder;
+use async_trait::async_trait;
+use datafusion::arrow::buffer::Buffer;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use datafusion::prelude::SessionConfig;
+use datafusion_proto::physical_plan::AsExecutionPlan;
+use datafusion_proto::protobuf::PhysicalPlanNode;
+use futures::stream::try_unfold;
+use parking_lot::RwLock;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::planner;
+use crate::planning::file_scan;
+use crate::settings;
+use crate::sqlstate::{self, SqlState};
+use crate::table_files::TableFilesCodec;
+use crate::table_files::plan::physical_plan;
+
+/// The largest frame that either side takes: a batch may be large, a length that is none is larger.
+const FRAME_BYTES_MAX: usize = 1 << 31;
+
+/// What a connection asks for.
+#[derive(Clone, PartialEq, Message)]
+pub struct Request {
+    #[prost(enumeration = "Asked", tag = "1")]
+    pub asked: i32,
+    /// A one-rank plan.
+    #[prost(bytes = "vec", tag = "2")]
+    pub plan: Vec<u8>,
+    /// The session's settings, as [`settings::text`] writes them.
+    #[prost(string, tag = "3")]
+    pub settings: String,
+    #[prost(uint64, tag = "4")]
+    pub distribute_bytes_min: u64,
+    #[prost(bool, tag = "5")]
+    pub verbose: bool,
+    /// EXPLAIN ANALYZE of a statement that writes needs its rows as well.
+    #[prost(bool, tag = "6")]
+    pub keeps_rows: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+pub enum Asked {
+    /// How the gang is.
+    Status = 0,
+    Run = 1,
+    Explain = 2,
+    Analyze = 3,
+    /// Whether every rank has given back what statements took. To be asked while none runs.
+    Ledger = 4,
+}
+
+/// Kinds of frames that come back; each is a byte, four bytes of length, and that many bytes.
+pub(crate) mod kind {
+    /// A part of an Arrow IPC stream: one message with its batch, or the schema.
+    pub(crate) const ROWS: u8 = 1;
+    /// [`super::Lines`].
+    pub(crate) const LINES: u8 = 2;
+    /// [`super::Failure`]: nothing comes behind it.
+    pub(crate) const FAILURE: u8 = 3;
+    /// [`super::Status`].
+    pub(crate) const STATUS: u8 = 4;
+    /// All went well; nothing comes behind it.
+    pub(crate) const END: u8 = 5;
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Lines {
+    #[prost(string, repeated, tag = "1")]
+    pub lines: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Failure {
+    #[prost(string, tag = "1")]
+    pub sqlstate: String,
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+/// How a gang is.
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(message, repeated, tag = "1")]
+    pub ranks: Vec<RankStatus>,
+    /// The MPI library or protocol, for people.
+    #[prost(string, tag = "2")]
+    pub library: String,
+    #[prost(string, tag = "3")]
+    pub version: String,
+    /// Threads that a statement may keep busy on a rank.
+    #[prost(uint64, tag = "4")]
+    pub threads: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RankStatus {
+    #[prost(string, tag = "1")]
+    pub host: String,
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    /// It takes part in statements; else it is a spare, or lost.
+    #[prost(bool, tag = "3")]
+    pub works: bool,
+    /// Why it is lost, if it is.
+    #[prost(string, optional, tag = "4")]
+    pub lost: Option<String>,
+    #[prost(uint64, tag = "5")]
+    pub bytes_sent: u64,
+    #[prost(uint64, tag = "6")]
+    pub frames_sent: u64,
+    #[prost(uint64, tag = "7")]
+    pub process_cpu_ns: u64,
+    #[prost(uint64, tag = "8")]
+    pub reserved_bytes: u64,
+    #[prost(uint64, tag = "9")]
+    pub streams_open: u64,
+}
+
+/// A way to a gang that may come and go. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    inner: Arc<RwLock<LinkState>>,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    /// Where the gang's desk is; none while there is no gang.
+    desk: Option<PathBuf>,
+    /// Output partitions that plans for the gang are made with.
+    partitions: usize,
+    /// Why the gang was lost last.
+    reason: String,
+}
+
+impl Link {
+    /// From now on plans go to the desk at `path`, made for ranks of `threads`.
+    pub fn up(&self, path: &Path, threads: usize) {
+        let mut inner = self.inner.write();
+        inner.desk = Some(path.to_path_buf());
+        // With one partition there is no redistribution that could become a motion.
+        inner.partitions = threads.max(2);
+    }
+
+    /// From now on everything runs in this process.
+    pub fn down(&self, reason: &str) {
+        let mut inner = self.inner.write();
+        inner.desk = None;
+        inner.reason = reason.to_string();
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.inner.read().desk.is_some()
+    }
+
+    /// Makes `builder` plan for the gang while there is one.
+    pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
+        builder.with_query_planner(Arc::new(FrontPlanner { link: self.clone() }))
+    }
+
+    fn lost(&self) -> DataFusionError {
+        let reason = &self.inner.read().reason;
+        let message = match reason.is_empty() {
+            true => "the gang is lost".to_string(),
+            false => format!("the gang is lost: {reason}"),
+        };
+        sqlstate::remote(SqlState::CRASH_SHUTDOWN, message)
+    }
+}
+
+/// Asks the desk at `path` how the gang is.
+pub async fn status(path: &Path) -> Result<Status> {
+    let mut stream = ask(path, &Request { asked: Asked::Status.into(), ..Request::default() }).await?;
+    match read_frame(&mut stream).await? {
+        Some((kind::STATUS, bytes)) => decode(&bytes),
+        Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+    }
+}
+
+/// Asks the desk at `path` whether every rank has given everything back.
+pub async fn check_ledger(path: &Path) -> Result<()> {
+    let mut stream = ask(path, &Request { asked: Asked::Ledger.into(), ..Request::default() }).await?;
+    match read_frame(&mut stream).await? {
+        Some((kind::END, _)) => Ok(()),
+        Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+    }
+}
+
+async fn ask(path: &Path, request: &Request) -> Result<UnixStream> {
+    let mut stream = UnixStream::connect(path).await?;
+    let bytes = request.encode_to_vec();
+    stream.write_all(&(bytes.len() as u32).to_le_bytes()).await?;
+    stream.write_all(&bytes).await?;
+    Ok(stream)
+}
+
+/// The next frame; `None` if the other side has closed the connection.
+async fn read_frame(stream: &mut UnixStream) -> Result<Option<(u8, Vec<u8>)>> {
+    let mut head = [0; 5];
+    match stream.read_exact(&mut head).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if length > FRAME_BYTES_MAX {
+        return internal_err!("a frame of {length} bytes from the gang");
+    }
+    let mut bytes = vec![0; length];
+    match stream.read_exact(&mut bytes).await {
+        Ok(_) => Ok(Some((head[0], bytes))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
+    M::decode(bytes).map_err(|error| DataFusionError::Internal(format!("a frame of the gang: {error}")))
+}
+
+fn failed(bytes: &[u8]) -> DataFusionError {
+    match Failure::decode(bytes) {
+        Ok(Failure { sqlstate, message }) => {
+            let state = SqlState::parse(&sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
+            sqlstate::remote(state, message)
+        }
+        Err(error) => DataFusionError::Internal(format!("a failure of the gang: {error}")),
+    }
+}
+
+#[derive(Debug)]
+struct FrontPlanner {
+    link: Link,
+}
+
+#[async_trait]
+impl QueryPlanner for FrontPlanner {
+    async fn create_physical_plan(
+        &self,
+        logical_plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let here = physical_plan(logical_plan, session).await?;
+        let partitions = {
+            let inner = self.link.inner.read();
+            match inner.desk {
+                Some(_) => inner.partitions,
+                None => return Ok(here),
+            }
+        };
+        let bytes_min = session
+            .config()
+            .get_extension::<DistributeBytesMin>()
+            .map_or(0, |bytes_min| bytes_min.0);
+        if !planner::may_spread(&here) || scanned_bytes(&here) < bytes_min.max(1) {
+            return Ok(here);
+        }
+        let config = session.config().clone().with_target_partitions(partitions);
+        let one_rank = match session.as_any().downcast_ref::<SessionState>() {
+            Some(state) if config.target_partitions() != state.config().target_partitions() => {
+                let state = SessionStateBuilder::new_from_existing(state.clone()).with_config(config.clone());
+                physical_plan(logical_plan, &state.build()).await?
+            }
+            _ => Arc::clone(&here),
+        };
+        match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
+            Ok(gang) => Ok(Arc::new(gang)),
+            // What cannot be sent, such as a table in memory that is none of files, runs here.
+            Err(error) => {
+                tracing::debug!(%error, "a plan stays in this process");
+                Ok(here)
+            }
+        }
+    }
+}
+
+/// A scan of fewer bytes than this stays in the front end. An extension of the session's settings.
+#[derive(Debug, Clone, Copy)]
+pub struct DistributeBytesMin(pub usize);
+
+/// Bytes of files that a plan reads.
+fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let own: u64 = file_scan(plan).map_or(0, |scan| {
+        scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum()
+    });
+    own as usize + plan.children().into_iter().map(scanned_bytes).sum::<usize>()
+}
+
+/// Runs a plan on the gang. 1 output partition, in the order of the plan's rows if that has one.
+#[derive(Debug)]
+pub struct GangExec {
+    link: Link,
+    plan: Arc<dyn ExecutionPlan>,
+    request: Request,
+    properties: Arc<PlanProperties>,
+}
+
+impl GangExec {
+    fn try_new(
+        link: Link,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &SessionConfig,
+        bytes_min: usize,
+    ) -> Result<Self> {
+        let node = PhysicalPlanNode::try_from_physical_plan(Arc::clone(&plan), &TableFilesCodec)?;
+        let mut bytes = Vec::new();
+        node.try_encode(&mut bytes)?;
+        let request = Request {
+            asked: Asked::Run.into(),
+            plan: bytes,
+            settings: settings::text(config),
+            distribute_bytes_min: bytes_min as u64,
+            ..Request::default()
+        };
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(plan.schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self { link, plan, request, properties: Arc::new(properties) })
+    }
+
+    async fn ask(link: &Link, request: &Request) -> Result<UnixStream> {
+        let desk = link.inner.read().desk.clone();
+        let Some(desk) = desk else {
+            return Err(link.lost());
+        };
+        ask(&desk, request).await.map_err(|_| link.lost())
+    }
+
+    /// What EXPLAIN says of the plan, and the rows if it was run and they were asked for.
+    pub async fn explain(&self, asked: Asked, verbose: bool, keeps_rows: bool) -> Result<Explained> {
+        let request = Request { asked: asked.into(), verbose, keeps_rows, ..self.request.clone() };
+        let mut stream = Self::ask(&self.link, &request).await?;
+        let mut decoder = StreamDecoder::new();
+        let mut explained = Explained::default();
+        loop {
+            match read_frame(&mut stream).await? {
+                Some((kind::ROWS, bytes)) => {
+                    let mut buffer = Buffer::from_vec(bytes);
+                    while let Some(batch) = decoder.decode(&mut buffer)? {
+                        explained.batches.push(batch);
+                    }
+                }
+                Some((kind::LINES, bytes)) => explained.lines = decode::<Lines>(&bytes)?.lines,
+                Some((kind::FAILURE, bytes)) => return Err(failed(&bytes)),
+                Some((kind::END, _)) => return Ok(explained),
+                _ => return Err(self.link.lost()),
+            }
+        }
+    }
+}
+
+/// What came of [`GangExec::explain`].
+#[derive(Debug, Default)]
+pub struct Explained {
+    pub lines: Vec<String>,
+    pub batches: Vec<datafusion::arrow::array::RecordBatch>,
+}
+
+impl DisplayAs for GangExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GangExec")
+    }
+}
+
+impl ExecutionPlan for GangExec {
+    fn name(&self) -> &'static str {
+        "GangExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.plan]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.first() {
+            Some(child) if Arc::ptr_eq(child, &self.plan) => Ok(self),
+            _ => internal_err!("a plan that was encoded for the gang is not changed any more"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        // Those of the plan are its own.
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.schema();
+        let (link, request) = (self.link.clone(), self.request.clone());
+        let rows = futures::stream::once(async move {
+            let stream = Self::ask(&link, &request).await?;
+            Ok::<_, DataFusionError>(rows(link, stream))
+        });
+        let rows = futures::TryStreamExt::try_flatten(rows);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+fn rows(
+    link: Link,
+    stream: UnixStream,
+) -> impl futures::Stream<Item = Result<datafusion::arrow::array::RecordBatch>> {
+    let state = (link, stream, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
+    try_unfold(state, |(link, mut stream, mut decoder, mut buffer)| async move {
+        loop {
+            if let Some(batch) = decoder.decode(&mut buffer)? {
+                return Ok(Some((batch, (link, stream, decoder, buffer))));
+            }
+            match read_frame(&mut stream).await.map_err(|_| link.lost())? {
+                Some((kind::ROWS, bytes)) => buffer = Buffer::from_vec(bytes),
+                Some((kind::FAILURE, bytes)) => return Err(failed(&bytes)),
+                Some((kind::END, _)) => return Ok(None),
+                _ => return Err(link.lost()),
+            }
+        }
+    })
+}
+
+/// The plan as one that runs on the gang, if it is.
+pub fn on_gang(plan: &Arc<dyn ExecutionPlan>) -> Option<&GangExec> {
+    plan.downcast_ref::<GangExec>()
+}
+

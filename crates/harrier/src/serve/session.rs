@@ -1,0 +1,311 @@
+//! A session of the engine as the server sees it: statements run where the engine's threads are, not where clients are waited for.
+
+use std::any::Any;
+use std::future::Future;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use async_trait::async_trait;
+use datafusion::common::ScalarValue;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use harrier_engine::{
+    CopyIn, CopyOut, Engine, ParsedStatement, SqlError, StatementKind, Written, split,
+};
+use harrier_server::backend::{
+    Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
+    TransactionState,
+};
+use harrier_server::registry::{Phase, StatementEntry};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinError};
+
+/// Batches, or pieces of text, that are ready before they are asked for.
+const AHEAD: usize = 2;
+
+/// Opens sessions of one engine.
+pub(super) struct Sessions {
+    pub(super) engine: Engine,
+    /// Where statements run.
+    pub(super) runtime: Handle,
+}
+
+#[async_trait]
+impl Backend for Sessions {
+    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
+        let session = self.engine.session();
+        session.begin(&identity.role, &identity.settings).map_err(|error| Failure {
+            is_fatal: true,
+            ..failure(error)
+        })?;
+        Ok(Arc::new(EngineSession { session: Arc::new(session), runtime: self.runtime.clone() }))
+    }
+}
+
+struct EngineSession {
+    session: Arc<harrier_engine::Session>,
+    runtime: Handle,
+}
+
+pub(super) fn failure(error: SqlError) -> Failure {
+    let SqlError { sqlstate, message, detail, hint, position, .. } = error;
+    Failure { detail, hint, position, ..Failure::new(&sqlstate.to_string(), message) }
+}
+
+/// Ends a task when nobody waits for it any more.
+struct EndOnDrop(AbortHandle);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl EngineSession {
+    /// Does `work` on the threads of statements. Dropping the future ends it.
+    async fn there<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        there(&self.runtime, work).await
+    }
+}
+
+async fn there<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+) -> Result<T, Failure> {
+    let task = runtime.spawn(work);
+    let _guard = EndOnDrop(task.abort_handle());
+    match task.await {
+        Ok(done) => done.map_err(failure),
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+fn broken(error: &JoinError) -> Failure {
+    let message = if error.is_panic() { "the statement panicked" } else { "the statement was ended" };
+    Failure::new("XX000", message)
+}
+
+/// What `next` gives, made on the threads of statements ahead of being asked for.
+fn ahead<T, F>(
+    runtime: &Handle,
+    mut next: impl FnMut() -> F + Send + 'static,
+) -> BoxStream<'static, Result<T, Failure>>
+where
+    T: Send + 'static,
+    F: Future<Output = Option<Result<T, SqlError>>> + Send,
+{
+    let (sender, mut receiver) = mpsc::channel(AHEAD);
+    let task = runtime.spawn(async move {
+        while let Some(item) = next().await {
+            let is_end = item.is_err();
+            if sender.send(item.map_err(failure)).await.is_err() || is_end {
+                return;
+            }
+        }
+    });
+    let guard = EndOnDrop(task.abort_handle());
+    let mut task = Some(task);
+    let stream = async_stream(move |context| {
+        let _ = &guard;
+        match receiver.poll_recv(context) {
+            std::task::Poll::Ready(None) => match task.as_mut().map(|task| task.poll_unpin(context)) {
+                // A panic closes the channel too, and is no end.
+                Some(std::task::Poll::Ready(Err(error))) => {
+                    task = None;
+                    std::task::Poll::Ready(Some(Err(broken(&error))))
+                }
+                Some(std::task::Poll::Pending) => std::task::Poll::Pending,
+                _ => {
+                    task = None;
+                    std::task::Poll::Ready(None)
+                }
+            },
+            other => other,
+        }
+    });
+    stream.boxed()
+}
+
+fn async_stream<T>(
+    poll: impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<T>>,
+) -> impl futures::Stream<Item = T> {
+    futures::stream::poll_fn(poll)
+}
+
+fn done(written: Written) -> Done {
+    Done { tag: written.tag, notices: written.notice.into_iter().collect() }
+}
+
+#[async_trait]
+impl Session for EngineSession {
+    fn split(&self, text: &str) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let (mut rest, mut offset) = (text, 0);
+        for statement in split::split(text) {
+            // The text of a statement stands in the whole as it is.
+            let at = rest.find(&statement.text).unwrap_or(0);
+            offset += rest[..at].chars().count();
+            parts.push(Part { text: statement.text.clone(), offset });
+            offset += statement.text.chars().count();
+            rest = &rest[(at + statement.text.len()).min(rest.len())..];
+        }
+        parts
+    }
+
+    fn parse(&self, text: &str) -> Result<Statement, Failure> {
+        let whole = split::StatementText { text: text.to_string(), line: 1 };
+        let parsed = self.session.parse(whole).map_err(failure)?;
+        let kind = match parsed.kind() {
+            StatementKind::Plain => Kind::Plain,
+            StatementKind::Begin => Kind::Begin,
+            StatementKind::Control => Kind::Control,
+            StatementKind::Alone => Kind::Alone,
+        };
+        let tag = parsed.tag();
+        let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
+        Ok(Statement { text: text.to_string(), inner, tag, kind })
+    }
+
+    async fn describe(
+        &self,
+        statement: &Statement,
+        types: &[Option<DataType>],
+    ) -> Result<Description, Failure> {
+        let parsed = parsed(statement)?;
+        let session = Arc::clone(&self.session);
+        let types = types.to_vec();
+        let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
+        Ok(Description { parameters: described.parameters, columns: described.columns })
+    }
+
+    async fn execute(
+        &self,
+        statement: &Statement,
+        values: &[ArrayRef],
+        entry: &Arc<StatementEntry>,
+    ) -> Result<Outcome, Failure> {
+        let mut parsed = parsed(statement)?;
+        if !values.is_empty() {
+            let scalar = |value: &ArrayRef| {
+                ScalarValue::try_from_array(value, 0)
+                    .map_err(|error| failure(SqlError::in_statement(&error, &statement.text)))
+            };
+            let values = values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
+            parsed = Arc::new(parsed.with_values(values));
+        }
+        let session = Arc::clone(&self.session);
+        let entry = Arc::clone(entry);
+        let runtime = self.runtime.clone();
+        let text = statement.text.clone();
+        let outcome = self
+            .there(async move {
+                let outcome = session.execute(&parsed).await?;
+                entry.set_phase(Phase::Running);
+                // What only has to be waited for is waited for here.
+                Ok(match outcome {
+                    harrier_engine::Outcome::Write(write) => Ran::Written(write.finish().await?),
+                    other => Ran::Started(other),
+                })
+            })
+            .await?;
+        Ok(match outcome {
+            Ran::Written(written) => Outcome::Done(done(written)),
+            Ran::Started(harrier_engine::Outcome::Command { tag }) => {
+                Outcome::Done(Done { tag, notices: vec![] })
+            }
+            Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
+                let stream = Arc::new(tokio::sync::Mutex::new(stream));
+                let rows = ahead(&runtime, move || {
+                    let (stream, text) = (Arc::clone(&stream), text.clone());
+                    async move {
+                        let batch = stream.lock().await.next().await?;
+                        Some(batch.map_err(|error| SqlError::in_statement(&error, &text)))
+                    }
+                });
+                Outcome::Rows { schema, rows }
+            }
+            Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, columns, .. })) => {
+                let finished = runtime.spawn(write.finish());
+                let guard = EndOnDrop(finished.abort_handle());
+                let ended = async move {
+                    let _guard = guard;
+                    match finished.await {
+                        Ok(written) => written.map(done).map_err(failure),
+                        Err(error) => Err(broken(&error)),
+                    }
+                };
+                Outcome::CopyIn { columns, input, done: ended.boxed() }
+            }
+            Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
+                let columns = copy.columns();
+                let copy = Arc::new(tokio::sync::Mutex::new(copy));
+                let ended = Arc::clone(&copy);
+                let text = ahead(&runtime, move || {
+                    let copy = Arc::clone(&copy);
+                    async move { next_text(&copy).await }
+                });
+                let done = async move {
+                    let tag = ended.lock().await.tag();
+                    Ok(Done { tag, notices: vec![] })
+                };
+                Outcome::CopyOut { columns, text, done: done.boxed() }
+            }
+            _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
+        })
+    }
+
+    fn transaction(&self) -> TransactionState {
+        match self.session.transaction() {
+            harrier_engine::TransactionState::Idle => TransactionState::Idle,
+            harrier_engine::TransactionState::Open => TransactionState::Open,
+            harrier_engine::TransactionState::Failed => TransactionState::Failed,
+        }
+    }
+
+    fn fail(&self) {
+        self.session.fail_transaction();
+    }
+
+    fn parameter(&self, name: &str) -> Option<String> {
+        self.session.parameter(name)
+    }
+
+    async fn discard(&self) -> Result<(), Failure> {
+        let session = Arc::clone(&self.session);
+        self.there(async move { session.discard().await }).await
+    }
+
+    fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+        self.session.reported_parameters(version)
+    }
+
+    fn time_limits(&self) -> TimeLimits {
+        let harrier_engine::TimeLimits { statement, idle, idle_in_transaction } = self.session.time_limits();
+        TimeLimits { statement, idle, idle_in_transaction }
+    }
+
+    async fn settle(&self) -> Result<(), Failure> {
+        self.session.settle().await.map_err(failure)
+    }
+}
+
+/// How far a statement ran on its own threads.
+enum Ran {
+    Written(Written),
+    Started(harrier_engine::Outcome),
+}
+
+async fn next_text(copy: &tokio::sync::Mutex<CopyOut>) -> Option<Result<bytes::Bytes, SqlError>> {
+    copy.lock().await.next().await.transpose()
+}
+
+fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, Failure> {
+    Arc::clone(&statement.inner)
+        .downcast::<ParsedStatement>()
+        .map_err(|_| Failure::new("XX000", "the statement was parsed by another session"))
+}
