@@ -8,6 +8,7 @@ use datafusion::config::Dialect;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionConfig;
 use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
 use crate::stores::Stores;
-use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
+use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -47,6 +48,10 @@ pub struct EngineOptions {
     pub link: Option<Link>,
     /// Where tables are kept; `None` for tables that end with their session.
     pub warehouse: Option<WarehouseOptions>,
+    /// Tables of schema `sys` about the process around the engine.
+    pub server_tables: Vec<ServerTable>,
+    /// Functions about the process around the engine.
+    pub server_functions: Vec<Arc<ScalarUDF>>,
 }
 
 impl Default for EngineOptions {
@@ -59,6 +64,8 @@ impl Default for EngineOptions {
             gang: None,
             link: None,
             warehouse: None,
+            server_tables: Vec::new(),
+            server_functions: Vec::new(),
         }
     }
 }
@@ -77,6 +84,8 @@ struct Inner {
     gang: Option<Gang>,
     link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
+    server_tables: Arc<[ServerTable]>,
+    server_functions: Vec<Arc<ScalarUDF>>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Option<SpillFolder>,
 }
@@ -106,6 +115,8 @@ impl Engine {
                 gang: options.gang,
                 link: options.link,
                 warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
+                server_tables: options.server_tables.into(),
+                server_functions: options.server_functions,
                 spill,
             }),
         })
@@ -138,6 +149,14 @@ impl Engine {
     /// The ranks that statements run on together, if this is a gang.
     pub fn gang(&self) -> Option<&Gang> {
         self.inner.gang.as_ref()
+    }
+
+    pub(crate) fn server_tables(&self) -> &Arc<[ServerTable]> {
+        &self.inner.server_tables
+    }
+
+    pub(crate) fn server_functions(&self) -> &[Arc<ScalarUDF>] {
+        &self.inner.server_functions
     }
 
     pub(crate) fn link(&self) -> Option<&Link> {

@@ -23,6 +23,7 @@
 //! ```
 
 mod analyze;
+mod column_names;
 mod compact_views;
 mod client;
 mod copy;
@@ -58,5 +59,5 @@ pub use harrier_exec::sqlstate::SqlState;
 pub use parameters::SERVER_VERSION;
 pub use progress::{Progress, ProgressReading};
 pub use session::{Outcome, ParsedStatement, Session};
-pub use warehouse::WarehouseOptions;
+pub use warehouse::{ServerTable, WarehouseOptions};
 pub use write::{Write, Written};

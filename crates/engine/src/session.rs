@@ -112,6 +112,11 @@ impl Session {
             }
         };
         let mut state = builder.build();
+        for function in engine.server_functions() {
+            if let Err(error) = state.register_udf(Arc::clone(function)) {
+                tracing::warn!(%error, function = function.name(), "a function cannot be used");
+            }
+        }
         let external = Arc::new(ExternalTables::default());
         state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
         if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {
@@ -129,7 +134,7 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
         let kept = engine.warehouse().map(|warehouse| {
-            let names = Names::new();
+            let names = Names::new(Arc::clone(engine.server_tables()));
             names.bind(context.state_weak_ref());
             context.register_catalog(DEFAULT_CATALOG, Arc::new(SessionCatalog(Arc::clone(&names))));
             let runtime = Arc::clone(engine.runtime_env());

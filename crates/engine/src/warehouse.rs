@@ -37,6 +37,7 @@ pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
 pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog};
 pub(crate) use statistics::Looking;
+pub use system::ServerTable;
 pub(crate) use table::WarehouseTable;
 pub(crate) use transaction::{Control, Transactions};
 pub(crate) use upkeep::{expire, span, vacuum};

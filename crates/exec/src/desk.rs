@@ -24,6 +24,7 @@ use futures::{FutureExt, StreamExt};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
@@ -37,8 +38,15 @@ use crate::wire::Kept;
 /// The longest request, in bytes: a plan names every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
+/// How long a gang waits for its front end.
+const HOLD_PATIENCE: Duration = Duration::from_secs(60);
+
 /// The time after a failure to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether a rank was lost, and after how many looks the status is told in any case.
+const STATUS_TICK: Duration = Duration::from_millis(50);
+const STATUS_TICKS: u32 = 20;
 
 /// What a plan took that was run to be explained.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,26 +76,44 @@ impl Desk {
         Self { gang, runtime_env, threads, tell }
     }
 
-    /// Serves until the future is dropped.
+    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`].
     pub async fn serve(self, listener: UnixListener) {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let desk = self.clone();
-                    tokio::spawn(async move { desk.connection(stream).await });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a plan");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+        let (held, mut holds) = mpsc::channel(1);
+        let accept = async {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let (desk, held) = (self.clone(), held.clone());
+                        tokio::spawn(async move { desk.connection(stream, held).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a plan");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             }
+        };
+        let released = async {
+            if let Ok(Some(hold)) = tokio::time::timeout(HOLD_PATIENCE, holds.recv()).await {
+                let _: std::result::Result<(), _> = hold.await;
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = released => {}
         }
     }
 
-    async fn connection(&self, mut stream: UnixStream) {
+    async fn connection(&self, mut stream: UnixStream, held: mpsc::Sender<oneshot::Receiver<()>>) {
         let Ok(request) = read_request(&mut stream).await else {
             return;
         };
+        // Dropped with the connection.
+        let mut _hold = None;
+        if request.asked() == Asked::Hold {
+            let (hold, released) = oneshot::channel();
+            _hold = held.send(released).await.is_ok().then_some(hold);
+        }
         let (mut closed, mut out) = stream.into_split();
         let gone = async {
             // Nothing more is to come: what is read is the end.
@@ -115,10 +141,8 @@ impl Desk {
 
     async fn answer(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
         match request.asked() {
-            Asked::Status => {
-                let status = self.status().await?;
-                Ok(write_frame(out, kind::STATUS, &status.encode_to_vec()).await?)
-            }
+            Asked::Nothing => Ok(()),
+            Asked::Hold => self.hold(out).await,
             Asked::Ledger => self.gang.check_ledger(Kept::Nothing).await,
             Asked::Run => {
                 let (plan, rows) = self.start(request).await?;
@@ -131,6 +155,23 @@ impl Desk {
                 self.tell(&slices(&plan), None, request.verbose, out).await
             }
             Asked::Analyze => self.analyze(request, out).await,
+        }
+    }
+
+    /// Tells how the gang is until nobody listens.
+    async fn hold(&self, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+        let mut known = usize::MAX;
+        loop {
+            let status = self.status().await?;
+            write_frame(out, kind::STATUS, &status.encode_to_vec()).await?;
+            // A loss is told at once, everything else in its time.
+            for _ in 0..STATUS_TICKS {
+                let losses = self.gang.losses().len();
+                if losses != std::mem::replace(&mut known, losses) {
+                    break;
+                }
+                tokio::time::sleep(STATUS_TICK).await;
+            }
         }
     }
 

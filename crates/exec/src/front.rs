@@ -19,6 +19,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use async_trait::async_trait;
@@ -76,13 +77,14 @@ pub struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 pub enum Asked {
-    /// How the gang is.
-    Status = 0,
+    Nothing = 0,
     Run = 1,
     Explain = 2,
     Analyze = 3,
     /// Whether every rank has given back what statements took. To be asked while none runs.
     Ledger = 4,
+    /// How the gang is, again and again. The gang ends when the connection does.
+    Hold = 5,
 }
 
 /// Kinds of frames that come back; each is a byte, four bytes of length, and that many bytes.
@@ -152,6 +154,57 @@ pub struct RankStatus {
     pub streams_open: u64,
 }
 
+/// Where a gang's desk is, and how many statements are there.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    running: AtomicUsize,
+}
+
+impl Place {
+    /// Statements that the gang runs for this process.
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+}
+
+/// A statement at a desk, until it is dropped.
+struct Visit(Arc<Place>);
+
+impl Visit {
+    fn new(place: Arc<Place>) -> Self {
+        place.running.fetch_add(1, Ordering::Relaxed);
+        Self(place)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A gang that is held: it ends when this is dropped.
+pub struct Hold(UnixStream);
+
+impl Hold {
+    /// Takes hold of the gang whose desk is at `path`. Errors: it is not there, or not there yet.
+    pub async fn take(path: &Path) -> Result<Self> {
+        ask(path, &Request { asked: Asked::Hold.into(), ..Request::default() }).await.map(Self)
+    }
+
+    /// How the gang is, the next time that it tells, which is every second or when something happens.
+    ///
+    /// Errors: the gang is lost.
+    pub async fn next(&mut self) -> Result<Status> {
+        match read_frame(&mut self.0).await? {
+            Some((kind::STATUS, bytes)) => decode(&bytes),
+            Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
+            _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+}
+
 /// A way to a gang that may come and go. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
@@ -160,8 +213,8 @@ pub struct Link {
 
 #[derive(Debug, Default)]
 struct LinkState {
-    /// Where the gang's desk is; none while there is no gang.
-    desk: Option<PathBuf>,
+    /// None while there is no gang.
+    desk: Option<Arc<Place>>,
     /// Output partitions that plans for the gang are made with.
     partitions: usize,
     /// Why the gang was lost last.
@@ -170,11 +223,13 @@ struct LinkState {
 
 impl Link {
     /// From now on plans go to the desk at `path`, made for ranks of `threads`.
-    pub fn up(&self, path: &Path, threads: usize) {
+    pub fn up(&self, path: &Path, threads: usize) -> Arc<Place> {
+        let place = Arc::new(Place { path: path.to_path_buf(), running: AtomicUsize::new(0) });
         let mut inner = self.inner.write();
-        inner.desk = Some(path.to_path_buf());
+        inner.desk = Some(Arc::clone(&place));
         // With one partition there is no redistribution that could become a motion.
         inner.partitions = threads.max(2);
+        place
     }
 
     /// From now on everything runs in this process.
@@ -200,16 +255,6 @@ impl Link {
             false => format!("the gang is lost: {reason}"),
         };
         sqlstate::remote(SqlState::CRASH_SHUTDOWN, message)
-    }
-}
-
-/// Asks the desk at `path` how the gang is.
-pub async fn status(path: &Path) -> Result<Status> {
-    let mut stream = ask(path, &Request { asked: Asked::Status.into(), ..Request::default() }).await?;
-    match read_frame(&mut stream).await? {
-        Some((kind::STATUS, bytes)) => decode(&bytes),
-        Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
-        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
     }
 }
 
@@ -358,18 +403,20 @@ impl GangExec {
         Ok(Self { link, plan, request, properties: Arc::new(properties) })
     }
 
-    async fn ask(link: &Link, request: &Request) -> Result<UnixStream> {
+    async fn ask(link: &Link, request: &Request) -> Result<(UnixStream, Visit)> {
         let desk = link.inner.read().desk.clone();
         let Some(desk) = desk else {
             return Err(link.lost());
         };
-        ask(&desk, request).await.map_err(|_| link.lost())
+        let visit = Visit::new(desk);
+        let stream = ask(&visit.0.path, request).await.map_err(|_| link.lost())?;
+        Ok((stream, visit))
     }
 
     /// What EXPLAIN says of the plan, and the rows if it was run and they were asked for.
     pub async fn explain(&self, asked: Asked, verbose: bool, keeps_rows: bool) -> Result<Explained> {
         let request = Request { asked: asked.into(), verbose, keeps_rows, ..self.request.clone() };
-        let mut stream = Self::ask(&self.link, &request).await?;
+        let (mut stream, _visit) = Self::ask(&self.link, &request).await?;
         let mut decoder = StreamDecoder::new();
         let mut explained = Explained::default();
         loop {
@@ -437,8 +484,8 @@ impl ExecutionPlan for GangExec {
         let schema = self.schema();
         let (link, request) = (self.link.clone(), self.request.clone());
         let rows = futures::stream::once(async move {
-            let stream = Self::ask(&link, &request).await?;
-            Ok::<_, DataFusionError>(rows(link, stream))
+            let (stream, visit) = Self::ask(&link, &request).await?;
+            Ok::<_, DataFusionError>(rows(link, stream, visit))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -448,12 +495,13 @@ impl ExecutionPlan for GangExec {
 fn rows(
     link: Link,
     stream: UnixStream,
+    visit: Visit,
 ) -> impl futures::Stream<Item = Result<datafusion::arrow::array::RecordBatch>> {
-    let state = (link, stream, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
-    try_unfold(state, |(link, mut stream, mut decoder, mut buffer)| async move {
+    let state = (link, stream, visit, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
+    try_unfold(state, |(link, mut stream, visit, mut decoder, mut buffer)| async move {
         loop {
             if let Some(batch) = decoder.decode(&mut buffer)? {
-                return Ok(Some((batch, (link, stream, decoder, buffer))));
+                return Ok(Some((batch, (link, stream, visit, decoder, buffer))));
             }
             match read_frame(&mut stream).await.map_err(|_| link.lost())? {
                 Some((kind::ROWS, bytes)) => buffer = Buffer::from_vec(bytes),

@@ -52,6 +52,8 @@ enum Command {
     Sql(sql::Args),
     /// Serve a warehouse to the clients of PostgreSQL, until it is asked to end
     Serve(serve::Args),
+    #[command(hide = true)]
+    Rank(serve::RankArgs),
     /// Make data to try things on
     Generate(generate::Args),
     /// Measure, beside others and in one run
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         (Command::Sql(args), Some((_, matches))) => sql::run(args, matches),
         (Command::Sql(_), None) => ExitCode::from(exit::USAGE),
         (Command::Serve(args), _) => serve::run(args),
+        (Command::Rank(args), _) => serve::run_rank(args),
         (Command::Generate(args), _) => match generate::run(args) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {

@@ -2,6 +2,8 @@
 //!
 //! Clients are waited for on threads of their own, so that statements which compute keep nobody waiting.
 
+mod gang;
+mod rank;
 mod session;
 
 use std::io;
@@ -12,14 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harrier_engine::{Engine, EngineOptions};
+use harrier_exec::front::Link;
 use harrier_server::pg::listen::LocalListener;
 use harrier_server::pg::{Server, ServerOptions};
 use harrier_server::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::exit;
+use crate::serve::gang::{Launcher, Plan, Supervisor};
 use crate::sql::{key_value, memory_size};
 use crate::warehouse_args::WarehouseArgs;
 
@@ -43,13 +49,29 @@ pub(crate) struct Args {
     /// Sessions that may be there at a time
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_connections: usize,
+    /// Ranks that statements run on [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
+    /// Ranks that do nothing until others are lost
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    spares: usize,
+    /// The hosts that ranks are started on: a hosts file of the launcher
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+    /// What starts the ranks
+    #[arg(long, value_enum, default_value_t = Launcher::Auto)]
+    launcher: Launcher,
+    /// An argument for the launcher, before its others
+    #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
+    launcher_arguments: Vec<String>,
     /// Set a parameter for all sessions, as SET does
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     settings: Vec<(String, String)>,
-    /// Threads a statement may keep busy [default: the machine's cores]
+    /// Threads a statement may keep busy on a rank [default: the cores, divided by the ranks]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Memory statements may hold before they spill to disk, such as 8GiB [default: 80 % of the machine's]
+    /// Memory that statements may hold before they spill to disk, over all ranks here and this process, such as 8GiB
+    /// [default: 80 % of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
     /// Folder for temporary files [default: $TMPDIR]
@@ -92,12 +114,32 @@ fn runtime(threads: usize, name: &str) -> Result<Runtime, Trouble> {
 
 fn served(args: Args) -> Result<(), Trouble> {
     let mut options = EngineOptions::default();
-    if let Some(threads) = args.threads {
-        options.threads = threads.into();
-    }
+    let cores = options.threads;
+    let ranks = match args.launcher {
+        Launcher::None => 1,
+        _ => args.ranks.unwrap_or(cores).max(1),
+    };
+    let threads = args.threads.map_or((cores / ranks).max(1), usize::from);
     if args.memory.is_some() {
         options.memory_bytes = args.memory;
     }
+    // A single rank has nobody to share the work with: this process does it.
+    let link = (ranks > 1).then(Link::default);
+    let plan = Plan {
+        launcher: args.launcher,
+        ranks,
+        spares: args.spares,
+        threads,
+        memory_bytes: options.memory_bytes.map(|bytes| bytes / (ranks + args.spares + 1) as u64),
+        hosts: args.hostfile.clone(),
+        spill_dir: args.spill_dir.clone(),
+        arguments: args.launcher_arguments.clone(),
+    };
+    match &link {
+        Some(_) => options.memory_bytes = plan.memory_bytes,
+        None => options.threads = args.threads.map_or(cores, usize::from),
+    }
+    options.link = link.clone();
     options.settings = args.settings.clone();
     options.spill_dir = args.spill_dir.clone();
     options.warehouse = args.warehouse.options();
@@ -109,14 +151,34 @@ fn served(args: Args) -> Result<(), Trouble> {
     let clients = runtime(CLIENT_THREADS, "harrier-client")?;
     let engine = Engine::try_new(options)
         .map_err(|error| Trouble { message: error.report(None), status: exit::USAGE })?;
-    let ended = clients.block_on(serve(args, engine.clone(), statements.handle().clone()));
+    let supervisor = match link {
+        Some(link) => {
+            let folder = std::env::temp_dir().join(format!("harrier-serve-{}", std::process::id()));
+            let supervisor = Supervisor::new(link, plan, folder.clone());
+            let supervisor = supervisor.map_err(|error| {
+                Trouble::broken(format!("ERROR 58030: cannot use folder \"{}\": {error}", folder.display()))
+            })?;
+            Some((supervisor, folder))
+        }
+        None => None,
+    };
+    let gang = supervisor.as_ref().map(|(supervisor, _)| supervisor.clone());
+    let ended = clients.block_on(serve(args, engine.clone(), statements.handle().clone(), gang));
+    if let Some((_, folder)) = supervisor {
+        let _ = std::fs::remove_dir_all(folder);
+    }
     clients.shutdown_timeout(SHUTDOWN);
     statements.shutdown_timeout(SHUTDOWN);
     engine.remove_temporary_files();
     ended
 }
 
-async fn serve(args: Args, engine: Engine, runtime: tokio::runtime::Handle) -> Result<(), Trouble> {
+async fn serve(
+    args: Args,
+    engine: Engine,
+    runtime: tokio::runtime::Handle,
+    gang: Option<Supervisor>,
+) -> Result<(), Trouble> {
     let signals = || -> io::Result<_> {
         Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
     };
@@ -144,6 +206,8 @@ async fn serve(args: Args, engine: Engine, runtime: tokio::runtime::Handle) -> R
         })?;
         tokio::spawn(Arc::clone(&server).accept_local(listener));
     }
+    let stop = CancellationToken::new();
+    let supervised = gang.map(|gang| tokio::spawn(gang.run(stop.clone())));
     for address in &addresses {
         println!("ready: psql -h {} -p {} warehouse", address.ip(), address.port());
     }
@@ -152,6 +216,10 @@ async fn serve(args: Args, engine: Engine, runtime: tokio::runtime::Handle) -> R
         _ = interrupt.recv() => {}
     }
     server.drain(DRAIN).await;
+    if let Some(supervised) = supervised {
+        stop.cancel();
+        let _ = supervised.await;
+    }
     Ok(())
 }
 

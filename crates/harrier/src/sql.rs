@@ -120,7 +120,7 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
 }
 
 /// Makes this process a rank, or what runs alone, and does `work` if it is the one that reads and prints.
-fn on_ranks(
+pub(crate) fn on_ranks(
     launch: Option<Launch>,
     spares: usize,
     options: impl FnOnce(Option<Gang>) -> EngineOptions,

@@ -18,7 +18,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::RwLock;
 
 use super::explain;
-use super::system::{SYSTEM_SCHEMA, SystemSchema};
+use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 
 /// The name of the one catalog of a session with a warehouse.
@@ -54,11 +54,14 @@ pub(crate) struct Names {
     own: MemorySchemaProvider,
     /// Holds this value in its catalogs: hence weak, and set after both exist.
     session: OnceLock<Weak<RwLock<SessionState>>>,
+    /// Of schema `sys`, beside those about the warehouse.
+    server_tables: Arc<[ServerTable]>,
 }
 
 impl Names {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(server_tables: Arc<[ServerTable]>) -> Arc<Self> {
         Arc::new(Self {
+            server_tables,
             sight: RwLock::default(),
             own: MemorySchemaProvider::new(),
             session: OnceLock::new(),
@@ -68,6 +71,10 @@ impl Names {
     /// To be called once, before the first statement.
     pub(crate) fn bind(&self, session: Weak<RwLock<SessionState>>) {
         assert!(self.session.set(session).is_ok(), "bound twice");
+    }
+
+    pub(crate) fn server_tables(&self) -> &[ServerTable] {
+        &self.server_tables
     }
 
     /// What the coming statement sees.

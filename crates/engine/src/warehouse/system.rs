@@ -3,6 +3,7 @@
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
 
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -26,6 +27,43 @@ use super::values;
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
 const TABLES: [&str; 4] = ["columns", "data_files", "snapshots", "tables"];
 
+/// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
+#[derive(Clone)]
+pub struct ServerTable {
+    pub name: &'static str,
+    pub schema: SchemaRef,
+    /// Its rows at the moment; called for every scan.
+    pub rows: Arc<dyn Fn() -> Result<RecordBatch> + Send + Sync>,
+}
+
+impl fmt::Debug for ServerTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerTable({})", self.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for ServerTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::clone(&self.schema);
+        Ok(MemorySourceConfig::try_new_exec(&[vec![(self.rows)()?]], schema, projection.cloned())?)
+    }
+}
+
 /// The schema `sys`.
 #[derive(Debug)]
 pub(crate) struct SystemSchema(pub(crate) Arc<Names>);
@@ -33,10 +71,16 @@ pub(crate) struct SystemSchema(pub(crate) Arc<Names>);
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        TABLES.map(str::to_string).to_vec()
+        let mut names = TABLES.map(str::to_string).to_vec();
+        names.extend(self.0.server_tables().iter().map(|table| table.name.to_string()));
+        names.sort();
+        names
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {
+            return Ok(Some(Arc::new(table.clone())));
+        }
         let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
             return Ok(None);
         };
@@ -50,7 +94,7 @@ impl SchemaProvider for SystemSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        TABLES.contains(&name)
+        TABLES.contains(&name) || self.0.server_tables().iter().any(|table| table.name == name)
     }
 }
 

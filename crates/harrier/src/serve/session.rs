@@ -179,8 +179,10 @@ impl Session for EngineSession {
         let parsed = parsed(statement)?;
         let session = Arc::clone(&self.session);
         let types = types.to_vec();
+        let statement = Arc::clone(&parsed);
         let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
-        Ok(Description { parameters: described.parameters, columns: described.columns })
+        let columns = described.columns.map(|schema| statement.named(&schema));
+        Ok(Description { parameters: described.parameters, columns })
     }
 
     async fn execute(
@@ -202,6 +204,7 @@ impl Session for EngineSession {
         let entry = Arc::clone(entry);
         let runtime = self.runtime.clone();
         let text = statement.text.clone();
+        let named = Arc::clone(&parsed);
         let outcome = self
             .there(async move {
                 let outcome = session.execute(&parsed).await?;
@@ -227,7 +230,7 @@ impl Session for EngineSession {
                         Some(batch.map_err(|error| SqlError::in_statement(&error, &text)))
                     }
                 });
-                Outcome::Rows { schema, rows }
+                Outcome::Rows { schema: named.named(&schema), rows }
             }
             Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, columns, .. })) => {
                 let finished = runtime.spawn(write.finish());

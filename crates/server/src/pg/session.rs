@@ -199,10 +199,17 @@ impl Conversation {
     pub(super) async fn run(&mut self) {
         self.tell_parameters();
         self.ready();
-        let ended = self.talk().await;
-        if let Err(Trouble::Failed(failure)) = ended {
-            self.io.reply.failure(&failure);
-            let _ = tokio::time::timeout(Duration::from_secs(1), self.io.flush()).await;
+        let ended = match self.flush().await {
+            Ok(()) => self.talk().await,
+            gone => gone,
+        };
+        match ended {
+            Ok(()) => {}
+            Err(Trouble::Gone(error)) => tracing::debug!(session = self.guard.entry.id, %error, "a client has gone"),
+            Err(Trouble::Failed(failure)) => {
+                self.io.reply.failure(&failure);
+                let _ = tokio::time::timeout(Duration::from_secs(1), self.io.flush()).await;
+            }
         }
     }
 

@@ -1,0 +1,64 @@
+//! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 takes plans at its desk; the others work for it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use harrier_engine::{Engine, EngineOptions};
+use tokio::net::UnixListener;
+
+use crate::exit;
+use crate::gang;
+use crate::sql::{memory_size, on_ranks};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Where rank 0 takes plans: the path of a local socket
+    #[arg(long, value_name = "PATH")]
+    desk: PathBuf,
+    /// Threads a statement may keep busy on this rank
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Memory statements may hold on this rank before they spill to disk
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    spill_dir: Option<PathBuf>,
+    /// Ranks that do nothing until others are lost
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    spares: u16,
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let launch = match gang::launch(None) {
+        Ok(launch) => launch,
+        Err(status) => return status,
+    };
+    let threads = usize::from(args.threads);
+    let options = |gang| {
+        let mut options = EngineOptions::default();
+        options.threads = threads;
+        options.memory_bytes = args.memory.or(options.memory_bytes);
+        options.spill_dir = args.spill_dir.clone();
+        options.gang = gang;
+        options
+    };
+    on_ranks(launch, args.spares.into(), options, async |engine| serve(engine, &args.desk, threads).await)
+}
+
+async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
+    let Some(desk) = engine.desk(threads) else {
+        eprintln!("ERROR 22023: harrier rank is for launchers: it is one rank of a gang of two or more");
+        return exit::USAGE;
+    };
+    let listener = match UnixListener::bind(path) {
+        Ok(listener) => listener,
+        Err(error) => {
+            eprintln!("ERROR 58030: cannot take plans at \"{}\": {error}", path.display());
+            return exit::FAILED;
+        }
+    };
+    desk.serve(listener).await;
+    let _ = std::fs::remove_file(path);
+    exit::DONE
+}
