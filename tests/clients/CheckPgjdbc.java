@@ -44,6 +44,7 @@ public class CheckPgjdbc {
         user = plain.get(2);
         database = plain.size() > 3 ? plain.get(3) : user;
 
+        System.out.println("client  pgjdbc " + org.postgresql.util.DriverInfo.DRIVER_VERSION);
         check("connect with sslmode disable and prefer, in every preferQueryMode, with options", CheckPgjdbc::connecting);
         check("every scalar type set and got, in text, and in binary by a statement prepared on the server", CheckPgjdbc::types);
         check("java.time, java.sql and strings for dates, times and zones", CheckPgjdbc::dates);

@@ -205,7 +205,7 @@ def streaming():
         with engine(driver).connect().execution_options(stream_results=True, max_row_buffer=500) as connection:
             query = sa.text("SELECT x FROM generate_series(1, 20000) AS g(x)")
             equal(sum(row.x for row in connection.execute(query)), 200010000)
-            equal([len(part) for part in connection.execute(query, execution_options={"yield_per": 8000}).partitions()], [8000, 8000, 4000])
+            equal([len(part) for part in connection.execute(query, execution_options={"max_row_buffer": 8000}).partitions(8000)], [8000, 8000, 4000])
 
 
 @program.check

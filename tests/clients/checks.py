@@ -94,6 +94,7 @@ class Program:
             raise Difference(f"no answer after {CHECK_SECONDS_MAX} s")
 
         signal.signal(signal.SIGALRM, too_long)
+        print(f"client  {self.client}", flush=True)
         failed = 0
         for function in self.checks:
             line = function.__doc__.strip().splitlines()[0]
