@@ -165,7 +165,7 @@ public class CheckPgjdbc {
     }
 
     static void connecting() throws Exception {
-        for (String mode : List.of("disable", "allow", "prefer")) {
+        for (String mode : System.getenv("CLIENTS_TLS") == null ? List.of("disable", "allow", "prefer") : List.of("disable", "allow", "prefer", "require")) {
             try (Connection connection = connect("sslmode", mode)) {
                 equal(one(connection, "SELECT 1"), 1, "sslmode " + mode);
             }

@@ -30,7 +30,9 @@ def connecting():
     """connect with a name and a password; what the server says of itself"""
     with connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT 1 AS n, 'ü' AS t")
-        equal([(field.name, str(field.type)) for field in cursor.fetch_arrow_table().schema][0][0], "n")
+        table = cursor.fetch_arrow_table()
+        equal(table.column_names, ["n", "t"])
+        equal(table["t"].to_pylist(), ["ü"])
         info = connection.adbc_get_info()
         holds(info.get("vendor_name") and info.get("vendor_version"), f"name and version: {info}")
 
@@ -60,11 +62,10 @@ def types():
 
 @program.check
 def statements():
-    """CREATE, INSERT, UPDATE, DELETE and their row counts; prepared statements with parameters"""
+    """CREATE, INSERT, UPDATE, DROP; prepared statements with parameters"""
     with connect() as connection, connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS flight_rows")
         cursor.execute("CREATE TABLE flight_rows (id bigint, name text)")
-        equal(cursor.adbc_statement.__class__.__name__, "AdbcStatement")
         cursor.execute("INSERT INTO flight_rows VALUES (1, 'a'), (2, 'b')")
         cursor.executemany("INSERT INTO flight_rows VALUES ($1, $2)", [(3, "c"), (4, None)])
         cursor.execute("SELECT id, name FROM flight_rows WHERE id > $1 ORDER BY id", (2,))
@@ -124,9 +125,8 @@ def transactions_and_errors():
         raises(connection.Error, lambda: run(LONG))
         holds(time.monotonic() - started < 10, "a cancelled statement ends soon")
         equal(run("SELECT CAST(1 AS bigint)"), [(1,)])
-        run_quietly = cursor.execute
-        run_quietly("DROP TABLE IF EXISTS flight_transaction")
-        run_quietly("CREATE TABLE flight_transaction (id bigint)")
+        cursor.execute("DROP TABLE IF EXISTS flight_transaction")
+        cursor.execute("CREATE TABLE flight_transaction (id bigint)")
     with connect(autocommit=False) as connection, connection.cursor() as cursor:
         for end, count in [(connection.rollback, 0), (connection.commit, 1)]:
             cursor.execute("INSERT INTO flight_transaction VALUES (1)")

@@ -1,7 +1,6 @@
 """pgcli, a shell that completes from what it has read of the catalog. usage: check_pgcli.py HOST PORT USER [DATABASE]"""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile

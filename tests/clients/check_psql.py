@@ -34,7 +34,7 @@ def plain(text, *options, **others):
 @program.check
 def connecting():
     """connect with sslmode disable, prefer and allow; \\conninfo; a database that is not there"""
-    for mode in ["disable", "prefer", "allow"]:
+    for mode in program.ssl_modes:
         equal(plain("SELECT 1", PGSSLMODE=mode), "1\n")
     holds(f'as user "{program.user}"' in psql("\\conninfo"), "\\conninfo tells the user")
     text = psql("SELECT 1", "-d", "no such database", status=2)
@@ -83,6 +83,7 @@ def failing():
     equal(text.splitlines()[1:3], ["LINE 2:   nosuch FROM generate_series(1, 2) AS g(x);", "          ^"])
     text = psql("\\set VERBOSITY verbose\nSELECT * FROM psql_nosuch;\n\\echo :LAST_ERROR_SQLSTATE :SQLSTATE :ERROR")
     holds(text.startswith('ERROR:  42P01: relation "psql_nosuch" does not exist'), f"the code is printed: {text}")
+    equal(text.splitlines()[-1], "42P01 42P01 true")
     text = psql("\\set VERBOSITY sqlstate\nSELECT 1/0;")
     equal(text, "ERROR:  22012\n")
     holds("42P01" in psql("SELECT * FROM psql_nosuch;\n\\errverbose"), "\\errverbose tells the code")
@@ -220,7 +221,7 @@ def copying():
     with open(path, encoding="utf-8") as file:
         equal(file.read(), "id,name,day\n1,one,1969-07-20\n2,,\n3,tab\tbs\\,2024-02-29\n")
     equal(psql(f"\\copy psql_copy FROM '{path}' WITH (FORMAT csv, HEADER)"), "COPY 3\n")
-    equal(psql(f"\\copy psql_copy (id, name) FROM PROGRAM 'echo \"7;seven\"' WITH (FORMAT csv, DELIMITER ';')"), "COPY 1\n")
+    equal(psql("\\copy psql_copy (id, name) FROM PROGRAM 'echo \"7;seven\"' WITH (FORMAT csv, DELIMITER ';')"), "COPY 1\n")
     equal(psql(f"\\copy psql_copy TO '{path}' CSV HEADER"), "COPY 7\n")
     text = psql("COPY psql_copy FROM STDIN;\n1\tone\n\\.\nSELECT 'goes on';", "-At")
     holds("ERROR:  missing data for column \"day\"" in text and "goes on" in text and "CONTEXT:  COPY psql_copy, line 1" in text, text)

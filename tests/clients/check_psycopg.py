@@ -34,8 +34,9 @@ def fresh(connection, name, columns):
 @program.check
 def connecting():
     """connect with sslmode disable, prefer and allow, with options, an application_name and a long password"""
-    for mode in ["disable", "prefer", "allow"]:
+    for mode in program.ssl_modes:
         with connect(sslmode=mode) as connection:
+            equal(connection.pgconn.ssl_in_use, mode in ("prefer", "require") and "require" in program.ssl_modes, mode)
             equal(connection.execute("SELECT 1").fetchone(), (1,))
             equal(connection.info.status, pq.ConnStatus.OK)
     with connect(gssencmode="prefer", application_name="the matrix", options="-c timezone=Asia/Tokyo") as connection:

@@ -35,7 +35,7 @@ MODES = [{"UseServerSidePrepare": 1}, {"UseServerSidePrepare": 0}, {"UseDeclareF
 @program.check
 def connecting():
     """connect with sslmode disable and prefer, in every mode of the driver; SQLGetInfo; a database that is not there"""
-    for mode in MODES + [{"SSLmode": "disable"}]:
+    for mode in MODES + [{"SSLmode": name} for name in program.ssl_modes]:
         with connect(**mode) as connection:
             equal(connection.execute("SELECT 1").fetchone()[0], 1)
             equal(connection.getinfo(pyodbc.SQL_DBMS_NAME), "PostgreSQL")

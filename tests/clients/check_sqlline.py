@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from checks import Program, equal, holds
+from checks import Program, holds
 
 JARS = os.path.join(os.environ.get("HARRIER_CLIENTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.harrier/clients"), "java")
 program = Program("sqlline over pgjdbc")

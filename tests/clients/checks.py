@@ -75,6 +75,8 @@ class Program:
         self.host, self.port, self.user = self.arguments.host, self.arguments.port, self.arguments.user
         self.database = self.arguments.database or self.user
         self.password = os.environ.get("PGPASSWORD", "")
+        # What a client says of encryption; the last only where there has to be some.
+        self.ssl_modes = ["disable", "allow", "prefer"] + (["require"] if os.environ.get("CLIENTS_TLS") else [])
 
     def url(self, scheme):
         """The server as a URL of this scheme."""
@@ -111,8 +113,8 @@ class Program:
                 failed += 1
                 print(f"FAILED  {line}", flush=True)
                 place = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.exists(frame.filename) and os.path.samefile(frame.filename, sys.argv[0])]
-                if place:
-                    print(f"        {os.path.basename(sys.argv[0])}:{place[-1].lineno}: {place[-1].line}")
+                for frame in place[:1] + place[1:][-1:]:
+                    print(f"        {os.path.basename(sys.argv[0])}:{frame.lineno}: {frame.line}")
                 text = str(error) if isinstance(error, Difference) else f"{type(error).__name__}: {error}"
                 print("        " + text.strip().replace("\n", "\n        "), flush=True)
                 if not self.arguments.keep_going:

@@ -1,6 +1,6 @@
 """Runs the client programs beside it against a server that speaks PostgreSQL's protocol, and says how each went.
 
-usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--keep-going] [--trace FOLDER] [--list]
+usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--keep-going] [--tls] [--trace FOLDER] [--list]
 
 The password is $PGPASSWORD; the clients are where scripts/clients.sh has put them. Exit status: 0 if all went well, 1 if not.
 """
@@ -63,6 +63,8 @@ def run(name, arguments):
     # What the caller has set for his own clients would change what ours do.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PG") or key == "PGPASSWORD"}
     environment |= {"HARRIER_CLIENTS": CLIENTS, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    if arguments.tls and not trace:
+        environment["CLIENTS_TLS"] = "1"
     host = "127.0.0.1" if trace else arguments.host
     words = command(name) + [host, str(port), arguments.user, arguments.database] + (["--keep-going"] if arguments.keep_going else [])
     program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace", env=environment)
@@ -105,6 +107,7 @@ def main():
     options.add_argument("--only", action="append", metavar="NAME", choices=NAMES, help="run this client; may be given again")
     options.add_argument("--keep-going", action="store_true", help="run the further checks of a client after one has failed")
     options.add_argument("--trace", metavar="FOLDER", help="write down the messages of the checks that fail")
+    options.add_argument("--tls", action="store_true", help="the server encrypts: clients that ask for it have to get it")
     options.add_argument("--list", action="store_true", help="print the names of the clients and end")
     arguments = options.parse_args()
     arguments.database = arguments.database or arguments.user
