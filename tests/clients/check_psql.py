@@ -45,7 +45,7 @@ def connecting():
 @program.check
 def printing():
     """aligned, unaligned, CSV, expanded and HTML output, column alignment by type, NULL"""
-    text = psql("\\pset null -\nSELECT 1 AS n, 'ä\"b' AS t, NULL AS nothing, 1.50 AS price, true AS ok, DATE '1969-07-20' AS day;")
+    text = psql("\\pset null -\nSELECT 1 AS n, 'ä\"b' AS t, NULL AS nothing, CAST(1.50 AS numeric(10,2)) AS price, true AS ok, DATE '1969-07-20' AS day;")
     equal(text, 'Null display is "-".\n n |  t  | nothing | price | ok |    day     \n---+-----+---------+-------+----+------------\n'
                 ' 1 | ä"b | -       |  1.50 | t  | 1969-07-20\n(1 row)\n\n')
     equal(psql("SELECT 1 AS a, 'x,y' AS b UNION ALL SELECT 2, 'z' ORDER BY 1", "--csv"), 'a,b\n1,"x,y"\n2,z\n')
@@ -181,7 +181,7 @@ def describing():
 @program.check
 def describing_queries():
     """\\gdesc of statements, with and without parameters; \\gset, \\gexec, \\crosstabview"""
-    equal(plain("SELECT 1 AS n, 'x' AS t, 1.5::numeric(10,2) AS p, now() AS z, ARRAY[1] AS a, DATE '2024-01-01' AS d, 2.5::float8 AS f \\gdesc"),
+    equal(plain("SELECT CAST(1 AS int) AS n, 'x' AS t, 1.5::numeric(10,2) AS p, now() AS z, CAST(ARRAY[1] AS int[]) AS a, DATE '2024-01-01' AS d, 2.5::float8 AS f \\gdesc"),
           "n|integer\nt|text\np|numeric(10,2)\nz|timestamp with time zone\na|integer[]\nd|date\nf|double precision\n")
     equal(plain("SELECT id, name FROM psql_table \\gdesc"), "id|bigint\nname|text\n")
     equal(psql("SET timezone = 'UTC' \\gdesc"), "The command has no result, or the result has no columns.\n")

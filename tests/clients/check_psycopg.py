@@ -36,7 +36,8 @@ def connecting():
     """connect with sslmode disable, prefer and allow, with options, an application_name and a long password"""
     for mode in program.ssl_modes:
         with connect(sslmode=mode) as connection:
-            equal(connection.pgconn.ssl_in_use, mode in ("prefer", "require") and "require" in program.ssl_modes, mode)
+            if "require" in program.ssl_modes:
+                equal(connection.pgconn.ssl_in_use, mode in ("prefer", "require"), mode)
             equal(connection.execute("SELECT 1").fetchone(), (1,))
             equal(connection.info.status, pq.ConnStatus.OK)
     with connect(gssencmode="prefer", application_name="the matrix", options="-c timezone=Asia/Tokyo") as connection:
@@ -243,7 +244,7 @@ def prepared_by_hand():
     """PQprepare, PQdescribePrepared, PQexecPrepared, PQdescribePortal; PREPARE and EXECUTE as statements"""
     with connect() as connection:
         low = connection.pgconn
-        result = low.prepare(b"one", b"SELECT $1 + 1 AS n, $2 || 'x' AS t", [23, 0])
+        result = low.prepare(b"one", b"SELECT CAST($1 + 1 AS int) AS n, $2 || 'x' AS t", [23, 0])
         equal(result.status, pq.ExecStatus.COMMAND_OK, result.error_message)
         described = low.describe_prepared(b"one")
         equal(described.status, pq.ExecStatus.COMMAND_OK, described.error_message)
