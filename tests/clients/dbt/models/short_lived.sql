@@ -1,0 +1,2 @@
+{{ config(materialized='ephemeral') }}
+select customer, total from {{ ref('customers') }} where total > 0

@@ -1,0 +1,135 @@
+"""Runs the client programs beside it against a server that speaks PostgreSQL's protocol, and says how each went.
+
+usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--keep-going] [--tls] [--trace FOLDER] [--list]
+
+The password is $PGPASSWORD; the clients are where scripts/clients.sh has put them. Exit status: 0 if all went well, 1 if not.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from trace import Proxy
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENTS = os.environ.get("HARRIER_CLIENTS") or os.path.join(HERE, "../../.harrier/clients")
+PYTHON = os.path.join(CLIENTS, "python/bin/python3")
+NAMES = ["psql", "psycopg", "sqlalchemy", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "adbc", "dbt", "flightsql"]
+# What all the checks of one client may take; each check has a limit of its own.
+CLIENT_SECONDS_MAX = 900
+# Messages shown of a check that failed; the file has all of them.
+TRACE_LINES = 30
+
+
+def command(name):
+    if name == "pgjdbc":
+        return ["java", "-cp", os.path.join(CLIENTS, "java/postgresql.jar"), os.path.join(HERE, "CheckPgjdbc.java")]
+    return [PYTHON, os.path.join(HERE, f"check_{name}.py")]
+
+
+class Trace:
+    """What passes a proxy, cut where a check ends."""
+
+    def __init__(self, folder, name, host, port):
+        self.lines, self.folder, self.name, self.count = [], folder, name, 0
+        self.proxy = Proxy(host, port, self.lines.append)
+
+    def cut(self, failed):
+        """Ends the trace of one check; prints its end and keeps all of it if the check has failed."""
+        lines, self.lines[:] = list(self.lines), []
+        if not failed:
+            return
+        self.count += 1
+        path = os.path.join(self.folder, f"{self.name}-{self.count}.trace")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        last = max((number for number, line in enumerate(lines) if " ← ErrorResponse " in line), default=len(lines) - 1)
+        for line in lines[max(0, last - TRACE_LINES + 6):last + 6]:
+            print(f"        | {line[:400]}", flush=True)
+        print(f"        the messages are in {path}", flush=True)
+
+
+def run(name, arguments):
+    """Runs one client; returns how many of its checks went well, how many did not, and its own name with its version."""
+    port, trace = arguments.port, None
+    if name == "flightsql":
+        port = arguments.flight
+    elif arguments.trace:
+        trace = Trace(arguments.trace, name, arguments.host, port)
+        port = trace.proxy.port
+    # What the caller has set for his own clients would change what ours do.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PG") or key == "PGPASSWORD"}
+    environment |= {"HARRIER_CLIENTS": CLIENTS, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    if arguments.tls and not trace:
+        environment["CLIENTS_TLS"] = "1"
+    host = "127.0.0.1" if trace else arguments.host
+    words = command(name) + [host, str(port), arguments.user, arguments.database] + (["--keep-going"] if arguments.keep_going else [])
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace", env=environment)
+    limit = threading.Timer(CLIENT_SECONDS_MAX, program.kill)
+    limit.start()
+    good, bad, client, failing = 0, 0, name, False
+    for line in program.stdout:
+        if failing and not line.startswith("        ") and trace:
+            trace.cut(True)
+            failing = False
+        if line.startswith("client  "):
+            client = line[8:].strip()
+        elif line.startswith("ok      "):
+            good += 1
+            if trace:
+                trace.cut(False)
+        elif line.startswith("FAILED  "):
+            bad += 1
+            failing = True
+        print(line, end="", flush=True)
+    status = program.wait()
+    limit.cancel()
+    if failing and trace:
+        trace.cut(True)
+    if status and not bad:
+        print(f"FAILED  {name} ended with status {status}", flush=True)
+        bad = 1
+        if trace:
+            trace.cut(True)
+    return good, bad, client
+
+
+def main():
+    options = argparse.ArgumentParser(description="Runs the clients against a server.")
+    options.add_argument("host")
+    options.add_argument("port", type=int)
+    options.add_argument("user")
+    options.add_argument("--database", help="(default: the name of the user)")
+    options.add_argument("--flight", type=int, metavar="PORT", help="the port of Arrow Flight SQL; without it that client is left out")
+    options.add_argument("--only", action="append", metavar="NAME", choices=NAMES, help="run this client; may be given again")
+    options.add_argument("--keep-going", action="store_true", help="run the further checks of a client after one has failed")
+    options.add_argument("--trace", metavar="FOLDER", help="write down the messages of the checks that fail")
+    options.add_argument("--tls", action="store_true", help="the server encrypts: clients that ask for it have to get it")
+    options.add_argument("--list", action="store_true", help="print the names of the clients and end")
+    arguments = options.parse_args()
+    arguments.database = arguments.database or arguments.user
+    if arguments.list:
+        print("\n".join(NAMES))
+        return 0
+    if arguments.trace:
+        os.makedirs(arguments.trace, exist_ok=True)
+    results = []
+    for name in arguments.only or NAMES:
+        if name == "flightsql" and arguments.flight is None:
+            print("== flightsql: left out, no --flight PORT", flush=True)
+            continue
+        print(f"== {name}", flush=True)
+        started = time.monotonic()
+        good, bad, client = run(name, arguments)
+        results.append((client, good, bad, time.monotonic() - started))
+    print("== summary")
+    for client, good, bad, seconds in results:
+        print(f"{'FAILED' if bad else 'ok':8}{client:42}{good:4} checks went well, {bad} failed, {seconds:.0f} s")
+    return 1 if any(bad for _, _, bad, _ in results) or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
