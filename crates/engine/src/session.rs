@@ -104,9 +104,7 @@ impl Session {
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
-            (None, Some(link)) => {
-                link.configure(builder.with_physical_optimizer_rule(Arc::new(CompactViews)))
-            }
+            (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
             (None, None) => {
                 table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews)))
             }

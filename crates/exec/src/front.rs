@@ -31,6 +31,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -243,9 +244,15 @@ impl Link {
         self.inner.read().desk.is_some()
     }
 
-    /// Makes `builder` plan for the gang while there is one.
-    pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
-        builder.with_query_planner(Arc::new(FrontPlanner { link: self.clone() }))
+    /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this process, whose operators
+    /// mean nothing to ranks.
+    pub fn configure(
+        &self,
+        builder: SessionStateBuilder,
+        here_only: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
+    ) -> SessionStateBuilder {
+        let planner = FrontPlanner { link: self.clone(), here_only: here_only.name().to_string() };
+        builder.with_physical_optimizer_rule(here_only).with_query_planner(Arc::new(planner))
     }
 
     fn lost(&self) -> DataFusionError {
@@ -313,6 +320,7 @@ fn failed(bytes: &[u8]) -> DataFusionError {
 #[derive(Debug)]
 struct FrontPlanner {
     link: Link,
+    here_only: String,
 }
 
 #[async_trait]
@@ -338,13 +346,15 @@ impl QueryPlanner for FrontPlanner {
             return Ok(here);
         }
         let config = session.config().clone().with_target_partitions(partitions);
-        let one_rank = match session.as_any().downcast_ref::<SessionState>() {
-            Some(state) if config.target_partitions() != state.config().target_partitions() => {
-                let state = SessionStateBuilder::new_from_existing(state.clone()).with_config(config.clone());
-                physical_plan(logical_plan, &state.build()).await?
-            }
-            _ => Arc::clone(&here),
+        let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+            return internal_err!("a session without a state");
         };
+        let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != self.here_only);
+        let there = SessionStateBuilder::new_from_existing(state.clone())
+            .with_physical_optimizer_rules(rules.cloned().collect())
+            .with_config(config.clone())
+            .build();
+        let one_rank = physical_plan(logical_plan, &there).await?;
         match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
             Ok(gang) => Ok(Arc::new(gang)),
             // What cannot be sent, such as a table in memory that is none of files, runs here.

@@ -5,6 +5,7 @@
 mod gang;
 mod rank;
 mod session;
+mod views;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +35,9 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// How long statements that run may go on when the server is asked to end.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have their plans.
+const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
 /// Threads that talk to clients.
 const CLIENT_THREADS: usize = 2;
@@ -140,17 +144,14 @@ fn served(args: Args) -> Result<(), Trouble> {
         None => options.threads = args.threads.map_or(cores, usize::from),
     }
     options.link = link.clone();
-    options.settings = args.settings.clone();
+    options.settings = vec![(DISTRIBUTE.0.to_string(), DISTRIBUTE.1.to_string())];
+    options.settings.extend(args.settings.iter().cloned());
     options.spill_dir = args.spill_dir.clone();
     options.warehouse = args.warehouse.options();
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
         return Err(Trouble { message, status: exit::USAGE });
     }
-    let statements = runtime(options.threads, "harrier-statement")?;
-    let clients = runtime(CLIENT_THREADS, "harrier-client")?;
-    let engine = Engine::try_new(options)
-        .map_err(|error| Trouble { message: error.report(None), status: exit::USAGE })?;
     let supervisor = match link {
         Some(link) => {
             let folder = std::env::temp_dir().join(format!("harrier-serve-{}", std::process::id()));
@@ -163,7 +164,14 @@ fn served(args: Args) -> Result<(), Trouble> {
         None => None,
     };
     let gang = supervisor.as_ref().map(|(supervisor, _)| supervisor.clone());
-    let ended = clients.block_on(serve(args, engine.clone(), statements.handle().clone(), gang));
+    let registry = Arc::new(Registry::default());
+    options.server_tables = views::tables(&registry, gang.as_ref());
+    options.server_functions = views::functions(&registry);
+    let statements = runtime(options.threads, "harrier-statement")?;
+    let clients = runtime(CLIENT_THREADS, "harrier-client")?;
+    let engine = Engine::try_new(options)
+        .map_err(|error| Trouble { message: error.report(None), status: exit::USAGE })?;
+    let ended = clients.block_on(serve(args, engine.clone(), statements.handle().clone(), registry, gang));
     if let Some((_, folder)) = supervisor {
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -177,6 +185,7 @@ async fn serve(
     args: Args,
     engine: Engine,
     runtime: tokio::runtime::Handle,
+    registry: Arc<Registry>,
     gang: Option<Supervisor>,
 ) -> Result<(), Trouble> {
     let signals = || -> io::Result<_> {
@@ -184,7 +193,6 @@ async fn serve(
     };
     let (mut terminate, mut interrupt) =
         signals().map_err(|error| Trouble::broken(format!("ERROR 58000: cannot listen for signals: {error}")))?;
-    let registry = Arc::new(Registry::default());
     let backend = Arc::new(session::Sessions { engine, runtime });
     let options = ServerOptions {
         sessions_max: args.max_connections,
