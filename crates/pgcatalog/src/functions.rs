@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, ListArray, ListBuilder, StringBuilder, StructArray, new_empty_array,
+    Array, ArrayRef, AsArray, Int32Array, ListArray, ListBuilder, StringArray, StringBuilder, StructArray, new_empty_array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::{cast, concat};
@@ -54,6 +54,7 @@ struct Call<'a> {
     arguments: &'a [ArrayRef],
     index: Arc<Index>,
     roles: Vec<Role>,
+    path: Vec<String>,
 }
 
 /// An argument's value in one row, and a result. Results of functions are these, and become an array of the declared type.
@@ -172,6 +173,7 @@ impl ScalarUDFImpl for Function {
             arguments: &arrays,
             index: self.catalog.index()?,
             roles: self.catalog.source.roles()?,
+            path: self.catalog.path(),
         };
         let mut results = Vec::with_capacity(rows);
         for row in 0..rows {
@@ -215,7 +217,7 @@ impl Call<'_> {
         for array in self.arguments {
             values.push(value(array, row)?);
         }
-        let null_matters = matches!(definition.0, "quote_nullable" | "format_type" | "set_config");
+        let null_matters = matches!(definition.0, "quote_nullable" | "format_type" | "set_config" | "format");
         if !null_matters && values.contains(&Value::Null) {
             return Ok(Value::Null);
         }
@@ -381,23 +383,26 @@ fn volatility(name: &str) -> Volatility {
     }
 }
 
-/// What is not one of these is found by its bare name, as it is in `pg_catalog` or in a schema of the path.
-const VISIBLE: [Definition; 11] = {
-    const SEEN: Evaluate = |_, _| Ok(Value::Bool(true));
-    [
-        ("pg_type_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_function_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_operator_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_opclass_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_opfamily_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_collation_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_conversion_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_ts_config_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_ts_dict_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_ts_parser_is_visible", "bool", 1, &[Int], SEEN),
-        ("pg_ts_template_is_visible", "bool", 1, &[Int], SEEN),
-    ]
-};
+/// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that the path has the schema.
+const VISIBLE: [Definition; 11] = [
+    ("pg_type_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_type", "typnamespace", &values[0])),
+    ("pg_function_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_proc", "pronamespace", &values[0])),
+    ("pg_operator_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_operator", "oprnamespace", &values[0])),
+    ("pg_opclass_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_opclass", "opcnamespace", &values[0])),
+    ("pg_opfamily_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_opfamily", "opfnamespace", &values[0])),
+    ("pg_collation_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_collation", "collnamespace", &values[0])),
+    ("pg_conversion_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_conversion", "connamespace", &values[0])),
+    ("pg_ts_config_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_config", "cfgnamespace", &values[0])),
+    ("pg_ts_dict_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_dict", "dictnamespace", &values[0])),
+    ("pg_ts_parser_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_parser", "prsnamespace", &values[0])),
+    ("pg_ts_template_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_template", "tmplnamespace", &values[0])),
+];
+
+fn is_visible(call: &Call<'_>, relation: &str, namespace: &str, object: &Value) -> Result<Value> {
+    let Some((namespaces, row)) = of_system(relation, "oid", int(object), namespace) else { return Ok(Value::Null) };
+    let schema = call.index.schema_name(namespaces.as_primitive::<Int32Type>().value(row));
+    Ok(schema.map(|schema| call.path.contains(&schema)).into())
+}
 
 /// The functions that ask for a privilege: an optional role, an object, and privileges.
 const PRIVILEGES: [Definition; 13] = [
@@ -551,7 +556,7 @@ const DEFINITIONS: &[Definition] = &[
     ("to_regrole", "oid", 1, &[Text], |call, values| Ok(role_oid(call, &unquoted(&values[0])).into())),
     ("to_regtype", "regtype", 1, &[Text], |_, values| Ok(type_by_text(text(&values[0])).into())),
     ("to_regproc", "regproc", 1, &[Text], |_, values| Ok(proc_by_text(text(&values[0])).into())),
-    ("to_regprocedure", "oid", 1, &[Text], |_, values| Ok(proc_by_text(text(&values[0])).into())),
+    ("to_regprocedure", "oid", 1, &[Text], |_, values| Ok(procedure_by_text(text(&values[0])).into())),
     // What a cast to one of the types of object names does; the rewriting of statements puts them there.
     ("regclassin", "regclass", 1, &[Either], |call, values| {
         match (&values[0], call.relation(&values[0])) {
@@ -565,14 +570,14 @@ const DEFINITIONS: &[Definition] = &[
         Ok(call.catalog.relation_text(&call.index, relation).into())
     }),
     ("regnamespacein", "oid", 1, &[Either], |call, values| {
-        object_in("schema", &values[0], |name| call.index.schema_oid(name))
+        object_in("schema", &values[0], |name| call.index.schema_oid(&split_name(name)?.pop()?))
     }),
     ("regnamespaceout", "text", 1, &[Either], |call, values| {
         let name = |schema| call.index.schema_name(schema).map(|name| quote_identifier(&name));
         object_out(&values[0], name)
     }),
     ("regrolein", "oid", 1, &[Either], |call, values| {
-        object_in("role", &values[0], |name| role_oid(call, name))
+        object_in("role", &values[0], |name| role_oid(call, &split_name(name)?.pop()?))
     }),
     ("regroleout", "text", 1, &[Either], |call, values| {
         object_out(&values[0], |role| call.catalog.role_name(&call.roles, role).map(|name| quote_identifier(&name)))
@@ -593,6 +598,12 @@ const DEFINITIONS: &[Definition] = &[
     }),
     ("regprocin", "regproc", 1, &[Either], |_, values| {
         object_in("function", &values[0], |name| proc_by_text(name))
+    }),
+    ("regprocedurein", "oid", 1, &[Either], |_, values| {
+        object_in("function", &values[0], procedure_by_text)
+    }),
+    ("regprocedureout", "text", 1, &[Either], |_, values| {
+        object_out(&values[0], |function| Some(format!("{}({})", proc_text(function)?, argument_types(function)?)))
     }),
     ("regprocout", "text", 1, &[Either], |_, values| object_out(&values[0], proc_text)),
     ("oidin", "oid", 1, &[Either], |_, values| match &values[0] {
@@ -620,6 +631,7 @@ const DEFINITIONS: &[Definition] = &[
         Value::Text(text) => Ok(quote_literal(text).into()),
         _ => Ok("NULL".into()),
     }),
+    ("format", "text", 1, &[Text, Text, Text, Text, Text, Text, Text, Text], |_, values| formatted(values)),
     // Definitions.
     ("pg_get_expr", "text", 2, &[Text, Int, Bool], |_, values| Ok(values[0].clone())),
     ("pg_get_viewdef", "text", 1, &[Either, Any], |call, values| {
@@ -777,7 +789,7 @@ fn number(text: &str) -> Option<i32> {
 /// The oid of an object by its name, or the oid that is given already.
 fn object_in(kind: &str, value: &Value, find: impl Fn(&str) -> Option<i32>) -> Result<Value> {
     let Value::Text(given) = value else { return Ok(value.clone()) };
-    let found = number(given).or_else(|| find(&split_name(given)?.join(".")));
+    let found = number(given).or_else(|| find(given));
     match found {
         Some(oid) => Ok(Value::Int(oid)),
         None => plan_err!("{kind} \"{given}\" does not exist"),
@@ -933,6 +945,55 @@ fn proc_by_text(given: &str) -> Option<i32> {
     }
 }
 
+/// A function by its name and the types of its arguments.
+fn procedure_by_text(given: &str) -> Option<i32> {
+    let (name, arguments) = given.trim().strip_suffix(')')?.split_once('(')?;
+    let name = split_name(name)?.pop()?;
+    let wanted = arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty());
+    let wanted = wanted.map(type_by_text).collect::<Option<Vec<_>>>()?;
+    let rows = SYSTEM.catalog("pg_proc")?.rows().ok()?;
+    let names = rows.column_by_name("proname")?.as_string::<i32>();
+    let arguments = rows.column_by_name("proargtypes")?;
+    let row = (0..rows.num_rows()).filter(|row| names.value(*row) == name).find(|row| {
+        matches!(value(arguments, *row), Ok(Value::Ints(types)) if types == wanted)
+    })?;
+    Some(rows.column_by_name("oid")?.as_primitive::<Int32Type>().value(row))
+}
+
+fn argument_types(function: i32) -> Option<String> {
+    let types = list_of_system(function, "proargtypes")?;
+    let types = types.iter().map(|type_oid| type_text(type_oid.parse().ok()?)).collect::<Option<Vec<_>>>()?;
+    Some(types.join(","))
+}
+
+/// `format`, with `%s`, `%I`, `%L` and `%%`.
+fn formatted(values: &[Value]) -> Result<Value> {
+    let Some(Value::Text(pattern)) = values.first() else { return Ok(Value::Null) };
+    let (mut written, mut letters, mut next) = (String::new(), pattern.chars(), values[1..].iter());
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            written.push(letter);
+            continue;
+        }
+        let kind = letters.next();
+        if kind == Some('%') {
+            written.push('%');
+            continue;
+        }
+        let Some(argument) = next.next() else { return exec_err!("too few arguments for format()") };
+        match (kind, argument) {
+            (Some('s'), argument) => written += text(argument),
+            (Some('I'), Value::Text(name)) => written += &quote_identifier(name),
+            (Some('I'), _) => return exec_err!("null values cannot be formatted as an SQL identifier"),
+            (Some('L'), Value::Text(literal)) => written += &quote_literal(literal),
+            (Some('L'), _) => written += "NULL",
+            (Some(other), _) => return exec_err!("unrecognized format() type specifier \"{other}\""),
+            (None, _) => return exec_err!("unterminated format() type specifier"),
+        }
+    }
+    Ok(written.into())
+}
+
 fn proc_text(function: i32) -> Option<String> {
     text_of_system("pg_proc", function, "proname").map(|name| quote_identifier(&name))
 }
@@ -1083,12 +1144,18 @@ impl ScalarUDFImpl for ArrayOrEmpty {
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
         match given {
             [list @ DataType::List(_)] => Ok(list.clone()),
+            // An array that is a text, as in `coalesce(x, '{}')`.
+            [DataType::Utf8] => Ok(DataType::Utf8),
             _ => plan_err!("function array_or_empty does not exist for these arguments"),
         }
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let array = arguments.args[0].to_array(arguments.number_rows)?;
+        if *array.data_type() == DataType::Utf8 {
+            let texts = array.as_string::<i32>().iter().map(|text| Some(text.unwrap_or("{}")));
+            return Ok(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>())));
+        }
         let list = array.as_list::<i32>();
         let DataType::List(item) = array.data_type() else { return exec_err!("a list was expected") };
         if list.null_count() == 0 {

@@ -2,7 +2,7 @@
 //! zero, false or the empty text where PostgreSQL has no null.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder, RecordBatch,
@@ -18,7 +18,7 @@ use crate::catalog::{
 };
 use crate::source::{Column, Kind, Object, Relation, Role, Schema, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
-use crate::types::{format_type, oid_of, postgres_type_of_field};
+use crate::types::{format_type, postgres_type_of_field};
 
 /// The oid of `pg_class`, by which comments and dependencies say that they are of a relation.
 pub(crate) const PG_CLASS: i32 = 1259;
@@ -238,7 +238,7 @@ impl View<'_> {
                 found.push(Attribute {
                     relation: relation.oid,
                     name: column.name,
-                    type_oid: oid_of(column.type_name).unwrap_or(25) as i32,
+                    type_oid: type_oid(column.type_name),
                     modifier: -1,
                     number,
                     not_null: column.not_null,
@@ -630,7 +630,7 @@ impl View<'_> {
                     number,
                     default: None,
                     nullable: !column.not_null,
-                    type_oid: oid_of(column.type_name).unwrap_or(25) as i32,
+                    type_oid: type_oid(column.type_name),
                     modifier: -1,
                     updatable: false,
                 });
@@ -824,7 +824,7 @@ impl Default for Stored {
 }
 
 fn types() -> &'static HashMap<i32, Stored> {
-    static TYPES: std::sync::OnceLock<HashMap<i32, Stored>> = std::sync::OnceLock::new();
+    static TYPES: OnceLock<HashMap<i32, Stored>> = OnceLock::new();
     TYPES.get_or_init(|| {
         let Some(Ok(rows)) = SYSTEM.catalog("pg_type").map(SystemRelation::rows) else { return HashMap::new() };
         let column = |name: &str| rows.column_by_name(name);
@@ -857,6 +857,13 @@ fn types() -> &'static HashMap<i32, Stored> {
             })
             .collect()
     })
+}
+
+/// The oid of a type by its name in `pg_type`.
+fn type_oid(name: &str) -> i32 {
+    static NAMES: OnceLock<HashMap<&str, i32>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| types().iter().map(|(oid, stored)| (stored.name, *oid)).collect());
+    names.get(name).copied().unwrap_or_default()
 }
 
 /// The relations that `pg_class` lists.

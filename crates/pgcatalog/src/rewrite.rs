@@ -9,7 +9,9 @@
 //!
 //! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or PostgreSQL would fail.
 //! - `ARRAY(SELECT …)` becomes an aggregate.
-//! - A subquery or an entry of FROM that unfolds an array of a relation that never has rows here has none either.
+//! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
+//! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
+//! - `tableoid` of a system relation is the number that it is.
 //! - Functions that return sets, in the list of a SELECT, become `unnest`.
 
 mod names;
@@ -21,12 +23,12 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, Join, JoinOperator, ObjectName,
     ObjectNamePart, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement,
     TableAlias, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut, Visit, Visitor, visit_relations,
 };
 
-use crate::system::{PG_CATALOG, SYSTEM, elements};
+use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
 pub use names::column_names;
@@ -85,6 +87,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         if self.about_catalog {
+            subqueries::name_tables(select);
             subqueries::to_joins(select, &mut self.made_up);
             for item in &mut select.projection {
                 if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
@@ -99,6 +102,10 @@ impl VisitorMut for Rewriter {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if self.about_catalog && is_empty_function(factor) {
             *factor = nothing(factor);
+            return ControlFlow::Continue(());
+        }
+        if self.about_catalog && let Some(series) = series(factor) {
+            *factor = series;
             return ControlFlow::Continue(());
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
@@ -158,6 +165,9 @@ impl VisitorMut for Rewriter {
                 {
                     function.name = ObjectName::from(vec![Ident::new(name.clone())]);
                 }
+                if self.about_catalog {
+                    coalesce_array(function);
+                }
                 let register = ["current_user", "session_user", "user", "current_role", "current_catalog"];
                 if matches!(function.args, FunctionArguments::None)
                     && known.first().is_some_and(|name| register.contains(&name.as_str()))
@@ -174,7 +184,16 @@ impl VisitorMut for Rewriter {
             Expr::CompoundIdentifier(parts) if parts.len() == 3 && normal(&parts[0]) == "information_schema" => {
                 parts.remove(0);
             }
-            Expr::BinaryOp { op, .. } => plain_operator(op),
+            Expr::BinaryOp { left, op, right } => {
+                plain_operator(op);
+                if self.about_catalog {
+                    compare_with_text(left, right);
+                    compare_with_text(right, left);
+                }
+            }
+            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+                plain_escape(pattern, escape_char);
+            }
             Expr::Collate { expr: inner, collation } if is_byte_order(collation) => {
                 *expr = std::mem::replace(inner, null());
             }
@@ -316,6 +335,86 @@ fn plain_operator(op: &mut BinaryOperator) {
     };
 }
 
+/// A column that is a truth value or an array, compared with a text that says one.
+fn compare_with_text(column: &Expr, text: &mut Expr) {
+    static BOOLS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+        columns.filter(|column| column.type_name == "bool").map(|column| column.name).collect()
+    });
+    let name = match column {
+        Expr::Identifier(name) => normal(name),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        _ => return,
+    };
+    let Some(literal) = text_literal(text) else { return };
+    if BOOLS.contains(name.as_str()) {
+        let truth = match literal {
+            "t" | "true" | "on" | "1" => true,
+            "f" | "false" | "off" | "0" => false,
+            _ => return,
+        };
+        *text = Expr::value(Value::Boolean(truth));
+    } else if is_empty_array(&name) && literal.starts_with('{') {
+        let numbers = elements(literal).into_iter().flatten().map(|e| e.parse::<i64>()).collect::<Result<Vec<_>, _>>();
+        if let Ok(numbers) = numbers {
+            let elem = numbers.into_iter().map(|n| Expr::value(Value::Number(n.to_string(), false))).collect();
+            *text = Expr::Array(Array { elem, named: true });
+        }
+    }
+}
+
+/// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of literals.
+fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
+    let letter = match escape.as_ref().map(|escape| &escape.value) {
+        Some(Value::SingleQuotedString(text)) if text != "\\" && text.chars().count() == 1 => text.chars().next(),
+        _ => None,
+    };
+    let Some(letter) = letter else { return };
+    fn escaped(expr: &mut Expr, letter: char) -> bool {
+        match expr {
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => {
+                let mut written = String::new();
+                let mut letters = text.chars();
+                while let Some(next) = letters.next() {
+                    if next == '\\' {
+                        written += "\\\\";
+                    } else if next == letter {
+                        written.push('\\');
+                        written.extend(letters.next());
+                    } else {
+                        written.push(next);
+                    }
+                }
+                *text = written;
+                true
+            }
+            Expr::Cast { expr, .. } | Expr::Nested(expr) => escaped(expr, letter),
+            Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } => {
+                escaped(left, letter) && escaped(right, letter)
+            }
+            _ => false,
+        }
+    }
+    let mut changed = pattern.clone();
+    if escaped(&mut changed, letter) {
+        *pattern = changed;
+        *escape = None;
+    }
+}
+
+/// `coalesce(x, '{}')`, whose text is an array.
+fn coalesce_array(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let is_empty = match list.args.as_slice() {
+        [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] => text_literal(expr) == Some("{}"),
+        _ => false,
+    };
+    if is_empty && parts(&function.name) == ["coalesce"] {
+        list.args.pop();
+        function.name = ObjectName::from(vec![Ident::new("array_or_empty")]);
+    }
+}
+
 /// Whether a collation orders texts by their bytes, which is how they are ordered here anyway.
 fn is_byte_order(collation: &ObjectName) -> bool {
     let name = parts(collation);
@@ -354,7 +453,8 @@ fn array_of_text(expr: &Expr) -> Option<Expr> {
 }
 
 /// The types whose values are numbers of objects and whose texts are names of objects.
-const OBJECT_TYPES: [&str; 6] = ["regclass", "regtype", "regproc", "regnamespace", "regrole", "oid"];
+const OBJECT_TYPES: [&str; 7] =
+    ["regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "oid"];
 
 /// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
 fn custom_type(data_type: &DataType) -> Option<String> {
@@ -381,7 +481,7 @@ fn plain_type(data_type: &mut DataType) {
     *data_type = match name.as_str() {
         "bool" => DataType::Boolean,
         "int2" | "smallint" => DataType::SmallInt(None),
-        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regnamespace" | "regrole"
+        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace" | "regrole"
         | "cardinal_number" => DataType::Integer(None),
         "int8" | "bigint" => DataType::BigInt(None),
         "float4" => DataType::Real,
@@ -561,12 +661,7 @@ fn aggregate(mut query: Box<Query>) -> Expr {
 fn is_empty_array(name: &str) -> bool {
     static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
-        let never = SYSTEM.relations.iter().filter(|relation| {
-            relation.namespace == PG_CATALOG
-                && relation.kind == "r"
-                && relation.rows().is_ok_and(|rows| rows.num_rows() == 0)
-                && !matches!(relation.name, "pg_class" | "pg_attribute" | "pg_database")
-        });
+        let never = SYSTEM.relations.iter().filter(|relation| relation.is_always_empty());
         let columns = never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
         columns.map(|column| column.name).chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"]).collect()
     });
@@ -603,11 +698,26 @@ fn is_empty_function(factor: &TableFactor) -> bool {
     }
 }
 
+/// Whether an entry of FROM is a system relation that never has rows.
+fn is_empty_relation(factor: &TableFactor) -> bool {
+    let TableFactor::Table { name, args: None, .. } = factor else { return false };
+    let relation = match parts(name).as_slice() {
+        [relation] => SYSTEM.catalog(relation),
+        [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation),
+        _ => None,
+    };
+    relation.is_some_and(|relation| relation.is_always_empty())
+}
+
 /// Whether a subquery has no rows because it unfolds such an array, or compares with its elements.
 fn unfolds_nothing(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
-    let from = select.from.iter().flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation)));
-    if from.into_iter().any(is_empty_function) {
+    // The other side of an outer join need not have rows.
+    let inner = |join: &&Join| matches!(join.join_operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_));
+    let from = select.from.iter().flat_map(|from| {
+        std::iter::once(&from.relation).chain(from.joins.iter().filter(inner).map(|join| &join.relation))
+    });
+    if from.into_iter().any(|factor| is_empty_function(factor) || is_empty_relation(factor)) {
         return true;
     }
     fn needs(expr: &Expr) -> bool {
@@ -662,6 +772,32 @@ fn nothing(factor: &TableFactor) -> TableFactor {
     }
     let alias = TableAlias { columns: vec![], ..alias };
     TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None }
+}
+
+/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
+fn series(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
+    if parts(name).last()? != "generate_series" {
+        return None;
+    }
+    let bounds = args.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let bounds = bounds.collect::<Option<Vec<_>>>()?;
+    if bounds.iter().all(|bound| matches!(bound, Expr::Value(_))) {
+        return None;
+    }
+    let alias = alias.clone().unwrap_or_else(|| table_alias("generate_series"));
+    let column = alias.columns.first().map_or_else(|| alias.name.clone(), |column| column.name.clone());
+    let bounds = bounds.into_iter().map(|bound| cast_to(bound, DataType::BigInt(None))).collect();
+    let expr = call("unnest", vec![call("generate_series", bounds)]);
+    let mut query = no_query();
+    if let SetExpr::Select(select) = &mut *query.body {
+        select.projection = vec![SelectItem::ExprWithAlias { expr, alias: column }];
+    }
+    let alias = Some(TableAlias { columns: vec![], ..alias });
+    Some(TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None })
 }
 
 /// `SELECT` of nothing, to be filled.

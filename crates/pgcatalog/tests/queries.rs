@@ -62,7 +62,7 @@ async fn run(context: &SessionContext, sql: &str) -> Result<(Vec<String>, Vec<St
 
 /// A value as PostgreSQL writes it.
 fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
-    if array.is_null(row) {
+    if array.is_null(row) || *array.data_type() == DataType::Null {
         return Ok("\\N".to_string());
     }
     Ok(match array.data_type() {

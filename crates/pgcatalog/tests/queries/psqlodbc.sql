@@ -18,8 +18,6 @@ orders	main	r
 select NULL, nspname, NULL from pg_catalog.pg_namespace n where true and nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'pg_temp_1') order by nspname
 ----
 \N	main	\N
-\N	pg_temp_3	\N
-\N	pg_toast_temp_3	\N
 \N	sales	\N
 
 -- SQLTables catalogs
@@ -53,8 +51,8 @@ main	measures	raw	17	bytea	4	-1	-1	f	f	r	16402	\N	0	-1	0		f
 main	measures	at	1184	timestamptz	5	8	-1	f	f	r	16402	\N	0	-1	0		f
 main	measures	t	1083	time	6	8	-1	f	f	r	16402	\N	0	-1	0		f
 main	measures	span	1186	interval	7	16	-1	f	f	r	16402	\N	0	-1	0		f
-main	measures	plain	1700	numeric	8	-1	-1	f	f	r	16402	\N	0	-1	0		f
-main	measures	doc	3802	jsonb	9	-1	-1	f	f	r	16402	\N	0	-1	0		f
+main	measures	plain	1700	numeric	8	-1	786438	f	f	r	16402	\N	0	-1	0		f
+main	measures	doc	114	json	9	-1	-1	f	f	r	16402	\N	0	-1	0		f
 main	orders	id	20	int8	1	8	-1	t	f	r	16390	\N	0	-1	0		f
 main	orders	customer	23	int4	2	4	-1	f	f	r	16390	\N	0	-1	0		f
 main	orders	price	1700	numeric	3	-1	786438	f	f	r	16390	0	0	-1	0		f

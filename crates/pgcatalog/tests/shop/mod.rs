@@ -70,9 +70,9 @@ impl Shop {
             ],
         );
         orders.comment = Some("what was ordered".to_string());
-        let mixed =
+        let mut mixed =
             relation(13, 4, "Mixed Case", vec![column("a", DataType::Int32), column("B c", text())]);
-        let measures = relation(
+        let mut measures = relation(
             18,
             4,
             "measures",
@@ -88,6 +88,9 @@ impl Shop {
                 column("doc", DataType::Struct(vec![Field::new("x", DataType::Int32, true)].into())),
             ],
         );
+        for relation in [&mut orders, &mut mixed, &mut measures] {
+            relation.bytes = Some(8192);
+        }
         let mut view =
             relation(23, 4, "big_orders", vec![column("id", DataType::Int64), column("price", decimal())]);
         view.kind = Kind::View;
@@ -172,6 +175,7 @@ impl Source for Shop {
         };
         vec![
             setting("work_mem", "4096", Some("kB")),
+            setting("default_table_access_method", "heap", None),
             setting("max_index_keys", "32", None),
             setting("max_connections", "100", None),
             setting("default_transaction_isolation", "read committed", None),
