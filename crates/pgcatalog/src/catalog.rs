@@ -128,9 +128,14 @@ impl Catalog {
 
 impl Index {
     fn new(contents: Arc<Contents>) -> Self {
-        let schemas = contents.schemas.iter().enumerate().map(|(place, schema)| (oid(schema.id), place)).collect();
-        let relations =
-            contents.relations.iter().enumerate().map(|(place, relation)| (oid(relation.id), place)).collect();
+        let schemas =
+            contents.schemas.iter().enumerate().map(|(place, schema)| (oid(schema.id), place)).collect();
+        let relations = contents
+            .relations
+            .iter()
+            .enumerate()
+            .map(|(place, relation)| (oid(relation.id), place))
+            .collect();
         let by_id: HashMap<i64, &str> =
             contents.schemas.iter().map(|schema| (schema.id, schema.name.as_str())).collect();
         let names = contents
@@ -201,7 +206,9 @@ impl Index {
 /// Oids and names of the namespaces that every database has.
 pub(crate) fn system_schemas() -> impl Iterator<Item = (i32, &'static str)> {
     let information = SYSTEM.relations.iter().map(|r| r.namespace).find(|oid| *oid != PG_CATALOG);
-    [(PG_CATALOG, "pg_catalog"), (99, "pg_toast")].into_iter().chain(information.map(|oid| (oid, "information_schema")))
+    [(PG_CATALOG, "pg_catalog"), (99, "pg_toast")]
+        .into_iter()
+        .chain(information.map(|oid| (oid, "information_schema")))
 }
 
 /// The letters by which an access control list says a privilege.

@@ -6,11 +6,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, ListArray, ListBuilder, StringArray, StringBuilder, StructArray, new_empty_array,
+    Array, ArrayRef, AsArray, Int32Array, ListArray, ListBuilder, StringArray, StringBuilder, StructArray,
+    new_empty_array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Int32Type, Int64Type};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -18,9 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::catalog::{
-    Catalog, DATABASE_OID, Found, Index, quote_identifier, split_name,
-};
+use crate::catalog::{Catalog, DATABASE_OID, Found, Index, quote_identifier, split_name};
 use crate::live::with_semicolon;
 use crate::source::{Kind, Object, Role, oid};
 use crate::system::{SYSTEM, elements};
@@ -228,7 +228,9 @@ impl Call<'_> {
     fn relation(&self, value: &Value) -> Option<i32> {
         match value {
             Value::Int(oid) => Some(*oid),
-            Value::Text(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
+            Value::Text(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+                text.parse().ok()
+            }
             Value::Text(text) => self.catalog.relation_by_text(&self.index, text),
             _ => None,
         }
@@ -250,7 +252,9 @@ impl Call<'_> {
         }
         let name = match &values[0] {
             Value::Text(name) if name == "public" => Some(name.clone()),
-            Value::Text(name) => self.roles.iter().find(|role| role.name == *name).map(|role| role.name.clone()),
+            Value::Text(name) => {
+                self.roles.iter().find(|role| role.name == *name).map(|role| role.name.clone())
+            }
             Value::Int(oid) => self.catalog.role_name(&self.roles, *oid),
             _ => None,
         };
@@ -348,9 +352,11 @@ fn array(values: Vec<Value>, data_type: &DataType) -> Result<ArrayRef> {
     if scalars.is_empty() {
         return Ok(new_empty_array(data_type));
     }
-    let array = ScalarValue::iter_to_array(scalars.into_iter().map(|scalar| match scalar.data_type() == *data_type {
-        true => scalar,
-        false => scalar.cast_to(data_type).unwrap_or(ScalarValue::Null),
+    let array = ScalarValue::iter_to_array(scalars.into_iter().map(|scalar| {
+        match scalar.data_type() == *data_type {
+            true => scalar,
+            false => scalar.cast_to(data_type).unwrap_or(ScalarValue::Null),
+        }
     }))?;
     Ok(array)
 }
@@ -370,36 +376,70 @@ pub(crate) fn functions(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
             aliases: aliases.iter().map(|alias| alias.to_string()).collect(),
         })
     });
-    own.chain([ScalarUDF::new_from_impl(ExpandArray::new()), ScalarUDF::new_from_impl(ArrayOrEmpty::new())]).collect()
+    own.chain([
+        ScalarUDF::new_from_impl(ExpandArray::new()),
+        ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
+        ScalarUDF::new_from_impl(JsonObject::new()),
+    ])
+    .collect()
 }
 
 /// What is the same throughout a statement is worked out before it is spread over ranks; what does something is done each time.
 fn volatility(name: &str) -> Volatility {
     match name {
         "set_config" | "pg_cancel_backend" | "pg_terminate_backend" => Volatility::Volatile,
-        "quote_ident" | "quote_literal" | "quote_nullable" | "pg_size_pretty" | "pg_encoding_to_char"
-        | "array_upper" | "array_lower" => Volatility::Immutable,
+        "quote_ident"
+        | "quote_literal"
+        | "quote_nullable"
+        | "pg_size_pretty"
+        | "pg_encoding_to_char"
+        | "array_upper"
+        | "array_lower" => Volatility::Immutable,
         _ => Volatility::Stable,
     }
 }
 
 /// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that the path has the schema.
 const VISIBLE: [Definition; 11] = [
-    ("pg_type_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_type", "typnamespace", &values[0])),
-    ("pg_function_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_proc", "pronamespace", &values[0])),
-    ("pg_operator_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_operator", "oprnamespace", &values[0])),
-    ("pg_opclass_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_opclass", "opcnamespace", &values[0])),
-    ("pg_opfamily_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_opfamily", "opfnamespace", &values[0])),
-    ("pg_collation_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_collation", "collnamespace", &values[0])),
-    ("pg_conversion_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_conversion", "connamespace", &values[0])),
-    ("pg_ts_config_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_config", "cfgnamespace", &values[0])),
-    ("pg_ts_dict_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_dict", "dictnamespace", &values[0])),
-    ("pg_ts_parser_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_parser", "prsnamespace", &values[0])),
-    ("pg_ts_template_is_visible", "bool", 1, &[Int], |call, values| is_visible(call, "pg_ts_template", "tmplnamespace", &values[0])),
+    ("pg_type_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_type", "typnamespace", &values[0])
+    }),
+    ("pg_function_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_proc", "pronamespace", &values[0])
+    }),
+    ("pg_operator_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_operator", "oprnamespace", &values[0])
+    }),
+    ("pg_opclass_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_opclass", "opcnamespace", &values[0])
+    }),
+    ("pg_opfamily_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_opfamily", "opfnamespace", &values[0])
+    }),
+    ("pg_collation_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_collation", "collnamespace", &values[0])
+    }),
+    ("pg_conversion_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_conversion", "connamespace", &values[0])
+    }),
+    ("pg_ts_config_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_ts_config", "cfgnamespace", &values[0])
+    }),
+    ("pg_ts_dict_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_ts_dict", "dictnamespace", &values[0])
+    }),
+    ("pg_ts_parser_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_ts_parser", "prsnamespace", &values[0])
+    }),
+    ("pg_ts_template_is_visible", "bool", 1, &[Int], |call, values| {
+        is_visible(call, "pg_ts_template", "tmplnamespace", &values[0])
+    }),
 ];
 
 fn is_visible(call: &Call<'_>, relation: &str, namespace: &str, object: &Value) -> Result<Value> {
-    let Some((namespaces, row)) = of_system(relation, "oid", int(object), namespace) else { return Ok(Value::Null) };
+    let Some((namespaces, row)) = of_system(relation, "oid", int(object), namespace) else {
+        return Ok(Value::Null);
+    };
     let schema = call.index.schema_name(namespaces.as_primitive::<Int32Type>().value(row));
     Ok(schema.map(|schema| call.path.contains(&schema)).into())
 }
@@ -496,25 +536,33 @@ const DEFINITIONS: &[Definition] = &[
     ("current_database", "name", 0, &[], |call, _| Ok(call.catalog.source.database().into())),
     ("current_user", "name", 0, &[], |call, _| Ok(call.catalog.source.user().into())),
     ("session_user", "name", 0, &[], |call, _| Ok(call.catalog.source.session_user().into())),
-    ("current_schema", "name", 0, &[], |call, _| Ok(call.catalog.source.search_path().into_iter().next().into())),
+    ("current_schema", "name", 0, &[], |call, _| {
+        Ok(call.catalog.source.search_path().into_iter().next().into())
+    }),
     ("current_schemas", "_name", 1, &[Bool], |call, values| {
         let implicit = is_true(&values[0]);
         Ok(Value::Texts(if implicit { call.catalog.path() } else { call.catalog.source.search_path() }))
     }),
     ("version", "text", 0, &[], |call, _| Ok(call.catalog.source.version().into())),
     ("pg_backend_pid", "int4", 0, &[], |call, _| Ok(Value::Int(call.catalog.source.backend_pid()))),
-    ("pg_postmaster_start_time", "timestamptz", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.started()))),
+    ("pg_postmaster_start_time", "timestamptz", 0, &[], |call, _| {
+        Ok(Value::Big(call.catalog.source.started()))
+    }),
     ("pg_conf_load_time", "timestamptz", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.started()))),
     ("pg_is_in_recovery", "bool", 0, &[], |call, _| Ok(Value::Bool(call.catalog.source.in_recovery()))),
     ("pg_my_temp_schema", "oid", 0, &[], |_, _| Ok(Value::Int(0))),
     ("pg_is_other_temp_schema", "bool", 1, &[Int], |_, _| Ok(Value::Bool(false))),
     ("txid_current", "int8", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.transaction_id()))),
     ("pg_current_xact_id", "int8", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.transaction_id()))),
-    ("inet_client_addr", "inet", 0, &[], |call, _| Ok(call.catalog.source.client_address().map(|a| a.0).into())),
+    ("inet_client_addr", "inet", 0, &[], |call, _| {
+        Ok(call.catalog.source.client_address().map(|a| a.0).into())
+    }),
     ("inet_client_port", "int4", 0, &[], |call, _| {
         Ok(call.catalog.source.client_address().map(|a| i32::from(a.1)).into())
     }),
-    ("inet_server_addr", "inet", 0, &[], |call, _| Ok(call.catalog.source.server_address().map(|a| a.0).into())),
+    ("inet_server_addr", "inet", 0, &[], |call, _| {
+        Ok(call.catalog.source.server_address().map(|a| a.0).into())
+    }),
     ("inet_server_port", "int4", 0, &[], |call, _| {
         Ok(call.catalog.source.server_address().map(|a| i32::from(a.1)).into())
     }),
@@ -552,18 +600,18 @@ const DEFINITIONS: &[Definition] = &[
         Ok(name.unwrap_or_else(|| format!("unknown (OID={role})")).into())
     }),
     ("to_regclass", "regclass", 1, &[Text], |call, values| Ok(call.relation(&values[0]).into())),
-    ("to_regnamespace", "oid", 1, &[Text], |call, values| Ok(call.index.schema_oid(&unquoted(&values[0])).into())),
+    ("to_regnamespace", "oid", 1, &[Text], |call, values| {
+        Ok(call.index.schema_oid(&unquoted(&values[0])).into())
+    }),
     ("to_regrole", "oid", 1, &[Text], |call, values| Ok(role_oid(call, &unquoted(&values[0])).into())),
     ("to_regtype", "regtype", 1, &[Text], |_, values| Ok(type_by_text(text(&values[0])).into())),
     ("to_regproc", "regproc", 1, &[Text], |_, values| Ok(proc_by_text(text(&values[0])).into())),
     ("to_regprocedure", "oid", 1, &[Text], |_, values| Ok(procedure_by_text(text(&values[0])).into())),
     // What a cast to one of the types of object names does; the rewriting of statements puts them there.
-    ("regclassin", "regclass", 1, &[Either], |call, values| {
-        match (&values[0], call.relation(&values[0])) {
-            (Value::Text(text), None) if text == "-" => Ok(Value::Int(0)),
-            (_, Some(relation)) => Ok(Value::Int(relation)),
-            (value, None) => plan_err!("relation \"{}\" does not exist", text(value)),
-        }
+    ("regclassin", "regclass", 1, &[Either], |call, values| match (&values[0], call.relation(&values[0])) {
+        (Value::Text(text), None) if text == "-" => Ok(Value::Int(0)),
+        (_, Some(relation)) => Ok(Value::Int(relation)),
+        (value, None) => plan_err!("relation \"{}\" does not exist", text(value)),
     }),
     ("regclassout", "text", 1, &[Either], |call, values| {
         let relation = call.existing_relation(&values[0])?;
@@ -580,7 +628,9 @@ const DEFINITIONS: &[Definition] = &[
         object_in("role", &values[0], |name| role_oid(call, &split_name(name)?.pop()?))
     }),
     ("regroleout", "text", 1, &[Either], |call, values| {
-        object_out(&values[0], |role| call.catalog.role_name(&call.roles, role).map(|name| quote_identifier(&name)))
+        object_out(&values[0], |role| {
+            call.catalog.role_name(&call.roles, role).map(|name| quote_identifier(&name))
+        })
     }),
     ("regtypein", "regtype", 1, &[Either], |_, values| match &values[0] {
         Value::Text(text) => match number(text).or_else(|| type_by_text(text)) {
@@ -596,14 +646,12 @@ const DEFINITIONS: &[Definition] = &[
         },
         other => object_out(other, type_text),
     }),
-    ("regprocin", "regproc", 1, &[Either], |_, values| {
-        object_in("function", &values[0], |name| proc_by_text(name))
-    }),
-    ("regprocedurein", "oid", 1, &[Either], |_, values| {
-        object_in("function", &values[0], procedure_by_text)
-    }),
+    ("regprocin", "regproc", 1, &[Either], |_, values| object_in("function", &values[0], proc_by_text)),
+    ("regprocedurein", "oid", 1, &[Either], |_, values| object_in("function", &values[0], procedure_by_text)),
     ("regprocedureout", "text", 1, &[Either], |_, values| {
-        object_out(&values[0], |function| Some(format!("{}({})", proc_text(function)?, argument_types(function)?)))
+        object_out(&values[0], |function| {
+            Some(format!("{}({})", proc_text(function)?, argument_types(function)?))
+        })
     }),
     ("regprocout", "text", 1, &[Either], |_, values| object_out(&values[0], proc_text)),
     ("oidin", "oid", 1, &[Either], |_, values| match &values[0] {
@@ -618,12 +666,16 @@ const DEFINITIONS: &[Definition] = &[
         if values[0] == Value::Null {
             return Ok(Value::Null);
         }
-        let (type_oid, modifier) = (int(&values[0]), if values[1] == Value::Null { -1 } else { int(&values[1]) });
+        let (type_oid, modifier) =
+            (int(&values[0]), if values[1] == Value::Null { -1 } else { int(&values[1]) });
         let known = format_type(type_oid as u32, modifier);
-        Ok(known.or_else(|| type_text(type_oid)).unwrap_or_else(|| match type_oid {
-            0 => "-".to_string(),
-            _ => "???".to_string(),
-        }).into())
+        Ok(known
+            .or_else(|| type_text(type_oid))
+            .unwrap_or_else(|| match type_oid {
+                0 => "-".to_string(),
+                _ => "???".to_string(),
+            })
+            .into())
     }),
     ("quote_ident", "text", 1, &[Text], |_, values| Ok(quote_identifier(text(&values[0])).into())),
     ("quote_literal", "text", 1, &[Text], |_, values| Ok(quote_literal(text(&values[0])).into())),
@@ -658,11 +710,14 @@ const DEFINITIONS: &[Definition] = &[
     ("pg_get_statisticsobjdef_columns", "text", 1, &[Int], NOTHING),
     ("pg_get_statisticsobjdef_expressions", "_text", 1, &[Int], NOTHING),
     ("pg_get_serial_sequence", "text", 2, &[Text, Text], NOTHING),
+    ("pg_stat_get_numscans", "int8", 1, &[Int], |_, _| Ok(Value::Big(0))),
     ("pg_sequence_last_value", "int8", 1, &[Either], NOTHING),
     ("pg_get_functiondef", "text", 1, &[Int], NOTHING),
     ("pg_get_function_sqlbody", "text", 1, &[Int], NOTHING),
     ("pg_get_function_arg_default", "text", 2, &[Int, Int], NOTHING),
-    ("pg_get_function_arguments", "text", 1, &[Int], |_, values| Ok(function_arguments(int(&values[0]), true).into())),
+    ("pg_get_function_arguments", "text", 1, &[Int], |_, values| {
+        Ok(function_arguments(int(&values[0]), true).into())
+    }),
     ("pg_get_function_identity_arguments", "text", 1, &[Int], |_, values| {
         Ok(function_arguments(int(&values[0]), false).into())
     }),
@@ -698,7 +753,8 @@ const DEFINITIONS: &[Definition] = &[
         }
     }),
     ("shobj_description", "text", 2, &[Int, Text], |call, values| {
-        let role = call.roles.iter().find(|role| call.catalog.role_oid(&call.roles, &role.name) == int(&values[0]));
+        let role =
+            call.roles.iter().find(|role| call.catalog.role_oid(&call.roles, &role.name) == int(&values[0]));
         let comment = role.filter(|_| text(&values[1]) == "pg_authid").and_then(|role| role.comment.clone());
         Ok(comment.into())
     }),
@@ -854,7 +910,9 @@ fn comment(call: &Call<'_>, relation: i32, number: i32) -> Option<String> {
         (Found::User(relation, _), None) => relation.comment.clone(),
         (Found::User(relation, _), Some(column)) => relation.columns.get(column)?.comment.clone(),
         (Found::System(relation), None) => relation.description.map(str::to_string),
-        (Found::System(relation), Some(column)) => relation.columns.get(column)?.description.map(str::to_string),
+        (Found::System(relation), Some(column)) => {
+            relation.columns.get(column)?.description.map(str::to_string)
+        }
     }
 }
 
@@ -864,8 +922,9 @@ fn described(object: i32, of: Option<&str>) -> Option<String> {
     let rows = SYSTEM.catalog("pg_description")?.rows().ok()?;
     let objects = rows.column_by_name("objoid")?.as_primitive::<Int32Type>();
     let classes = rows.column_by_name("classoid")?.as_primitive::<Int32Type>();
-    let row = (0..rows.num_rows())
-        .find(|row| objects.value(*row) == object && class.is_none_or(|class| classes.value(*row) == class))?;
+    let row = (0..rows.num_rows()).find(|row| {
+        objects.value(*row) == object && class.is_none_or(|class| classes.value(*row) == class)
+    })?;
     Some(rows.column_by_name("description")?.as_string::<i32>().value(row).to_string())
 }
 
@@ -954,9 +1013,9 @@ fn procedure_by_text(given: &str) -> Option<i32> {
     let rows = SYSTEM.catalog("pg_proc")?.rows().ok()?;
     let names = rows.column_by_name("proname")?.as_string::<i32>();
     let arguments = rows.column_by_name("proargtypes")?;
-    let row = (0..rows.num_rows()).filter(|row| names.value(*row) == name).find(|row| {
-        matches!(value(arguments, *row), Ok(Value::Ints(types)) if types == wanted)
-    })?;
+    let row = (0..rows.num_rows())
+        .filter(|row| names.value(*row) == name)
+        .find(|row| matches!(value(arguments, *row), Ok(Value::Ints(types)) if types == wanted))?;
     Some(rows.column_by_name("oid")?.as_primitive::<Int32Type>().value(row))
 }
 
@@ -1108,14 +1167,16 @@ impl ScalarUDFImpl for ExpandArray {
             return exec_err!("a list was expected");
         };
         let DataType::Struct(fields) = item.data_type() else { return exec_err!("a struct was expected") };
-        let lengths = (0..list.len()).map(|row| if list.is_null(row) { 0 } else { list.value_length(row) as usize });
+        let lengths =
+            (0..list.len()).map(|row| if list.is_null(row) { 0 } else { list.value_length(row) as usize });
         let lengths = lengths.collect::<Vec<_>>();
         let places = lengths.iter().flat_map(|length| 1..=*length as i32).collect::<Int32Array>();
         let start = list.value_offsets()[0] as usize;
         let values = list.values().slice(start, places.len());
         let structs = StructArray::try_new(fields.clone(), vec![values, Arc::new(places)], None)?;
         let offsets = OffsetBuffer::from_lengths(lengths);
-        let expanded = ListArray::try_new(Arc::clone(&item), offsets, Arc::new(structs), list.nulls().cloned())?;
+        let expanded =
+            ListArray::try_new(Arc::clone(&item), offsets, Arc::new(structs), list.nulls().cloned())?;
         Ok(ColumnarValue::Array(Arc::new(expanded)))
     }
 }
@@ -1163,7 +1224,8 @@ impl ScalarUDFImpl for ArrayOrEmpty {
         }
         // A null may have elements behind it, which have to go.
         let rows = (0..list.len()).map(|row| list.is_valid(row).then(|| list.value(row))).collect::<Vec<_>>();
-        let offsets = OffsetBuffer::from_lengths(rows.iter().map(|row| row.as_ref().map_or(0, |row| row.len())));
+        let offsets =
+            OffsetBuffer::from_lengths(rows.iter().map(|row| row.as_ref().map_or(0, |row| row.len())));
         let present = rows.iter().flatten().map(|row| row.as_ref()).collect::<Vec<_>>();
         let values = match present.is_empty() {
             true => new_empty_array(item.data_type()),
@@ -1171,6 +1233,86 @@ impl ScalarUDFImpl for ArrayOrEmpty {
         };
         Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, None)?)))
     }
+}
+
+/// `json_build_object`: keys and values in turn.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct JsonObject {
+    signature: Signature,
+}
+
+impl JsonObject {
+    fn new() -> Self {
+        Self { signature: Signature::variadic_any(Volatility::Stable) }
+    }
+}
+
+impl ScalarUDFImpl for JsonObject {
+    fn name(&self) -> &str {
+        "json_build_object"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(catalog_field("json_build_object", "json", true))
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if !arguments.args.len().is_multiple_of(2) {
+            return exec_err!("argument list must have even number of elements");
+        }
+        let rows = arguments.number_rows;
+        let arrays =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let options = FormatOptions::default();
+        let formats = arrays
+            .iter()
+            .map(|array| ArrayFormatter::try_new(array, &options))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut objects = StringBuilder::new();
+        for row in 0..rows {
+            let mut members = vec![];
+            for (key, value) in (0..arrays.len()).step_by(2).map(|key| (key, key + 1)) {
+                if arrays[key].is_null(row) {
+                    return exec_err!("argument {} cannot be null", key + 1);
+                }
+                let text = formats[value].value(row).to_string();
+                let plain =
+                    arrays[value].data_type().is_numeric() || *arrays[value].data_type() == DataType::Boolean;
+                let value = match (arrays[value].is_null(row) || arrays[value].data_type().is_null(), plain) {
+                    (true, _) => "null".to_string(),
+                    (false, true) => text,
+                    (false, false) => json_text(&text),
+                };
+                members.push(format!("{} : {value}", json_text(&formats[key].value(row).to_string())));
+            }
+            objects.append_value(format!("{{{}}}", members.join(", ")));
+        }
+        Ok(ColumnarValue::Array(Arc::new(objects.finish())))
+    }
+}
+
+fn json_text(text: &str) -> String {
+    let mut written = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => written += "\\\"",
+            '\\' => written += "\\\\",
+            '\n' => written += "\\n",
+            '\r' => written += "\\r",
+            '\t' => written += "\\t",
+            control if u32::from(control) < 0x20 => written += &format!("\\u{:04x}", u32::from(control)),
+            other => written.push(other),
+        }
+    }
+    written + "\""
 }
 
 #[cfg(test)]

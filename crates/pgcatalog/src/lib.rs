@@ -26,9 +26,12 @@ use crate::system::PG_CATALOG;
 
 pub use crate::rewrite::{column_names, rewrite};
 pub use crate::source::{
-    Activity, Column, Contents, FIRST_USER_OID, Grant, Kind, Object, Relation, Role, Schema, Setting, Source, oid,
+    Activity, Column, Contents, FIRST_USER_OID, Grant, Kind, Object, Relation, Role, Schema, Setting, Source,
+    oid,
 };
-pub use crate::types::{NO_MODIFIER, TYPE_KEY, array_of, format_type, oid_of, postgres_type, postgres_type_of_field};
+pub use crate::types::{
+    NO_MODIFIER, TYPE_KEY, array_of, format_type, oid_of, postgres_type, postgres_type_of_field,
+};
 
 /// The schema of the catalogs.
 pub const CATALOG_SCHEMA: &str = "pg_catalog";

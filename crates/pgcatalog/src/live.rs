@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder, RecordBatch,
-    RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
+    ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder,
+    RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::compute::{cast, concat_batches};
 use datafusion::arrow::datatypes::{DataType, Int32Type};
@@ -24,6 +24,7 @@ use crate::types::{format_type, postgres_type_of_field};
 pub(crate) const PG_CLASS: i32 = 1259;
 const PG_NAMESPACE: i32 = 2615;
 const PG_AUTHID: i32 = 1260;
+const PG_REWRITE: i32 = 2618;
 /// The table space that everything is in.
 const PG_DEFAULT: i32 = 1663;
 /// The access method of tables. Harrier's are no heaps, but clients know no other.
@@ -46,6 +47,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_description" => view.pg_description(),
             "pg_shdescription" => view.pg_shdescription(),
             "pg_rewrite" => view.pg_rewrite(),
+            "pg_depend" => view.pg_depend(),
             "pg_tables" => view.pg_tables(),
             "pg_views" => view.pg_views(),
             "pg_settings" => view.pg_settings(),
@@ -83,7 +85,11 @@ impl Columns {
         self
     }
 
-    fn maybe_texts<T: AsRef<str>>(mut self, name: &'static str, values: impl IntoIterator<Item = Option<T>>) -> Self {
+    fn maybe_texts<T: AsRef<str>>(
+        mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = Option<T>>,
+    ) -> Self {
         let values: StringArray = values.into_iter().collect();
         self.0.push((name, Arc::new(values)));
         self
@@ -143,19 +149,20 @@ impl View<'_> {
     /// Rows with all columns of the relation.
     fn batch(&self, rows: usize, columns: Columns) -> Result<RecordBatch> {
         let known: HashMap<_, _> = columns.0.into_iter().collect();
-        let arrays = self.relation.columns.iter().zip(self.relation.schema.fields()).map(|(column, field)| {
-            let Some(array) = known.get(column.name) else {
-                return if column.not_null {
-                    nothing(column.type_name, field.data_type())?.to_array_of_size(rows)
-                } else {
-                    Ok(new_null_array(field.data_type(), rows))
+        let arrays =
+            self.relation.columns.iter().zip(self.relation.schema.fields()).map(|(column, field)| {
+                let Some(array) = known.get(column.name) else {
+                    return if column.not_null {
+                        nothing(column.type_name, field.data_type())?.to_array_of_size(rows)
+                    } else {
+                        Ok(new_null_array(field.data_type(), rows))
+                    };
                 };
-            };
-            match array.data_type() == field.data_type() {
-                true => Ok(Arc::clone(array)),
-                false => Ok(cast(array, field.data_type())?),
-            }
-        });
+                match array.data_type() == field.data_type() {
+                    true => Ok(Arc::clone(array)),
+                    false => Ok(cast(array, field.data_type())?),
+                }
+            });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.relation.schema), arrays, &options)?)
@@ -186,9 +193,12 @@ impl View<'_> {
             (_, Some(rows)) => rows as f32,
             (_, None) => -1.0,
         });
-        let pages = user.iter().map(|(r, _)| i32::try_from(r.bytes.unwrap_or(0).div_ceil(8192)).unwrap_or(i32::MAX));
-        let grants =
-            user.iter().map(|(r, _)| access_list(&r.owner, TABLE_PRIVILEGES, &r.grants)).chain(system.iter().map(|_| None));
+        let pages =
+            user.iter().map(|(r, _)| i32::try_from(r.bytes.unwrap_or(0).div_ceil(8192)).unwrap_or(i32::MAX));
+        let grants = user
+            .iter()
+            .map(|(r, _)| access_list(&r.owner, TABLE_PRIVILEGES, &r.grants))
+            .chain(system.iter().map(|_| None));
         let replica = user.iter().map(|(r, _)| if r.kind == Kind::View { "n" } else { "d" });
         let columns = Columns::default()
             .numbers("oid", both(&|r| oid(r.id), &|r| r.oid))
@@ -248,7 +258,8 @@ impl View<'_> {
             }
         }
         let types = types();
-        let of_type = found.iter().map(|attribute| types.get(&attribute.type_oid).copied().unwrap_or_default());
+        let of_type =
+            found.iter().map(|attribute| types.get(&attribute.type_oid).copied().unwrap_or_default());
         let of_type = of_type.collect::<Vec<_>>();
         let rows = found.len();
         let columns = Columns::default()
@@ -365,7 +376,8 @@ impl View<'_> {
         let roles = self.catalog.source.roles()?;
         let groups = roles.iter().filter(|role| !role.login).collect::<Vec<_>>();
         let members = |group: &Role| {
-            let members = roles.iter().filter(|role| role.member_of.iter().any(|(name, _)| *name == group.name));
+            let members =
+                roles.iter().filter(|role| role.member_of.iter().any(|(name, _)| *name == group.name));
             Some(members.map(|role| self.catalog.role_oid(&roles, &role.name).to_string()).collect())
         };
         let columns = Columns::default()
@@ -396,12 +408,15 @@ impl View<'_> {
             found.extend(schema.comment.as_deref().map(|comment| (oid(schema.id), PG_NAMESPACE, 0, comment)));
         }
         for (relation, _) in index.user_relations() {
-            let comments = std::iter::once(&relation.comment).chain(relation.columns.iter().map(|c| &c.comment));
-            let comments = comments.zip(0..).filter_map(|(comment, number)| Some((comment.as_deref()?, number)));
+            let comments =
+                std::iter::once(&relation.comment).chain(relation.columns.iter().map(|c| &c.comment));
+            let comments =
+                comments.zip(0..).filter_map(|(comment, number)| Some((comment.as_deref()?, number)));
             found.extend(comments.map(|(comment, number)| (oid(relation.id), PG_CLASS, number, comment)));
         }
         for relation in system_relations() {
-            let comments = std::iter::once(relation.description).chain(relation.columns.iter().map(|c| c.description));
+            let comments =
+                std::iter::once(relation.description).chain(relation.columns.iter().map(|c| c.description));
             let comments = comments.zip(0..).filter_map(|(comment, number)| Some((comment?, number)));
             found.extend(comments.map(|(comment, number)| (relation.oid, PG_CLASS, number, comment)));
         }
@@ -442,6 +457,26 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
+    /// A view's rule belongs to the view, and depends on what the view reads.
+    fn pg_depend(&self) -> Result<RecordBatch> {
+        let index = self.catalog.index()?;
+        let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);
+        let found = views
+            .flat_map(|view| {
+                let reads = view.reads.iter().map(move |read| (view.id, *read, "n"));
+                std::iter::once((view.id, view.id, "i")).chain(reads)
+            })
+            .collect::<Vec<_>>();
+        let rows = found.len();
+        let columns = Columns::default()
+            .all("classid", PG_REWRITE, rows)?
+            .numbers("objid", found.iter().map(|d| oid(d.0)))
+            .all("refclassid", PG_CLASS, rows)?
+            .numbers("refobjid", found.iter().map(|d| oid(d.1)))
+            .texts("deptype", found.iter().map(|d| d.2));
+        self.batch(rows, columns)
+    }
+
     fn pg_tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
@@ -468,10 +503,17 @@ impl View<'_> {
         let owner = self.catalog.source.owner();
         let user = index.user_relations().filter(|(relation, _)| relation.kind == Kind::View);
         let mut found: Vec<(String, &str, &str, Option<&str>)> = user
-            .map(|(r, schema)| (schema.name.clone(), r.name.as_str(), r.owner.as_str(), r.definition.as_deref()))
+            .map(|(r, schema)| {
+                (schema.name.clone(), r.name.as_str(), r.owner.as_str(), r.definition.as_deref())
+            })
             .collect();
         for relation in system_relations().filter(|relation| relation.kind == "v") {
-            found.push((index.schema_name(relation.namespace).unwrap_or_default(), relation.name, &owner, None));
+            found.push((
+                index.schema_name(relation.namespace).unwrap_or_default(),
+                relation.name,
+                &owner,
+                None,
+            ));
         }
         let columns = Columns::default()
             .texts("schemaname", found.iter().map(|v| &v.0))
@@ -515,7 +557,10 @@ impl View<'_> {
             .numbers("usesysid", found.iter().map(|a| self.catalog.role_oid(&roles, &a.user)))
             .texts("usename", found.iter().map(|a| &a.user))
             .texts("application_name", found.iter().map(|a| &a.application))
-            .maybe_texts("client_addr", found.iter().map(|a| a.client_address.as_ref().map(|address| &address.0)))
+            .maybe_texts(
+                "client_addr",
+                found.iter().map(|a| a.client_address.as_ref().map(|address| &address.0)),
+            )
             .numbers(
                 "client_port",
                 found.iter().map(|a| a.client_address.as_ref().map_or(-1, |address| i32::from(address.1))),
@@ -534,7 +579,8 @@ impl View<'_> {
 
     fn pg_stat_tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
-        let tables = index.user_relations().filter(|(relation, _)| relation.kind != Kind::View).collect::<Vec<_>>();
+        let tables =
+            index.user_relations().filter(|(relation, _)| relation.kind != Kind::View).collect::<Vec<_>>();
         let columns = Columns::default()
             .numbers("relid", tables.iter().map(|(r, _)| oid(r.id)))
             .texts("schemaname", tables.iter().map(|(_, schema)| &schema.name))
@@ -564,9 +610,9 @@ impl View<'_> {
     fn schemata(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
-        let mut found: Vec<(&str, &str)> =
-            system_schemas().map(|(_, name)| (name, owner.as_str())).collect();
-        let seen = index.contents.schemas.iter().filter(|s| self.may(&Object::Schema(s.id), &["USAGE", "CREATE"]));
+        let mut found: Vec<(&str, &str)> = system_schemas().map(|(_, name)| (name, owner.as_str())).collect();
+        let seen =
+            index.contents.schemas.iter().filter(|s| self.may(&Object::Schema(s.id), &["USAGE", "CREATE"]));
         found.extend(seen.map(|schema| (schema.name.as_str(), schema.owner.as_str())));
         let rows = found.len();
         let columns = Columns::default()
@@ -589,7 +635,12 @@ impl View<'_> {
         }
         for relation in system_relations() {
             let kind = if relation.kind == "v" { "VIEW" } else { "BASE TABLE" };
-            found.push((index.schema_name(relation.namespace).unwrap_or_default(), relation.name, kind, "NO"));
+            found.push((
+                index.schema_name(relation.namespace).unwrap_or_default(),
+                relation.name,
+                kind,
+                "NO",
+            ));
         }
         let rows = found.len();
         let columns = Columns::default()
@@ -701,13 +752,15 @@ impl View<'_> {
     fn views(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let user = self.catalog.source.user();
-        let views = self.granted(&index).into_iter().filter(|(r, _)| r.kind == Kind::View).collect::<Vec<_>>();
+        let views =
+            self.granted(&index).into_iter().filter(|(r, _)| r.kind == Kind::View).collect::<Vec<_>>();
         let rows = views.len();
         // Only who owns it is shown how a view is made.
-        let definition = |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
-            true => relation.definition.as_deref().map(with_semicolon),
-            false => None,
-        };
+        let definition =
+            |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
+                true => relation.definition.as_deref().map(with_semicolon),
+                false => None,
+            };
         let mut columns = Columns::default()
             .all("table_catalog", self.catalog.source.database().as_str(), rows)?
             .texts("table_schema", views.iter().map(|(_, schema)| &schema.name))
@@ -731,7 +784,9 @@ impl View<'_> {
         let mut found = vec![];
         let all = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
         for (relation, schema) in self.granted(&index) {
-            let own = all.map(|privilege| (relation.owner.clone(), relation.owner.clone(), privilege.to_string(), true));
+            let own = all.map(|privilege| {
+                (relation.owner.clone(), relation.owner.clone(), privilege.to_string(), true)
+            });
             let granted = relation.grants.iter().flat_map(|grant| {
                 let grantee = grant.role.clone().unwrap_or_else(|| "PUBLIC".to_string());
                 grant.privileges.iter().map(move |(privilege, option)| {
@@ -819,16 +874,35 @@ struct Stored {
 
 impl Default for Stored {
     fn default() -> Self {
-        Self { name: "text", length: -1, by_value: false, align: "i", storage: "x", collation: 0, is_array: false }
+        Self {
+            name: "text",
+            length: -1,
+            by_value: false,
+            align: "i",
+            storage: "x",
+            collation: 0,
+            is_array: false,
+        }
     }
 }
 
 fn types() -> &'static HashMap<i32, Stored> {
     static TYPES: OnceLock<HashMap<i32, Stored>> = OnceLock::new();
     TYPES.get_or_init(|| {
-        let Some(Ok(rows)) = SYSTEM.catalog("pg_type").map(SystemRelation::rows) else { return HashMap::new() };
+        let Some(Ok(rows)) = SYSTEM.catalog("pg_type").map(SystemRelation::rows) else {
+            return HashMap::new();
+        };
         let column = |name: &str| rows.column_by_name(name);
-        let (Some(oids), Some(names), Some(lengths), Some(by_value), Some(align), Some(storage), Some(collations), Some(category)) = (
+        let (
+            Some(oids),
+            Some(names),
+            Some(lengths),
+            Some(by_value),
+            Some(align),
+            Some(storage),
+            Some(collations),
+            Some(category),
+        ) = (
             column("oid"),
             column("typname"),
             column("typlen"),
@@ -837,7 +911,8 @@ fn types() -> &'static HashMap<i32, Stored> {
             column("typstorage"),
             column("typcollation"),
             column("typcategory"),
-        ) else {
+        )
+        else {
             return HashMap::new();
         };
         let lengths = lengths.as_primitive::<datafusion::arrow::datatypes::Int16Type>();
@@ -850,7 +925,8 @@ fn types() -> &'static HashMap<i32, Stored> {
                     align: align.as_string::<i32>().value(row),
                     storage: storage.as_string::<i32>().value(row),
                     collation: collations.as_primitive::<Int32Type>().value(row),
-                    is_array: category.as_string::<i32>().value(row) == "A" && lengths.value(row) == -1
+                    is_array: category.as_string::<i32>().value(row) == "A"
+                        && lengths.value(row) == -1
                         && names.as_string::<i32>().value(row).starts_with('_'),
                 };
                 (oids.as_primitive::<Int32Type>().value(row), stored)

@@ -23,9 +23,10 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, Join, JoinOperator, ObjectName,
-    ObjectNamePart, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement,
-    TableAlias, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut, Visit, Visitor, visit_relations,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, Join,
+    JoinOperator, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, ValueWithSpan,
+    Visit, VisitMut, Visitor, VisitorMut, visit_relations,
 };
 
 use crate::system::{SYSTEM, elements};
@@ -36,7 +37,9 @@ pub use names::column_names;
 /// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
 pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
-    let mut rewriter = Rewriter { about_catalog, ..Rewriter::default() };
+    // What is made by a statement keeps the names of its columns, and fails if two have one.
+    let names_twins = !matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
+    let mut rewriter = Rewriter { about_catalog, names_twins, ..Rewriter::default() };
     // No hook of the visitor ever breaks off.
     let _ = statement.visit(&mut rewriter);
     if let Statement::Query(query) = statement {
@@ -65,6 +68,7 @@ fn is_about_catalog(statement: &Statement) -> bool {
 #[derive(Default)]
 struct Rewriter {
     about_catalog: bool,
+    names_twins: bool,
     /// The names of common table expressions that are in sight, one list for each query around.
     common: Vec<Vec<String>>,
     /// How many names were made up.
@@ -95,7 +99,9 @@ impl VisitorMut for Rewriter {
                 }
             }
         }
-        self.name_twins(&mut select.projection);
+        if self.names_twins {
+            self.name_twins(&mut select.projection);
+        }
         ControlFlow::Continue(())
     }
 
@@ -104,7 +110,9 @@ impl VisitorMut for Rewriter {
             *factor = nothing(factor);
             return ControlFlow::Continue(());
         }
-        if self.about_catalog && let Some(series) = series(factor) {
+        if self.about_catalog
+            && let Some(series) = series(factor)
+        {
             *factor = series;
             return ControlFlow::Continue(());
         }
@@ -114,10 +122,11 @@ impl VisitorMut for Rewriter {
             ([schema, function], true) if schema == CATALOG_SCHEMA || schema == "information_schema" => {
                 *name = ObjectName::from(vec![Ident::new(function.clone())]);
             }
-            ([relation], false) if SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f") => {
-                if !self.common.iter().flatten().any(|common| common == relation) {
-                    *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
-                }
+            ([relation], false)
+                if SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f")
+                    && !self.common.iter().flatten().any(|common| common == relation) =>
+            {
+                *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
             }
             ([.., schema, relation], false) if schema == "information_schema" => {
                 let before = known.len() - 2;
@@ -176,12 +185,15 @@ impl VisitorMut for Rewriter {
                 }
             }
             Expr::Identifier(identifier)
-                if identifier.quote_style.is_none() && identifier.value.eq_ignore_ascii_case("current_schema") =>
+                if identifier.quote_style.is_none()
+                    && identifier.value.eq_ignore_ascii_case("current_schema") =>
             {
                 *expr = call("current_schema", vec![]);
             }
             // `information_schema.tables.table_name`, whose relation has an alias now.
-            Expr::CompoundIdentifier(parts) if parts.len() == 3 && normal(&parts[0]) == "information_schema" => {
+            Expr::CompoundIdentifier(parts)
+                if parts.len() == 3 && normal(&parts[0]) == "information_schema" =>
+            {
                 parts.remove(0);
             }
             Expr::BinaryOp { left, op, right } => {
@@ -237,7 +249,9 @@ impl Rewriter {
                     }
                     ("column".to_string(), expr.clone())
                 }
-                SelectItem::ExprWithAlias { expr, alias } if !seen.insert(format!("as {}", normal(alias))) => {
+                SelectItem::ExprWithAlias { expr, alias }
+                    if !seen.insert(format!("as {}", normal(alias))) =>
+                {
                     (normal(alias), expr.clone())
                 }
                 _ => continue,
@@ -268,7 +282,10 @@ fn null() -> Expr {
 fn list(arguments: Vec<Expr>) -> FunctionArgumentList {
     FunctionArgumentList {
         duplicate_treatment: None,
-        args: arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect(),
+        args: arguments
+            .into_iter()
+            .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
+            .collect(),
         clauses: vec![],
     }
 }
@@ -355,9 +372,11 @@ fn compare_with_text(column: &Expr, text: &mut Expr) {
         };
         *text = Expr::value(Value::Boolean(truth));
     } else if is_empty_array(&name) && literal.starts_with('{') {
-        let numbers = elements(literal).into_iter().flatten().map(|e| e.parse::<i64>()).collect::<Result<Vec<_>, _>>();
+        let numbers =
+            elements(literal).into_iter().flatten().map(|e| e.parse::<i64>()).collect::<Result<Vec<_>, _>>();
         if let Ok(numbers) = numbers {
-            let elem = numbers.into_iter().map(|n| Expr::value(Value::Number(n.to_string(), false))).collect();
+            let elem =
+                numbers.into_iter().map(|n| Expr::value(Value::Number(n.to_string(), false))).collect();
             *text = Expr::Array(Array { elem, named: true });
         }
     }
@@ -366,7 +385,9 @@ fn compare_with_text(column: &Expr, text: &mut Expr) {
 /// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of literals.
 fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
     let letter = match escape.as_ref().map(|escape| &escape.value) {
-        Some(Value::SingleQuotedString(text)) if text != "\\" && text.chars().count() == 1 => text.chars().next(),
+        Some(Value::SingleQuotedString(text)) if text != "\\" && text.chars().count() == 1 => {
+            text.chars().next()
+        }
         _ => None,
     };
     let Some(letter) = letter else { return };
@@ -461,7 +482,9 @@ fn custom_type(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
             [name] => Some(name.clone()),
-            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => Some(name.clone()),
+            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => {
+                Some(name.clone())
+            }
             _ => None,
         },
         DataType::Regclass => Some("regclass".to_string()),
@@ -481,20 +504,17 @@ fn plain_type(data_type: &mut DataType) {
     *data_type = match name.as_str() {
         "bool" => DataType::Boolean,
         "int2" | "smallint" => DataType::SmallInt(None),
-        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace" | "regrole"
-        | "cardinal_number" => DataType::Integer(None),
+        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
+        | "regrole" | "cardinal_number" => DataType::Integer(None),
         "int8" | "bigint" => DataType::BigInt(None),
         "float4" => DataType::Real,
         "float8" => DataType::DoublePrecision,
-        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr" | "unknown"
-        | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no" | "jsonb" | "json" => {
-            DataType::Text
-        }
+        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr"
+        | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no"
+        | "jsonb" | "json" => DataType::Text,
         "bytea" => DataType::Bytea,
         "date" => DataType::Date,
-        "timestamp" => {
-            DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::None)
-        }
+        "timestamp" => DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::None),
         "timestamptz" | "time_stamp" => {
             DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::Tz)
         }
@@ -518,7 +538,9 @@ fn cast(expr: &mut Expr) {
         *expr = named;
         return;
     }
-    if matches!(data_type, DataType::Array(_)) && let Some(array) = array_of_text(inner) {
+    if matches!(data_type, DataType::Array(_))
+        && let Some(array) = array_of_text(inner)
+    {
         **inner = array;
     }
 }
@@ -529,7 +551,11 @@ fn object_text(expr: &Expr) -> Option<Expr> {
         Expr::Nested(inner) => object_text(inner),
         Expr::Function(function) => {
             let name = parts(&function.name).pop()?;
-            let name = name.strip_suffix("in").filter(|name| OBJECT_TYPES.contains(name) && *name != "oid")?;
+            if let Some(kind) = name.strip_prefix("to_").filter(|name| OBJECT_TYPES.contains(name)) {
+                return Some(call(&format!("{kind}out"), vec![expr.clone()]));
+            }
+            let name =
+                name.strip_suffix("in").filter(|name| OBJECT_TYPES.contains(name) && *name != "oid")?;
             let mut renamed = function.clone();
             renamed.name = ObjectName::from(vec![Ident::new(format!("{name}out"))]);
             Some(Expr::Function(renamed))
@@ -557,13 +583,28 @@ fn is_function_column(name: &str) -> bool {
 fn name_objects(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
+            let mut taken: HashSet<String> = HashSet::new();
+            for item in &select.projection {
+                taken.extend(match item {
+                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
+                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
+                    SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+                    _ => None,
+                });
+            }
             for item in &mut select.projection {
                 match item {
                     SelectItem::UnnamedExpr(expr) => {
-                        if let Some(named) = object_text(expr) {
-                            let alias = Ident::with_quote('"', names::of_expression(expr));
-                            *item = SelectItem::ExprWithAlias { expr: named, alias };
-                        }
+                        let Some(named) = object_text(expr) else { continue };
+                        // The name that the expression had before, so that ORDER BY finds it, unless another has it.
+                        let name = names::of_expression(expr);
+                        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+                        *item = match taken.insert(name.clone()) || is_column {
+                            true => {
+                                SelectItem::ExprWithAlias { expr: named, alias: Ident::with_quote('"', name) }
+                            }
+                            false => SelectItem::UnnamedExpr(named),
+                        };
                     }
                     SelectItem::ExprWithAlias { expr, .. } => {
                         if let Some(named) = object_text(expr) {
@@ -593,7 +634,9 @@ fn field_access(expr: &mut Expr) {
         other => other.clone(),
     };
     let root = match &root {
-        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => call("unnest", vec![root]),
+        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => {
+            call("unnest", vec![root])
+        }
         Expr::Function(_) | Expr::CompoundIdentifier(_) | Expr::Identifier(_) => root,
         _ => return,
     };
@@ -662,8 +705,12 @@ fn is_empty_array(name: &str) -> bool {
     static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
         let never = SYSTEM.relations.iter().filter(|relation| relation.is_always_empty());
-        let columns = never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
-        columns.map(|column| column.name).chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"]).collect()
+        let columns =
+            never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
+        columns
+            .map(|column| column.name)
+            .chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"])
+            .collect()
     });
     COLUMNS.contains(name)
 }
@@ -713,7 +760,12 @@ fn is_empty_relation(factor: &TableFactor) -> bool {
 fn unfolds_nothing(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     // The other side of an outer join need not have rows.
-    let inner = |join: &&Join| matches!(join.join_operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_));
+    let inner = |join: &&Join| {
+        matches!(
+            join.join_operator,
+            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+        )
+    };
     let from = select.from.iter().flat_map(|from| {
         std::iter::once(&from.relation).chain(from.joins.iter().filter(inner).map(|join| &join.relation))
     });
@@ -812,4 +864,68 @@ fn no_query() -> Query {
         })
     });
     QUERY.clone().expect("SELECT 1 is a query")
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
+        rewrite(&mut statement);
+        statement.to_string()
+    }
+
+    #[test]
+    fn statements_that_are_not_about_the_catalogs_stay_as_they_are() {
+        for sql in [
+            "SELECT a, b FROM orders AS o LEFT JOIN region AS r ON o.id = r.id WHERE a LIKE 'x%' ORDER BY 1",
+            "SELECT (SELECT max(x) FROM t WHERE t.a = o.a) FROM orders AS o",
+            "SELECT (SELECT x FROM t WHERE t.a = o.a) FROM orders AS o",
+            "SELECT generate_series(1, 3), '{a}' = b, a = 't', coalesce(a, '{}') FROM t",
+            "WITH pg_class AS (SELECT 1 AS x) SELECT x FROM pg_class AS c",
+            "INSERT INTO t (a, b) SELECT a, b FROM u",
+            "CREATE TABLE t AS SELECT a, a FROM u",
+            "UPDATE t SET a = 1 WHERE b = 'x'",
+            "SELECT a COLLATE \"de-x-icu\" FROM t",
+            "SELECT tableoid, relname FROM t",
+            "SELECT CAST(a AS INTEGER), b::DATE, c::NUMERIC(10,2) FROM t",
+        ] {
+            assert_eq!(rewritten(sql), sql);
+        }
+    }
+
+    #[test]
+    fn what_clients_write_becomes_plain() {
+        for (sql, expected) in [
+            (
+                "SELECT pg_catalog.version(), 'x'::pg_catalog.text, a OPERATOR(pg_catalog.~) 'b' COLLATE pg_catalog.default",
+                "SELECT version(), 'x'::TEXT, a ~ 'b'",
+            ),
+            (
+                "SELECT a FROM t WHERE b = 'orders'::regclass",
+                "SELECT a FROM t WHERE b = regclassin('orders')",
+            ),
+            ("SELECT oid FROM pg_class", "SELECT oid FROM pg_catalog.pg_class"),
+            (
+                "SELECT table_name FROM information_schema.tables",
+                "SELECT table_name FROM pg_information_schema.\"tables\" AS \"tables\"",
+            ),
+            ("SELECT a FROM t WHERE b = ANY ('{x,y}')", "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y'])"),
+            ("SELECT a FROM t WHERE a LIKE 'x/_%' ESCAPE '/'", "SELECT a FROM t WHERE a LIKE 'x\\_%'"),
+            ("SELECT 1, 1", "SELECT 1, 1 AS \"__column_1\""),
+            (
+                "SELECT (SELECT nspname FROM pg_namespace n WHERE n.oid = relnamespace AND c.relkind <> n.nspname) FROM pg_class c",
+                "SELECT \"__subquery_1\".\"__column_0\" FROM pg_catalog.pg_class c LEFT OUTER JOIN \
+                 (SELECT nspname AS \"__column_0\", n.oid AS \"__column_1\", n.nspname AS \"__column_2\" \
+                 FROM pg_catalog.pg_namespace n) AS \"__subquery_1\" \
+                 ON \"__subquery_1\".\"__column_1\" = relnamespace AND c.relkind <> \"__subquery_1\".\"__column_2\"",
+            ),
+        ] {
+            assert_eq!(rewritten(sql), expected);
+        }
+    }
 }

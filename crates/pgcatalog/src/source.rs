@@ -101,6 +101,8 @@ pub struct Relation {
     pub bytes: Option<u64>,
     /// The query of a view.
     pub definition: Option<String>,
+    /// The numbers of the relations that a view reads, as far as they are known.
+    pub reads: Vec<i64>,
     pub grants: Vec<Grant>,
 }
 

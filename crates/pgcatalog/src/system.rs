@@ -87,7 +87,8 @@ impl System {
             relation.schema = Arc::new(Schema::new(fields));
         }
         let keys = relations.iter().enumerate();
-        let by_name = keys.clone().map(|(place, relation)| ((relation.namespace, relation.name), place)).collect();
+        let by_name =
+            keys.clone().map(|(place, relation)| ((relation.namespace, relation.name), place)).collect();
         let by_oid = keys.map(|(place, relation)| (relation.oid, place)).collect();
         Self { relations, by_name, by_oid }
     }
@@ -109,17 +110,21 @@ impl System {
 impl SystemRelation {
     /// Whether it never has rows here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 8] = [
+        const LIVE: [&str; 9] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
             "pg_authid",
             "pg_class",
             "pg_database",
+            "pg_depend",
             "pg_rewrite",
             "pg_shdescription",
         ];
-        self.namespace == PG_CATALOG && self.kind == "r" && self.lines.is_empty() && !LIVE.contains(&self.name)
+        self.namespace == PG_CATALOG
+            && self.kind == "r"
+            && self.lines.is_empty()
+            && !LIVE.contains(&self.name)
     }
 
     /// The rows that the file has; of most relations that is none.
@@ -132,7 +137,8 @@ impl SystemRelation {
     }
 
     fn parse(&self) -> Result<RecordBatch> {
-        let mut texts: Vec<Vec<Option<String>>> = vec![Vec::with_capacity(self.lines.len()); self.columns.len()];
+        let mut texts: Vec<Vec<Option<String>>> =
+            vec![Vec::with_capacity(self.lines.len()); self.columns.len()];
         for line in &self.lines {
             let mut fields = line.split('\t');
             for column in &mut texts {

@@ -75,7 +75,9 @@ pub fn postgres_type(data_type: &DataType) -> (u32, i32) {
         DataType::Float16 | DataType::Float32 => "float4",
         DataType::Float64 => "float8",
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => "text",
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "bytea",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "bytea"
+        }
         DataType::Date32 => "date",
         DataType::Date64 | DataType::Timestamp(_, None) => "timestamp",
         DataType::Timestamp(_, Some(_)) => "timestamptz",
@@ -131,9 +133,12 @@ pub fn array_of(oid: u32) -> Option<u32> {
 /// How SQL writes a type: `numeric(12,2)`, `timestamp without time zone`, `text[]`. None if the type is not one of those that
 /// Harrier has by itself.
 pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
-    let (known, array) = TYPES
-        .iter()
-        .find_map(|known| (known.1 == oid).then_some((known, "")).or((known.2 == oid).then_some((known, "[]"))))?;
+    if oid == 0 {
+        return None;
+    }
+    let (known, array) = TYPES.iter().find_map(|known| {
+        (known.1 == oid).then_some((known, "")).or((known.2 == oid).then_some((known, "[]")))
+    })?;
     let word = if known.3.is_empty() { known.0 } else { known.3 };
     let text = match (known.0, modifier) {
         (_, ..0) => word.to_string(),
@@ -149,7 +154,8 @@ pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
         _ => word.to_string(),
     };
     // The catalogs' own `"char"` and character(1) are told apart by this.
-    let text = if known.0 == "bpchar" && modifier < 0 && array.is_empty() { "character".to_string() } else { text };
+    let text =
+        if known.0 == "bpchar" && modifier < 0 && array.is_empty() { "character".to_string() } else { text };
     Some(text + array)
 }
 
@@ -180,7 +186,8 @@ pub(crate) fn catalog_field(name: &str, type_name: &str, nullable: bool) -> Fiel
     let told = postgres_type(field.data_type()).0;
     Arc::new(match oid_of(type_name) {
         Some(oid) if oid != told => {
-            let base = DOMAINS.iter().find(|(domain, _)| *domain == type_name).map_or(type_name, |(_, base)| base);
+            let base =
+                DOMAINS.iter().find(|(domain, _)| *domain == type_name).map_or(type_name, |(_, base)| base);
             field.with_metadata(HashMap::from([(TYPE_KEY.to_string(), base.to_string())]))
         }
         _ => field,

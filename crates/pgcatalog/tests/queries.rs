@@ -1,6 +1,6 @@
 //! Runs the queries that real clients send about the catalogs, unchanged, and compares with what PostgreSQL 15 answers.
 //!
-//! A file of `queries/` has what one client sends: a label, the query, `----`, and the rows, sorted here and there. Instead of rows there
+//! A file of `queries/` has what one client sends: a label, the query, `----`, the names of the columns, and the rows, in any order. Instead of rows there
 //! may be their number, or the reason why they are not compared.
 
 mod shop;
@@ -69,7 +69,8 @@ fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
         DataType::Boolean => if array.as_boolean().value(row) { "t" } else { "f" }.to_string(),
         DataType::List(item) => {
             let items = array.as_list::<i32>().value(row);
-            let items = (0..items.len()).map(|place| text(&items, item, place)).collect::<Result<Vec<_>>>()?;
+            let items =
+                (0..items.len()).map(|place| text(&items, item, place)).collect::<Result<Vec<_>>>()?;
             match field.metadata().get(TYPE_KEY).map(String::as_str) {
                 Some("oidvector" | "int2vector") => items.join(" "),
                 _ => format!("{{{}}}", items.join(",")),
@@ -82,6 +83,8 @@ fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
 struct Query {
     label: String,
     sql: String,
+    /// The names of the columns, with tabs between them.
+    names: String,
     expected: Vec<String>,
 }
 
@@ -92,8 +95,14 @@ fn read(path: &std::path::Path) -> Vec<Query> {
         let (label, rest) = part.split_once('\n').expect("a label has a query");
         let (sql, expected) = rest.split_once("\n----").expect("a query has rows");
         let expected = expected.strip_prefix('\n').unwrap_or(expected);
-        let expected = expected.lines().map(str::to_string).collect();
-        queries.push(Query { label: label.to_string(), sql: sql.to_string(), expected });
+        let mut lines = expected.lines().map(str::to_string);
+        let names = lines.next().expect("the columns have names").trim_start_matches("=> ").to_string();
+        queries.push(Query {
+            label: label.to_string(),
+            sql: sql.to_string(),
+            names,
+            expected: lines.collect(),
+        });
     }
     queries
 }
@@ -101,7 +110,8 @@ fn read(path: &std::path::Path) -> Vec<Query> {
 #[tokio::test]
 async fn clients_get_what_postgresql_answers() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/queries");
-    let mut files = fs::read_dir(folder).expect("there are queries").map(|f| f.unwrap().path()).collect::<Vec<_>>();
+    let mut files =
+        fs::read_dir(folder).expect("there are queries").map(|f| f.unwrap().path()).collect::<Vec<_>>();
     files.sort();
     let context = session();
     let only = std::env::var("QUERY").unwrap_or_default();
@@ -110,15 +120,20 @@ async fn clients_get_what_postgresql_answers() {
         let client = file.file_stem().unwrap().to_string_lossy().to_string();
         for query in read(&file).iter().filter(|query| format!("{client} {}", query.label).contains(&only)) {
             count += 1;
-            let failed = |problem: String| format!("=== {client} {}\n{}\n{problem}\n", query.label, query.sql);
+            let failed =
+                |problem: String| format!("=== {client} {}\n{}\n{problem}\n", query.label, query.sql);
             match run(&context, &query.sql).await {
                 Err(error) => failures += &failed(format!("!!! {error}")),
-                Ok((_, mut rows)) => {
+                Ok((names, mut rows)) => {
+                    if names.join("\t") != query.names {
+                        failures += &failed(format!("!!! names {names:?}, but expected {:?}", query.names));
+                    }
                     let mut expected = query.expected.clone();
                     match expected.first().and_then(|line| line.strip_prefix("-- ")) {
                         Some(number) if number.ends_with(" rows") => {
                             if number != format!("{} rows", rows.len()) {
-                                failures += &failed(format!("!!! {} rows, but expected {number}", rows.len()));
+                                failures +=
+                                    &failed(format!("!!! {} rows, but expected {number}", rows.len()));
                             }
                         }
                         // A reason why they are not compared.
@@ -139,4 +154,35 @@ async fn clients_get_what_postgresql_answers() {
     assert!(count > 0 || !only.is_empty());
     let failed = failures.matches("=== ").count();
     assert!(failures.is_empty(), "{failures}\n{failed} of {count} failed");
+}
+
+#[tokio::test]
+async fn parameters_may_be_names_of_objects_and_arrays() {
+    use datafusion::scalar::ScalarValue;
+    let context = session();
+    let sql = "SELECT relname FROM pg_class WHERE oid = $1::regclass AND relkind = ANY ($2) AND relname = $3::VARCHAR";
+    let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("it is SQL").remove(0);
+    rewrite(&mut statement);
+    let plan = context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await;
+    let kinds = ["r", "v"].map(|kind| ScalarValue::from(kind));
+    let kinds = ScalarValue::List(ScalarValue::new_list(&kinds, &DataType::Utf8, true));
+    let values = vec![ScalarValue::from("main.orders"), kinds, ScalarValue::from("orders")];
+    let plan = plan.expect("it can be planned").with_param_values(values).expect("these are its parameters");
+    let frame = context.execute_logical_plan(plan).await.expect("it can be run");
+    assert_eq!(frame.count().await.expect("it has rows"), 1);
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_an_error() {
+    let context = session();
+    for (sql, expected) in [
+        ("SELECT 'nothing'::regclass", "relation \"nothing\" does not exist"),
+        ("SELECT has_table_privilege('nobody', 'orders', 'SELECT')", "role \"nobody\" does not exist"),
+        ("SELECT current_setting('nothing')", "unrecognized configuration parameter \"nothing\""),
+        ("SELECT 'x'::oid", "invalid input syntax for type oid: \"x\""),
+        ("SELECT pg_get_userbyid()", "function pg_get_userbyid() does not exist"),
+    ] {
+        let error = run(&context, sql).await.expect_err(sql).to_string();
+        assert!(error.contains(expected), "{sql}: {error}");
+    }
 }

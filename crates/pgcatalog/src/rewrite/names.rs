@@ -14,7 +14,8 @@ pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
     let Some(items) = items(query) else { return planned.to_vec() };
     let mut names = planned.to_vec();
-    let is_star = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    let is_star =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let before = items.iter().position(is_star).unwrap_or(items.len());
     for (name, item) in names.iter_mut().zip(&items[..before]) {
         *name = of_item(item);
@@ -58,13 +59,15 @@ fn figure(expr: &Expr) -> Option<(String, bool)> {
     match expr {
         Expr::Identifier(name) => Some((normal(name), true)),
         Expr::CompoundIdentifier(parts) => Some((normal(parts.last()?), true)),
-        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.iter().rev().find_map(|access| match access {
-            AccessExpr::Dot(Expr::Identifier(name)) => Some(normal(name)),
-            _ => None,
-        }) {
-            Some(name) => Some((name, true)),
-            None => figure(root),
-        },
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            match access_chain.iter().rev().find_map(|access| match access {
+                AccessExpr::Dot(Expr::Identifier(name)) => Some(normal(name)),
+                _ => None,
+            }) {
+                Some(name) => Some((name, true)),
+                None => figure(root),
+            }
+        }
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure(inner),
         Expr::Function(function) => {
             let name = parts(&function.name).pop()?;
@@ -130,7 +133,9 @@ fn type_name(data_type: &DataType) -> String {
         DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_) => "numeric",
         DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar",
         DataType::Char(_) | DataType::Character(_) => "bpchar",
-        DataType::Timestamp(_, zone) if zone.to_string().is_empty() || zone.to_string().contains("WITHOUT") => {
+        DataType::Timestamp(_, zone)
+            if zone.to_string().is_empty() || zone.to_string().contains("WITHOUT") =>
+        {
             "timestamp"
         }
         DataType::Timestamp(..) => "timestamptz",

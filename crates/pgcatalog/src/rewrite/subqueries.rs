@@ -12,8 +12,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, Query, Select,
-    SelectItem, SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator,
+    ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::{normal, parts, table_alias};
@@ -32,6 +33,9 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
     if select.from.is_empty() || grouped || select.having.is_some() || has_aggregate(select) {
         return;
     }
+    // A `*` would show the columns of the joins, so it says first which relations it means.
+    let Some(projection) = without_stars(select) else { return };
+    let starred = std::mem::replace(&mut select.projection, projection);
     let mut finder = Finder { depth: 0, made_up, joins: vec![] };
     for item in &mut select.projection {
         let _ = item.visit(&mut finder);
@@ -41,6 +45,7 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
     }
     let joins = finder.joins;
     if joins.is_empty() {
+        select.projection = starred;
         return;
     }
     // The condition of a join sees what stands in the same entry of FROM, so all have to be one entry.
@@ -65,7 +70,10 @@ pub(super) fn name_tables(select: &mut Select) {
                 && normal(column) == "tableoid"
                 && let Some((_, relation)) = self.0.iter().find(|(name, _)| *name == normal(relation))
             {
-                *expr = Expr::value(datafusion::sql::sqlparser::ast::Value::Number(relation.oid.to_string(), false));
+                *expr = Expr::value(datafusion::sql::sqlparser::ast::Value::Number(
+                    relation.oid.to_string(),
+                    false,
+                ));
             }
             ControlFlow::Continue(())
         }
@@ -83,7 +91,9 @@ pub(super) fn name_tables(select: &mut Select) {
 }
 
 fn factors(from: &[TableWithJoins]) -> impl Iterator<Item = &TableFactor> {
-    from.iter().flat_map(|entry| std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation)))
+    from.iter().flat_map(|entry| {
+        std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
+    })
 }
 
 /// A system relation and the name it has in a query.
@@ -99,6 +109,47 @@ fn named(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
 
 fn join(relation: TableFactor, join_operator: JoinOperator) -> Join {
     Join { relation, global: false, join_operator }
+}
+
+/// The list of a SELECT with `a.*` for each relation in the place of `*`; none if that is not the same.
+fn without_stars(select: &Select) -> Option<Vec<SelectItem>> {
+    let mut items = vec![];
+    for item in &select.projection {
+        let SelectItem::Wildcard(options) = item else {
+            items.push(item.clone());
+            continue;
+        };
+        if select.from.iter().flat_map(|entry| &entry.joins).any(|join| merges(&join.join_operator)) {
+            return None;
+        }
+        for factor in factors(&select.from) {
+            let name = match factor {
+                TableFactor::Table { alias: Some(alias), .. }
+                | TableFactor::Derived { alias: Some(alias), .. } => alias.name.clone(),
+                TableFactor::Table { name, alias: None, .. } => name.0.last()?.as_ident()?.clone(),
+                _ => return None,
+            };
+            let kind = SelectItemQualifiedWildcardKind::ObjectName(ObjectName::from(vec![name]));
+            items.push(SelectItem::QualifiedWildcard(kind, options.clone()));
+        }
+    }
+    Some(items)
+}
+
+/// Whether a join shows a column of both sides once.
+fn merges(operator: &JoinOperator) -> bool {
+    match operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint) => {
+            matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
+        }
+        _ => false,
+    }
 }
 
 fn has_aggregate(select: &Select) -> bool {
@@ -139,7 +190,9 @@ fn is_aggregate(expr: &Expr) -> bool {
                 Expr::Function(function)
                     if self.0 == 0
                         && function.over.is_none()
-                        && parts(&function.name).last().is_some_and(|name| NAMES.contains(&name.as_str())) =>
+                        && parts(&function.name)
+                            .last()
+                            .is_some_and(|name| NAMES.contains(&name.as_str())) =>
                 {
                     ControlFlow::Break(())
                 }
@@ -185,7 +238,11 @@ impl VisitorMut for Finder<'_> {
 
 /// The value and the join that stand for a subquery, if it is correlated and of the kind that can be joined.
 fn as_join(query: &Query, number: usize) -> Option<(Expr, Join)> {
-    if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
+    if query.with.is_some()
+        || query.order_by.is_some()
+        || query.limit_clause.is_some()
+        || query.fetch.is_some()
+    {
         return None;
     }
     let SetExpr::Select(select) = &*query.body else { return None };

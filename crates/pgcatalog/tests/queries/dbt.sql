@@ -1,8 +1,9 @@
--- dbt-postgres 1.10: what it asks the catalogs, and what PostgreSQL 15 answers.
+-- dbt-postgres 1.10: what the catalogs are asked, and what PostgreSQL 15 answers.
 
 -- 
 select distinct nspname from pg_namespace
 ----
+=> nspname
 pg_catalog
 pg_toast
 information_schema
@@ -34,6 +35,7 @@ select
     from pg_matviews
     where schemaname ilike 'main'
 ----
+=> database	name	schema	type
 warehouse	orders	main	table
 warehouse	Mixed Case	main	table
 warehouse	measures	main	table
@@ -70,7 +72,8 @@ select distinct
     order by
         dependent_schema, dependent_name, referenced_schema, referenced_name
 ----
--- not compared: no dependencies are kept
+=> dependent_schema	dependent_name	referenced_schema	referenced_name
+main	big_orders	main	orders
 
 -- 
 select
@@ -83,6 +86,7 @@ select
       where table_name = 'grown__dbt_tmp153706574771'
       order by ordinal_position
 ----
+=> column_name	data_type	character_maximum_length	numeric_precision	numeric_scale
 
 -- 
 select
@@ -96,6 +100,7 @@ select
         and table_schema = 'main'
       order by ordinal_position
 ----
+=> column_name	data_type	character_maximum_length	numeric_precision	numeric_scale
 
 -- 
 select
@@ -132,3 +137,4 @@ select
         tbl.relname,
         col.attnum
 ----
+=> table_database	table_schema	table_name	table_type	table_comment	column_name	column_index	column_type	column_comment	table_owner

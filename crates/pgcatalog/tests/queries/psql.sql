@@ -1,4 +1,4 @@
--- psql 15.18: what it asks the catalogs, and what PostgreSQL 15 answers.
+-- psql 15.18: what the catalogs are asked, and what PostgreSQL 15 answers.
 
 -- \d
 SELECT n.nspname as "Schema",
@@ -15,6 +15,7 @@ WHERE c.relkind IN ('r','p','v','m','S','f','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 main	Mixed Case	table	harrier
 main	big_orders	view	harrier
 main	measures	table	harrier
@@ -30,6 +31,7 @@ WHERE c.relname OPERATOR(pg_catalog.~) '^(orders)$' COLLATE pg_catalog.default
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 2, 3
 ----
+=> oid	nspname	relname
 16390	main	orders
 
 -- \d orders
@@ -39,6 +41,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16390'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	?column?	reltablespace	reloftype	relpersistence	relreplident	amname
 0	r	f	f	f	f	f	f	f		0		p	d	heap
 
 -- \d orders
@@ -56,6 +59,7 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16390' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated
 id	bigint	\N	t	\N		
 customer	integer	\N	f	\N		
 price	numeric(12,2)	0	f	\N		
@@ -79,6 +83,7 @@ SELECT pol.polname, pol.polpermissive,
 FROM pg_catalog.pg_policy pol
 WHERE pol.polrelid = '16390' ORDER BY 1
 ----
+=> polname	polpermissive	array_to_string	pg_get_expr	pg_get_expr	cmd
 
 -- \d orders
 SELECT oid, stxrelid::pg_catalog.regclass, stxnamespace::pg_catalog.regnamespace::pg_catalog.text AS nsp, stxname,
@@ -91,6 +96,7 @@ FROM pg_catalog.pg_statistic_ext
 WHERE stxrelid = '16390'
 ORDER BY nsp, stxname
 ----
+=> oid	stxrelid	nsp	stxname	columns	ndist_enabled	deps_enabled	mcv_enabled	stxstattarget
 
 -- \d orders
 SELECT pubname
@@ -120,6 +126,7 @@ FROM pg_catalog.pg_publication p
 WHERE p.puballtables AND pg_catalog.pg_relation_is_publishable('16390')
 ORDER BY 1
 ----
+=> pubname	?column?	?column?
 
 -- \d orders
 SELECT c.oid::pg_catalog.regclass
@@ -128,6 +135,7 @@ WHERE c.oid = i.inhparent AND i.inhrelid = '16390'
   AND c.relkind != 'p' AND c.relkind != 'I'
 ORDER BY inhseqno
 ----
+=> oid
 
 -- \d orders
 SELECT c.oid::pg_catalog.regclass, c.relkind, inhdetachpending, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
@@ -135,6 +143,7 @@ FROM pg_catalog.pg_class c, pg_catalog.pg_inherits i
 WHERE c.oid = i.inhrelid AND i.inhparent = '16390'
 ORDER BY pg_catalog.pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT', c.oid::pg_catalog.regclass::pg_catalog.text
 ----
+=> oid	relkind	inhdetachpending	pg_get_expr
 
 -- \d+ orders
 SELECT c.relchecks, c.relkind, c.relhasindex, c.relhasrules, c.relhastriggers, c.relrowsecurity, c.relforcerowsecurity, false AS relhasoids, c.relispartition, pg_catalog.array_to_string(c.reloptions || array(select 'toast.' || x from pg_catalog.unnest(tc.reloptions) x), ', ')
@@ -144,6 +153,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16390'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	array_to_string	reltablespace	reloftype	relpersistence	relreplident	amname
 0	r	f	f	f	f	f	f	f		0		p	d	heap
 
 -- \d+ orders
@@ -165,6 +175,7 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16390' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated	attstorage	attcompression	attstattarget	col_description
 id	bigint	\N	t	\N			p		\N	\N
 customer	integer	\N	f	\N			p		\N	\N
 price	numeric(12,2)	0	f	\N			m		\N	in euros
@@ -184,6 +195,7 @@ WHERE c.relname OPERATOR(pg_catalog.~) '^(big_orders)$' COLLATE pg_catalog.defau
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 2, 3
 ----
+=> oid	nspname	relname
 16407	main	big_orders
 
 -- \d big_orders
@@ -193,6 +205,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16407'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	?column?	reltablespace	reloftype	relpersistence	relreplident	amname
 0	v	f	t	f	f	f	f	f		0		p	n	\N
 
 -- \d big_orders
@@ -210,6 +223,7 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16407' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated
 id	bigint	\N	f	\N		
 price	numeric(12,2)	\N	f	\N		
 
@@ -221,6 +235,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16407'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	array_to_string	reltablespace	reloftype	relpersistence	relreplident	amname
 0	v	f	t	f	f	f	f	f		0		p	n	\N
 
 -- \d+ big_orders
@@ -240,12 +255,14 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16407' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated	attstorage	col_description
 id	bigint	\N	f	\N			p	\N
 price	numeric(12,2)	\N	f	\N			m	\N
 
 -- \d+ big_orders
 SELECT pg_catalog.pg_get_viewdef('16407'::pg_catalog.oid, true)
 ----
+=> pg_get_viewdef
  SELECT orders.id,\n    orders.price\n   FROM orders\n  WHERE orders.price > 100::numeric;
 
 -- \d+ big_orders
@@ -253,6 +270,7 @@ SELECT r.rulename, trim(trailing ';' from pg_catalog.pg_get_ruledef(r.oid, true)
 FROM pg_catalog.pg_rewrite r
 WHERE r.ev_class = '16407' AND r.rulename != '_RETURN' ORDER BY 1
 ----
+=> rulename	rtrim
 
 -- \d+
 SELECT n.nspname as "Schema",
@@ -273,6 +291,7 @@ WHERE c.relkind IN ('r','p','v','m','S','f','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner	Persistence	Access method	Size	Description
 main	Mixed Case	table	harrier	permanent	heap	8192 bytes	\N
 main	big_orders	view	harrier	permanent	\N	0 bytes	\N
 main	measures	table	harrier	permanent	heap	8192 bytes	\N
@@ -288,6 +307,7 @@ WHERE c.relname OPERATOR(pg_catalog.~) '^(region)$' COLLATE pg_catalog.default
   AND n.nspname OPERATOR(pg_catalog.~) '^(sales)$' COLLATE pg_catalog.default
 ORDER BY 2, 3
 ----
+=> oid	nspname	relname
 16411	sales	region
 
 -- \d sales.region
@@ -297,6 +317,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16411'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	?column?	reltablespace	reloftype	relpersistence	relreplident	amname
 0	r	f	f	f	f	f	f	f		0		p	d	heap
 
 -- \d sales.region
@@ -314,6 +335,7 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16411' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated
 id	integer	\N	t	\N		
 name	text	\N	f	\N		
 
@@ -331,6 +353,7 @@ SELECT pol.polname, pol.polpermissive,
 FROM pg_catalog.pg_policy pol
 WHERE pol.polrelid = '16411' ORDER BY 1
 ----
+=> polname	polpermissive	array_to_string	pg_get_expr	pg_get_expr	cmd
 
 -- \d sales.region
 SELECT oid, stxrelid::pg_catalog.regclass, stxnamespace::pg_catalog.regnamespace::pg_catalog.text AS nsp, stxname,
@@ -343,6 +366,7 @@ FROM pg_catalog.pg_statistic_ext
 WHERE stxrelid = '16411'
 ORDER BY nsp, stxname
 ----
+=> oid	stxrelid	nsp	stxname	columns	ndist_enabled	deps_enabled	mcv_enabled	stxstattarget
 
 -- \d sales.region
 SELECT pubname
@@ -372,6 +396,7 @@ FROM pg_catalog.pg_publication p
 WHERE p.puballtables AND pg_catalog.pg_relation_is_publishable('16411')
 ORDER BY 1
 ----
+=> pubname	?column?	?column?
 
 -- \d sales.region
 SELECT c.oid::pg_catalog.regclass
@@ -380,6 +405,7 @@ WHERE c.oid = i.inhparent AND i.inhrelid = '16411'
   AND c.relkind != 'p' AND c.relkind != 'I'
 ORDER BY inhseqno
 ----
+=> oid
 
 -- \d sales.region
 SELECT c.oid::pg_catalog.regclass, c.relkind, inhdetachpending, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
@@ -387,6 +413,7 @@ FROM pg_catalog.pg_class c, pg_catalog.pg_inherits i
 WHERE c.oid = i.inhrelid AND i.inhparent = '16411'
 ORDER BY pg_catalog.pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT', c.oid::pg_catalog.regclass::pg_catalog.text
 ----
+=> oid	relkind	inhdetachpending	pg_get_expr
 
 -- \d "Mixed Case"
 SELECT c.oid,
@@ -398,6 +425,7 @@ WHERE c.relname OPERATOR(pg_catalog.~) '^(Mixed Case)$' COLLATE pg_catalog.defau
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 2, 3
 ----
+=> oid	nspname	relname
 16397	main	Mixed Case
 
 -- \d "Mixed Case"
@@ -407,6 +435,7 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_am am ON (c.relam = am.oid)
 WHERE c.oid = '16397'
 ----
+=> relchecks	relkind	relhasindex	relhasrules	relhastriggers	relrowsecurity	relforcerowsecurity	relhasoids	relispartition	?column?	reltablespace	reloftype	relpersistence	relreplident	amname
 0	r	f	f	f	f	f	f	f		0		p	d	heap
 
 -- \d "Mixed Case"
@@ -424,6 +453,7 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = '16397' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 ----
+=> attname	format_type	pg_get_expr	attnotnull	attcollation	attidentity	attgenerated
 a	integer	\N	f	\N		
 B c	text	\N	f	\N		
 
@@ -441,6 +471,7 @@ SELECT pol.polname, pol.polpermissive,
 FROM pg_catalog.pg_policy pol
 WHERE pol.polrelid = '16397' ORDER BY 1
 ----
+=> polname	polpermissive	array_to_string	pg_get_expr	pg_get_expr	cmd
 
 -- \d "Mixed Case"
 SELECT oid, stxrelid::pg_catalog.regclass, stxnamespace::pg_catalog.regnamespace::pg_catalog.text AS nsp, stxname,
@@ -453,6 +484,7 @@ FROM pg_catalog.pg_statistic_ext
 WHERE stxrelid = '16397'
 ORDER BY nsp, stxname
 ----
+=> oid	stxrelid	nsp	stxname	columns	ndist_enabled	deps_enabled	mcv_enabled	stxstattarget
 
 -- \d "Mixed Case"
 SELECT pubname
@@ -482,6 +514,7 @@ FROM pg_catalog.pg_publication p
 WHERE p.puballtables AND pg_catalog.pg_relation_is_publishable('16397')
 ORDER BY 1
 ----
+=> pubname	?column?	?column?
 
 -- \d "Mixed Case"
 SELECT c.oid::pg_catalog.regclass
@@ -490,6 +523,7 @@ WHERE c.oid = i.inhparent AND i.inhrelid = '16397'
   AND c.relkind != 'p' AND c.relkind != 'I'
 ORDER BY inhseqno
 ----
+=> oid
 
 -- \d "Mixed Case"
 SELECT c.oid::pg_catalog.regclass, c.relkind, inhdetachpending, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
@@ -497,6 +531,7 @@ FROM pg_catalog.pg_class c, pg_catalog.pg_inherits i
 WHERE c.oid = i.inhrelid AND i.inhparent = '16397'
 ORDER BY pg_catalog.pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT', c.oid::pg_catalog.regclass::pg_catalog.text
 ----
+=> oid	relkind	inhdetachpending	pg_get_expr
 
 -- \dt
 SELECT n.nspname as "Schema",
@@ -513,6 +548,7 @@ WHERE c.relkind IN ('r','p','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 main	Mixed Case	table	harrier
 main	measures	table	harrier
 main	orders	table	harrier
@@ -536,6 +572,7 @@ WHERE c.relkind IN ('r','p','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner	Persistence	Access method	Size	Description
 main	Mixed Case	table	harrier	permanent	heap	8192 bytes	\N
 main	measures	table	harrier	permanent	heap	8192 bytes	\N
 main	orders	table	harrier	permanent	heap	8192 bytes	what was ordered
@@ -552,6 +589,7 @@ WHERE c.relkind IN ('r','p','t','s','')
   AND n.nspname OPERATOR(pg_catalog.~) '^(sales)$' COLLATE pg_catalog.default
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 sales	region	table	harrier
 
 -- \dv
@@ -568,6 +606,7 @@ WHERE c.relkind IN ('v','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 main	big_orders	view	harrier
 
 -- \dv+
@@ -587,6 +626,7 @@ WHERE c.relkind IN ('v','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner	Persistence	Size	Description
 main	big_orders	view	harrier	permanent	0 bytes	\N
 
 -- \dm
@@ -604,6 +644,7 @@ WHERE c.relkind IN ('m','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 
 -- \di
 SELECT n.nspname as "Schema",
@@ -623,6 +664,7 @@ WHERE c.relkind IN ('i','I','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner	Table
 
 -- \ds
 SELECT n.nspname as "Schema",
@@ -638,6 +680,7 @@ WHERE c.relkind IN ('S','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1,2
 ----
+=> Schema	Name	Type	Owner
 
 -- \dn
 SELECT n.nspname AS "Name",
@@ -646,6 +689,7 @@ FROM pg_catalog.pg_namespace n
 WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 ORDER BY 1
 ----
+=> Name	Owner
 main	harrier
 sales	harrier
 
@@ -658,6 +702,7 @@ FROM pg_catalog.pg_namespace n
 WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 ORDER BY 1
 ----
+=> Name	Owner	Access privileges	Description
 main	harrier	\N	\N
 sales	harrier	\N	who sells
 
@@ -679,6 +724,7 @@ WHERE pg_catalog.pg_function_is_visible(p.oid)
       AND n.nspname <> 'information_schema'
 ORDER BY 1, 2, 4
 ----
+=> Schema	Name	Result data type	Argument data types	Type
 
 -- \df+ abs
 SELECT n.nspname as "Schema",
@@ -714,6 +760,7 @@ WHERE p.proname OPERATOR(pg_catalog.~) '^(abs)$' COLLATE pg_catalog.default
   AND pg_catalog.pg_function_is_visible(p.oid)
 ORDER BY 1, 2, 4
 ----
+=> Schema	Name	Result data type	Argument data types	Type	Volatility	Parallel	Owner	Security	Access privileges	Language	Source code	Description
 pg_catalog	abs	bigint	bigint	func	immutable	safe	harrier	invoker	\N	internal	int8abs	absolute value
 pg_catalog	abs	double precision	double precision	func	immutable	safe	harrier	invoker	\N	internal	float8abs	absolute value
 pg_catalog	abs	integer	integer	func	immutable	safe	harrier	invoker	\N	internal	int4abs	absolute value
@@ -737,6 +784,7 @@ WHERE p.prokind = 'a'
   AND pg_catalog.pg_function_is_visible(p.oid)
 ORDER BY 1, 2, 4
 ----
+=> Schema	Name	Result data type	Argument data types	Description
 pg_catalog	count	bigint	"any"	number of input rows for which the input expression is not null
 pg_catalog	count	bigint	*	number of input rows
 
@@ -752,6 +800,7 @@ SELECT d.datname as "Name",
 FROM pg_catalog.pg_database d
 ORDER BY 1
 ----
+=> Name	Owner	Encoding	Collate	Ctype	ICU Locale	Locale Provider	Access privileges
 -- not compared: there is one database, without templates
 
 -- \l+
@@ -773,6 +822,7 @@ FROM pg_catalog.pg_database d
   JOIN pg_catalog.pg_tablespace t on d.dattablespace = t.oid
 ORDER BY 1
 ----
+=> Name	Owner	Encoding	Collate	Ctype	ICU Locale	Locale Provider	Access privileges	Size	Tablespace	Description
 -- not compared: there is one database, without templates
 
 -- \du
@@ -789,6 +839,7 @@ FROM pg_catalog.pg_roles r
 WHERE r.rolname !~ '^pg_'
 ORDER BY 1
 ----
+=> rolname	rolsuper	rolinherit	rolcreaterole	rolcreatedb	rolcanlogin	rolconnlimit	rolvaliduntil	memberof	rolreplication	rolbypassrls
 analyst	f	t	f	f	t	-1	\N	{readers}	f	f
 harrier	t	t	t	t	t	-1	\N	{}	f	f
 readers	f	t	f	f	f	-1	\N	{}	f	f
@@ -808,6 +859,7 @@ FROM pg_catalog.pg_roles r
 WHERE r.rolname !~ '^pg_'
 ORDER BY 1
 ----
+=> rolname	rolsuper	rolinherit	rolcreaterole	rolcreatedb	rolcanlogin	rolconnlimit	rolvaliduntil	memberof	description	rolreplication	rolbypassrls
 analyst	f	t	f	f	t	-1	\N	{readers}	\N	f	f
 harrier	t	t	t	t	t	-1	\N	{}	\N	f	f
 readers	f	t	f	f	f	-1	\N	{}	\N	f	f
@@ -857,6 +909,7 @@ WHERE c.relkind IN ('r','v','m','S','f','p')
   AND n.nspname !~ '^pg_' AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Type	Access privileges	Column privileges	Policies
 main	Mixed Case	table	\N		
 main	big_orders	view	\N		
 main	measures	table	\N		
@@ -907,6 +960,7 @@ WHERE c.relkind IN ('r','v','m','S','f','p')
   AND n.nspname OPERATOR(pg_catalog.~) '^(sales)$' COLLATE pg_catalog.default
 ORDER BY 1, 2
 ----
+=> Schema	Name	Type	Access privileges	Column privileges	Policies
 sales	region	table	harrier=arwdDxt/harrier\nreaders=r/harrier		
 
 -- \z orders
@@ -955,6 +1009,7 @@ WHERE c.relkind IN ('r','v','m','S','f','p')
   AND n.nspname !~ '^pg_' AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Type	Access privileges	Column privileges	Policies
 main	orders	table	\N		
 
 -- \dT
@@ -970,6 +1025,7 @@ WHERE (t.typrelid = 0 OR (SELECT c.relkind = 'c' FROM pg_catalog.pg_class c WHER
   AND pg_catalog.pg_type_is_visible(t.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Description
 -- not compared: PostgreSQL has a type for the rows of each table
 
 -- \dT+ int4
@@ -1003,6 +1059,7 @@ WHERE (t.typrelid = 0 OR (SELECT c.relkind = 'c' FROM pg_catalog.pg_class c WHER
   AND pg_catalog.pg_type_is_visible(t.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Internal name	Size	Elements	Owner	Access privileges	Description
 -- not compared: PostgreSQL has a type for the rows of each table
 
 -- \dC
@@ -1031,6 +1088,7 @@ WHERE ( (true  AND pg_catalog.pg_type_is_visible(ts.oid)
 ) )
 ORDER BY 1, 2
 ----
+=> Source type	Target type	Function	Implicit?
 -- 229 rows
 
 -- \do =
@@ -1047,6 +1105,7 @@ WHERE o.oprname OPERATOR(pg_catalog.~) '^(=)$' COLLATE pg_catalog.default
   AND pg_catalog.pg_operator_is_visible(o.oid)
 ORDER BY 1, 2, 3, 4
 ----
+=> Schema	Name	Left arg type	Right arg type	Result type	Description
 -- 63 rows
 
 -- \dO
@@ -1065,6 +1124,7 @@ WHERE n.oid = c.collnamespace
   AND pg_catalog.pg_collation_is_visible(c.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Collate	Ctype	ICU Locale	Provider	Deterministic?
 
 -- \dD
 SELECT n.nspname as "Schema",
@@ -1085,6 +1145,7 @@ WHERE t.typtype = 'd'
   AND pg_catalog.pg_type_is_visible(t.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Type	Collation	Nullable	Default	Check
 
 -- \dL
 SELECT l.lanname AS "Name",
@@ -1098,6 +1159,7 @@ LEFT JOIN pg_catalog.pg_description d
 WHERE l.lanplcallfoid != 0
 ORDER BY 1
 ----
+=> Name	Owner	Trusted	Description
 plpgsql	harrier	t	PL/pgSQL procedural language
 
 -- \dx
@@ -1105,6 +1167,7 @@ SELECT e.extname AS "Name", e.extversion AS "Version", n.nspname AS "Schema", c.
 FROM pg_catalog.pg_extension e LEFT JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_catalog.pg_description c ON c.objoid = e.oid AND c.classoid = 'pg_catalog.pg_extension'::pg_catalog.regclass
 ORDER BY 1
 ----
+=> Name	Version	Schema	Description
 -- not compared: there are no extensions
 
 -- \dy
@@ -1113,6 +1176,7 @@ SELECT evtname as "Name", evtevent as "Event", pg_catalog.pg_get_userbyid(e.evto
  e.evtfoid::pg_catalog.regproc as "Function", pg_catalog.array_to_string(array(select x from pg_catalog.unnest(evttags) as t(x)), ', ') as "Tags"
 FROM pg_catalog.pg_event_trigger e ORDER BY 1
 ----
+=> Name	Event	Owner	Enabled	Function	Tags
 
 -- \db
 SELECT spcname AS "Name",
@@ -1121,6 +1185,7 @@ SELECT spcname AS "Name",
 FROM pg_catalog.pg_tablespace
 ORDER BY 1
 ----
+=> Name	Owner	Location
 pg_default	harrier	
 pg_global	harrier	
 
@@ -1132,6 +1197,7 @@ FROM pg_catalog.pg_foreign_server s
      JOIN pg_catalog.pg_foreign_data_wrapper f ON f.oid=s.srvfdw
 ORDER BY 1
 ----
+=> Name	Owner	Foreign-data wrapper
 
 -- \dew
 SELECT fdw.fdwname AS "Name",
@@ -1141,6 +1207,7 @@ SELECT fdw.fdwname AS "Name",
 FROM pg_catalog.pg_foreign_data_wrapper fdw
 ORDER BY 1
 ----
+=> Name	Owner	Handler	Validator
 
 -- \det
 SELECT n.nspname AS "Schema",
@@ -1153,6 +1220,7 @@ FROM pg_catalog.pg_foreign_table ft
 WHERE pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Table	Server
 
 -- \dF
 SELECT
@@ -1164,6 +1232,7 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.cfgnamespace
 WHERE pg_catalog.pg_ts_config_is_visible(c.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Description
 pg_catalog	arabic	configuration for arabic language
 pg_catalog	armenian	configuration for armenian language
 pg_catalog	basque	configuration for basque language
@@ -1204,6 +1273,7 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.oid = d.dictnamespace
 WHERE pg_catalog.pg_ts_dict_is_visible(d.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Description
 pg_catalog	arabic_stem	snowball stemmer for arabic language
 pg_catalog	armenian_stem	snowball stemmer for armenian language
 pg_catalog	basque_stem	snowball stemmer for basque language
@@ -1242,6 +1312,7 @@ LEFT JOIN pg_catalog.pg_database d ON d.oid = setdatabase
 LEFT JOIN pg_catalog.pg_roles r ON r.oid = setrole
 ORDER BY 1, 2
 ----
+=> Role	Database	Settings
 -- not compared: settings of roles are not told
 
 -- \dconfig work_mem
@@ -1250,6 +1321,7 @@ FROM pg_catalog.pg_settings s
 WHERE pg_catalog.lower(s.name) OPERATOR(pg_catalog.~) '^(work_mem)$' COLLATE pg_catalog.default
 ORDER BY 1
 ----
+=> Parameter	Value
 -- not compared: the settings are the source's
 
 -- \dd
@@ -1321,6 +1393,7 @@ WHERE n.nspname <> 'pg_catalog'
   JOIN pg_catalog.pg_description d ON (tt.oid = d.objoid AND tt.tableoid = d.classoid AND d.objsubid = 0)
 ORDER BY 1, 2, 3
 ----
+=> Schema	Name	Object	Description
 
 -- \ddp
 SELECT pg_catalog.pg_get_userbyid(d.defaclrole) AS "Owner",
@@ -1331,6 +1404,7 @@ FROM pg_catalog.pg_default_acl d
      LEFT JOIN pg_catalog.pg_namespace n ON n.oid = d.defaclnamespace
 ORDER BY 1, 2, 3
 ----
+=> Owner	Schema	Type	Access privileges
 
 -- \dRp
 SELECT pubname AS "Name",
@@ -1344,6 +1418,7 @@ SELECT pubname AS "Name",
 FROM pg_catalog.pg_publication
 ORDER BY 1
 ----
+=> Name	Owner	All tables	Inserts	Updates	Deletes	Truncates	Via root
 
 -- \dRs
 SELECT subname AS "Name"
@@ -1355,6 +1430,7 @@ WHERE subdbid = (SELECT oid
                  FROM pg_catalog.pg_database
                  WHERE datname = pg_catalog.current_database())ORDER BY 1
 ----
+=> Name	Owner	Enabled	Publication
 -- not compared: there is one database, without templates
 
 -- \dX
@@ -1374,6 +1450,7 @@ FROM pg_catalog.pg_statistic_ext es
 WHERE pg_catalog.pg_statistics_obj_is_visible(es.oid)
 ORDER BY 1, 2
 ----
+=> Schema	Name	Definition	Ndistinct	Dependencies	MCV
 
 -- \dA
 SELECT amname AS "Name",
@@ -1381,6 +1458,7 @@ SELECT amname AS "Name",
 FROM pg_catalog.pg_am
 ORDER BY 1
 ----
+=> Name	Type
 brin	Index
 btree	Index
 gin	Index
@@ -1407,25 +1485,30 @@ WHERE c.relkind IN ('p','I','')
   AND pg_catalog.pg_table_is_visible(c.oid)
 ORDER BY "Schema", "Type" DESC, "Name"
 ----
+=> Schema	Name	Owner	Type	Table
 
 -- \sv big_orders
 SELECT 'big_orders'::pg_catalog.regclass::pg_catalog.oid
 ----
+=> oid
 16407
 
 -- \sv big_orders
 SELECT nspname, relname, relkind, pg_catalog.pg_get_viewdef(c.oid, true), pg_catalog.array_remove(pg_catalog.array_remove(c.reloptions,'check_option=local'),'check_option=cascaded') AS reloptions, CASE WHEN 'check_option=local' = ANY (c.reloptions) THEN 'LOCAL'::text WHEN 'check_option=cascaded' = ANY (c.reloptions) THEN 'CASCADED'::text ELSE NULL END AS checkoption FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n ON c.relnamespace = n.oid WHERE c.oid = 16407
 ----
+=> nspname	relname	relkind	pg_get_viewdef	reloptions	checkoption
 main	big_orders	v	 SELECT orders.id,\n    orders.price\n   FROM orders\n  WHERE orders.price > 100::numeric;	\N	\N
 
 -- \sf abs(integer)
 SELECT 'abs(integer)'::pg_catalog.regprocedure::pg_catalog.oid
 ----
+=> oid
 1397
 
 -- \sf abs(integer)
 SELECT pg_catalog.pg_get_functiondef(1397)
 ----
+=> pg_get_functiondef
 -- not compared: definitions of functions are not told
 
 -- tab
@@ -1434,6 +1517,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 big_orders	\N
@@ -1448,18 +1532,21 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE 'or%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 
 -- tab
 SELECT c.relname, n.nspname FROM pg_catalog.pg_class c, pg_catalog.pg_namespace n WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'S', 'v', 'm', 'f', 'p') AND (c.relname) LIKE '%' AND n.nspname = 'sales'
 LIMIT 1000
 ----
+=> relname	nspname
 region	sales
 
 -- tab
 SELECT a.attname, NULL::pg_catalog.text FROM pg_catalog.pg_attribute a, pg_catalog.pg_class c WHERE c.oid = a.attrelid and a.attnum > 0 and not a.attisdropped AND (a.attname) LIKE '%' AND c.relname = 'orders' AND pg_catalog.pg_table_is_visible(c.oid)
 LIMIT 1000
 ----
+=> attname	text
 id	\N
 customer	\N
 price	\N
@@ -1475,6 +1562,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 big_orders	\N
@@ -1489,6 +1577,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE 'or%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 
 -- tab
@@ -1497,6 +1586,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 measures	\N
@@ -1510,6 +1600,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 big_orders	\N
 \N	information_schema
 \N	main
@@ -1519,6 +1610,7 @@ big_orders	\N
 SELECT nspname FROM pg_catalog.pg_namespace  WHERE nspname LIKE '%'
 LIMIT 1000
 ----
+=> nspname
 pg_toast
 pg_catalog
 information_schema
@@ -1531,6 +1623,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 big_orders	\N
@@ -1543,17 +1636,20 @@ measures	\N
 SELECT pg_catalog.lower(name) FROM pg_catalog.pg_settings  WHERE context IN ('user', 'superuser')    AND pg_catalog.lower(name) LIKE pg_catalog.lower('%')
 LIMIT 1000
 ----
+=> lower
 -- not compared: the settings are the source's
 
 -- tab
 SELECT vartype FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower('nect')
 ----
+=> vartype
 -- not compared: the settings are the source's
 
 -- tab
 SELECT rolname    FROM pg_catalog.pg_roles   WHERE rolname LIKE '%'
 LIMIT 1000
 ----
+=> rolname
 -- not compared: there are no predefined roles
 
 -- tab
@@ -1562,6 +1658,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 measures	\N
@@ -1575,6 +1672,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 measures	\N
@@ -1586,6 +1684,7 @@ measures	\N
 SELECT nspname FROM pg_catalog.pg_namespace  WHERE nspname LIKE '%' AND nspname NOT LIKE E'pg\\_toast%' AND nspname NOT LIKE E'pg\\_temp%'
 LIMIT 1000
 ----
+=> nspname
 pg_catalog
 information_schema
 main
@@ -1597,6 +1696,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> typname	text
 -- not compared: PostgreSQL has a type for the rows of each table
 
 -- tab
@@ -1605,6 +1705,7 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE '%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 orders	\N
 Mixed Case	\N
 measures	\N
@@ -1615,6 +1716,7 @@ measures	\N
 -- tab
 SELECT vartype FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower('work_mem')
 ----
+=> vartype
 -- not compared: the settings are the source's
 
 -- tab
@@ -1623,4 +1725,5 @@ UNION ALL
 SELECT NULL::pg_catalog.text, n.nspname FROM pg_catalog.pg_namespace n WHERE n.nspname LIKE 'M%' AND n.nspname NOT LIKE E'pg\\_%'
 LIMIT 1000
 ----
+=> relname	text
 Mixed Case	\N

@@ -1,8 +1,9 @@
--- psqlODBC 13.02: what it asks the catalogs, and what PostgreSQL 15 answers.
+-- psqlODBC 13.02: what the catalogs are asked, and what PostgreSQL 15 answers.
 
 -- SQLTables
 select relname, nspname, relkind from pg_catalog.pg_class c, pg_catalog.pg_namespace n where relkind in ('r', 'v', 'm', 'f', 'p') and nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'pg_temp_1') and n.oid = relnamespace order by nspname, relname
 ----
+=> relname	nspname	relkind
 Mixed Case	main	r
 big_orders	main	v
 measures	main	r
@@ -12,22 +13,26 @@ region	sales	r
 -- SQLTables like
 select relname, nspname, relkind from pg_catalog.pg_class c, pg_catalog.pg_namespace n where relkind in ('r', 'v', 'm', 'f', 'p') and nspname like 'main' and relname like 'o%' and nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'pg_temp_1') and n.oid = relnamespace order by nspname, relname
 ----
+=> relname	nspname	relkind
 orders	main	r
 
 -- SQLTables schemas
 select NULL, nspname, NULL from pg_catalog.pg_namespace n where true and nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'pg_temp_1') order by nspname
 ----
+=> ?column?	nspname	?column?
 \N	main	\N
 \N	sales	\N
 
 -- SQLTables catalogs
 select NULL, NULL, NULL
 ----
+=> ?column?	?column?	?column?
 \N	\N	\N
 
 -- SQLColumns
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.relname like 'orders' and n.nspname like 'main') inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 main	orders	id	20	int8	1	8	-1	t	f	r	16390	\N	0	-1	0		f
 main	orders	customer	23	int4	2	4	-1	f	f	r	16390	\N	0	-1	0		f
 main	orders	price	1700	numeric	3	-1	786438	f	f	r	16390	0	0	-1	0		f
@@ -40,6 +45,7 @@ main	orders	tags	1009	_text	8	-1	-1	f	f	r	16390	\N	0	-1	0		f
 -- SQLColumns schema
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.relname like '%' and n.nspname like 'main') inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 main	Mixed Case	a	23	int4	1	4	-1	f	f	r	16397	\N	0	-1	0		f
 main	Mixed Case	B c	25	text	2	-1	-1	f	f	r	16397	\N	0	-1	0		f
 main	big_orders	id	20	int8	1	8	-1	f	t	v	16407	\N	0	-1	0		f
@@ -65,10 +71,12 @@ main	orders	tags	1009	_text	8	-1	-1	f	f	r	16390	\N	0	-1	0		f
 -- SQLPrimaryKeys
 select ta.attname, ia.attnum, ic.relname, n.nspname, tc.relname from pg_catalog.pg_attribute ta, pg_catalog.pg_attribute ia, pg_catalog.pg_class tc, pg_catalog.pg_index i, pg_catalog.pg_namespace n, pg_catalog.pg_class ic where tc.relname = 'orders' AND n.nspname = 'main' AND tc.oid = i.indrelid AND n.oid = tc.relnamespace AND i.indisprimary = 't' AND ia.attrelid = i.indexrelid AND ta.attrelid = i.indrelid AND ta.attnum = i.indkey[ia.attnum-1] AND (NOT ta.attisdropped) AND (NOT ia.attisdropped) AND ic.oid = i.indexrelid order by ia.attnum
 ----
+=> attname	attnum	relname	nspname	relname
 
 -- SQLPrimaryKeys
 select ta.attname, ia.attnum, ic.relname, n.nspname, NULL from pg_catalog.pg_attribute ta, pg_catalog.pg_attribute ia, pg_catalog.pg_class ic, pg_catalog.pg_index i, pg_catalog.pg_namespace n where ic.relname = 'orders_pkey' AND n.nspname = 'main' AND ic.oid = i.indexrelid AND n.oid = ic.relnamespace AND ia.attrelid = i.indexrelid AND ta.attrelid = i.indrelid AND ta.attnum = i.indkey[ia.attnum-1] AND (NOT ta.attisdropped) AND (NOT ia.attisdropped) order by ia.attnum
 ----
+=> attname	attnum	relname	nspname	?column?
 
 -- SQLForeignKeys
 select	'warehouse'::name as "PKTABLE_CAT",
@@ -137,10 +145,12 @@ select	'warehouse'::name as "PKTABLE_CAT",
   and cn.contype = 'p')
   order by ref.oid, ref.i
 ----
+=> PKTABLE_CAT	PKTABLE_SCHEM	PKTABLE_NAME	PKCOLUMN_NAME	FKTABLE_CAT	FKTABLE_SCHEM	FKTABLE_NAME	FKCOLUMN_NAME	KEY_SEQ	UPDATE_RULE	DELETE_RULE	FK_NAME	PK_NAME	DEFERRABILITY
 
 -- SQLForeignKeys
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 2615) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 pg_catalog	pg_namespace	oid	26	oid	1	4	-1	t	f	r	2615	\N	0	-1	0		f
 pg_catalog	pg_namespace	nspname	19	name	2	64	-1	t	f	r	2615	\N	0	-1	0		f
 pg_catalog	pg_namespace	nspowner	26	oid	3	4	-1	t	f	r	2615	\N	0	-1	0		f
@@ -149,6 +159,7 @@ pg_catalog	pg_namespace	nspacl	1034	_aclitem	4	-1	-1	f	f	r	2615	\N	0	-1	0		f
 -- SQLForeignKeys
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 1259) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 pg_catalog	pg_class	oid	26	oid	1	4	-1	t	f	r	1259	\N	0	-1	0		f
 pg_catalog	pg_class	relname	19	name	2	64	-1	t	f	r	1259	\N	0	-1	0		f
 pg_catalog	pg_class	relnamespace	26	oid	3	4	-1	t	f	r	1259	\N	0	-1	0		f
@@ -186,6 +197,7 @@ pg_catalog	pg_class	relpartbound	194	pg_node_tree	33	-1	-1	f	f	r	1259	\N	0	-1	0	
 -- SQLForeignKeys
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 1249) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 pg_catalog	pg_attribute	attrelid	26	oid	1	4	-1	t	f	r	1249	\N	0	-1	0		f
 pg_catalog	pg_attribute	attname	19	name	2	64	-1	t	f	r	1249	\N	0	-1	0		f
 pg_catalog	pg_attribute	atttypid	26	oid	3	4	-1	t	f	r	1249	\N	0	-1	0		f
@@ -216,6 +228,7 @@ pg_catalog	pg_attribute	attmissingval	2277	anyarray	26	-1	-1	f	f	r	1249	\N	0	-1	
 -- SQLForeignKeys
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 2606) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 pg_catalog	pg_constraint	oid	26	oid	1	4	-1	t	f	r	2606	\N	0	-1	0		f
 pg_catalog	pg_constraint	conname	19	name	2	64	-1	t	f	r	2606	\N	0	-1	0		f
 pg_catalog	pg_constraint	connamespace	26	oid	3	4	-1	t	f	r	2606	\N	0	-1	0		f
@@ -246,6 +259,7 @@ pg_catalog	pg_constraint	conbin	194	pg_node_tree	26	-1	-1	f	f	r	2606	\N	0	-1	0		
 -- SQLStatistics
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.relname = 'orders' and n.nspname = 'main') inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 main	orders	id	20	int8	1	8	-1	t	f	r	16390	\N	0	-1	0		f
 main	orders	customer	23	int4	2	4	-1	f	f	r	16390	\N	0	-1	0		f
 main	orders	price	1700	numeric	3	-1	786438	f	f	r	16390	0	0	-1	0		f
@@ -258,14 +272,17 @@ main	orders	tags	1009	_text	8	-1	-1	f	f	r	16390	\N	0	-1	0		f
 -- SQLStatistics
 select c.relname, i.indkey, i.indisunique, i.indisclustered, a.amname, c.relhasrules, n.nspname, c.oid, 0, i.indoption from pg_catalog.pg_index i, pg_catalog.pg_class c, pg_catalog.pg_class d, pg_catalog.pg_am a, pg_catalog.pg_namespace n where d.relname = 'orders' and n.nspname = 'main' and n.oid = d.relnamespace and d.oid = i.indrelid and i.indexrelid = c.oid and c.relam = a.oid order by i.indisprimary desc, i.indisunique, n.nspname, c.relname
 ----
+=> relname	indkey	indisunique	indisclustered	amname	relhasrules	nspname	oid	?column?	indoption
 
 -- SQLProcedures
 select ''::varchar as PROCEDURE_CAT, nspname as PROCEDURE_SCHEM, proname as PROCEDURE_NAME, ''::varchar as NUM_INPUT_PARAMS, ''::varchar as NUM_OUTPUT_PARAMS, ''::varchar as NUM_RESULT_SETS, ''::varchar as REMARKS, case when prorettype = 0 then 1::int2 else 2::int2 end as PROCEDURE_TYPE from pg_catalog.pg_namespace, pg_catalog.pg_proc where pg_proc.pronamespace = pg_namespace.oid and nspname like 'main' and proname like 'abs'
 ----
+=> procedure_cat	procedure_schem	procedure_name	num_input_params	num_output_params	num_result_sets	remarks	procedure_type
 
 -- SQLProcedures
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 1255) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 pg_catalog	pg_proc	oid	26	oid	1	4	-1	t	f	r	1255	\N	0	-1	0		f
 pg_catalog	pg_proc	proname	19	name	2	64	-1	t	f	r	1255	\N	0	-1	0		f
 pg_catalog	pg_proc	pronamespace	26	oid	3	4	-1	t	f	r	1255	\N	0	-1	0		f
@@ -300,6 +317,7 @@ pg_catalog	pg_proc	proacl	1034	_aclitem	30	-1	-1	f	f	r	1255	\N	0	-1	0		f
 -- SQLProcedureColumns
 select proname, proretset, prorettype, pronargs, proargtypes, nspname, p.oid, atttypid, attname, proargnames, proargmodes, proallargtypes from ((pg_catalog.pg_namespace n inner join pg_catalog.pg_proc p on p.pronamespace = n.oid) inner join pg_type t on t.oid = p.prorettype) left outer join pg_attribute a on a.attrelid = t.typrelid  and attnum > 0 and not attisdropped where has_function_privilege(p.oid, 'EXECUTE') and proname like 'abs' order by nspname, proname, p.oid, attnum
 ----
+=> proname	proretset	prorettype	pronargs	proargtypes	nspname	oid	atttypid	attname	proargnames	proargmodes	proallargtypes
 abs	f	700	1	700	pg_catalog	1394	\N	\N	\N	\N	\N
 abs	f	701	1	701	pg_catalog	1395	\N	\N	\N	\N	\N
 abs	f	20	1	20	pg_catalog	1396	\N	\N	\N	\N	\N
@@ -310,11 +328,13 @@ abs	f	1700	1	1700	pg_catalog	1705	\N	\N	\N	\N	\N
 -- SQLSpecialColumns
 select c.relhasrules, c.relkind, 0 as relhasoids from pg_catalog.pg_namespace u, pg_catalog.pg_class c where u.oid = c.relnamespace and c.relname = 'orders' and u.nspname = 'main'
 ----
+=> relhasrules	relkind	relhasoids
 f	r	0
 
 -- select
 select n.nspname, c.relname, a.attname, a.atttypid, t.typname, a.attnum, a.attlen, a.atttypmod, a.attnotnull, c.relhasrules, c.relkind, c.oid, pg_get_expr(d.adbin, d.adrelid), case t.typtype when 'd' then t.typbasetype else 0 end, t.typtypmod, 0, attidentity, c.relhassubclass from (((pg_catalog.pg_class c inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace and c.oid = 16390) inner join pg_catalog.pg_attribute a on (not a.attisdropped) and a.attnum > 0 and a.attrelid = c.oid) inner join pg_catalog.pg_type t on t.oid = a.atttypid) left outer join pg_attrdef d on a.atthasdef and d.adrelid = a.attrelid and d.adnum = a.attnum order by n.nspname, c.relname, attnum
 ----
+=> nspname	relname	attname	atttypid	typname	attnum	attlen	atttypmod	attnotnull	relhasrules	relkind	oid	pg_get_expr	case	typtypmod	?column?	attidentity	relhassubclass
 main	orders	id	20	int8	1	8	-1	t	f	r	16390	\N	0	-1	0		f
 main	orders	customer	23	int4	2	4	-1	f	f	r	16390	\N	0	-1	0		f
 main	orders	price	1700	numeric	3	-1	786438	f	f	r	16390	0	0	-1	0		f

@@ -1,4 +1,4 @@
--- psycopg 3.3.9: what it asks the catalogs, and what PostgreSQL 15 answers.
+-- psycopg 3.3.9: what the catalogs are asked, and what PostgreSQL 15 answers.
 
 -- TypeInfo
 SELECT
@@ -8,6 +8,7 @@ FROM pg_type t
 WHERE t.oid = to_regtype('int4')
 ORDER BY t.oid
 ----
+=> name	oid	array_oid	regtype	delimiter
 int4	23	1007	integer	,
 
 -- TypeInfo
@@ -24,6 +25,7 @@ FROM (
 ) x
 GROUP BY name, oid, array_oid, regtype
 ----
+=> name	oid	array_oid	regtype	labels
 
 -- TypeInfo
 SELECT
@@ -50,6 +52,7 @@ LEFT JOIN (
 ) a ON a.attrelid = t.typrelid
 WHERE t.oid = to_regtype('pg_am')
 ----
+=> name	oid	array_oid	regtype	field_names	field_types
 pg_am	10015	10014	pg_am	{oid,amname,amhandler,amtype}	{26,19,24,18}
 
 -- TypeInfo
@@ -60,6 +63,7 @@ FROM pg_type t
 JOIN pg_range r ON t.oid = r.rngtypid
 WHERE t.oid = to_regtype('int4range')
 ----
+=> name	oid	array_oid	regtype	subtype_oid
 int4range	3904	3905	int4range	23
 
 -- TypeInfo
@@ -70,4 +74,5 @@ FROM pg_type t
 JOIN pg_range r ON t.oid = r.rngmultitypid
 WHERE t.oid = to_regtype('int4multirange')
 ----
+=> name	oid	array_oid	regtype	range_oid	subtype_oid
 int4multirange	4451	6150	int4multirange	3904	23

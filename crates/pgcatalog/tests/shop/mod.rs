@@ -15,7 +15,12 @@ pub struct Shop {
 }
 
 fn column(name: &str, data_type: DataType) -> Column {
-    Column { field: Arc::new(Field::new(name, data_type, true)), default: None, comment: None, grants: vec![] }
+    Column {
+        field: Arc::new(Field::new(name, data_type, true)),
+        default: None,
+        comment: None,
+        grants: vec![],
+    }
 }
 
 fn required(name: &str, data_type: DataType) -> Column {
@@ -34,6 +39,7 @@ fn relation(id: i64, schema: i64, name: &str, columns: Vec<Column>) -> Relation 
         rows: None,
         bytes: Some(0),
         definition: None,
+        reads: vec![],
         grants: vec![],
     }
 }
@@ -94,8 +100,10 @@ impl Shop {
         let mut view =
             relation(23, 4, "big_orders", vec![column("id", DataType::Int64), column("price", decimal())]);
         view.kind = Kind::View;
+        view.reads = vec![6];
         view.definition = Some(
-            "SELECT orders.id,\n    orders.price\n   FROM orders\n  WHERE orders.price > 100::numeric".to_string(),
+            "SELECT orders.id,\n    orders.price\n   FROM orders\n  WHERE orders.price > 100::numeric"
+                .to_string(),
         );
         let mut region =
             relation(27, 5, "region", vec![required("id", DataType::Int32), column("name", text())]);
