@@ -180,9 +180,15 @@ pub(crate) fn arrow_type(name: &str) -> DataType {
     }
 }
 
+/// Types whose values are held as texts although they travel as something else in binary: clients are told that they are texts.
+const TOLD_AS_TEXT: [&str; 5] = ["aclitem", "inet", "pg_lsn", "tid", "xid"];
+
 /// A field of a system catalog: its metadata says the type of PostgreSQL where the Arrow type does not.
 pub(crate) fn catalog_field(name: &str, type_name: &str, nullable: bool) -> FieldRef {
     let field = Field::new(name, arrow_type(type_name), nullable);
+    if TOLD_AS_TEXT.contains(&type_name.trim_start_matches('_')) {
+        return Arc::new(field);
+    }
     let told = postgres_type(field.data_type()).0;
     Arc::new(match oid_of(type_name) {
         Some(oid) if oid != told => {
