@@ -1,2 +1,80 @@
 //! PostgreSQL's system catalogs as tables, and the functions that go with them, for clients that look there for what a session
 //! can see. It never knows what a warehouse is.
+//!
+//! [`install`] gives a session the schema `pg_catalog` and the functions, made of what a [`Source`] says; [`rewrite`] makes
+//! statements plannable that clients send and DataFusion cannot plan; [`postgres_type`] says what a column's type is to a client.
+
+mod catalog;
+mod functions;
+mod live;
+mod relations;
+mod rewrite;
+mod source;
+mod system;
+mod types;
+
+use std::sync::Arc;
+
+use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::prelude::SessionContext;
+
+use crate::catalog::Catalog;
+use crate::relations::{CatalogSchema, Keywords};
+use crate::system::PG_CATALOG;
+
+pub use crate::rewrite::{column_names, rewrite};
+pub use crate::source::{
+    Activity, Column, Contents, FIRST_USER_OID, Grant, Kind, Object, Relation, Role, Schema, Setting, Source,
+    oid,
+};
+pub use crate::types::{
+    NO_MODIFIER, TYPE_KEY, array_of, format_type, oid_of, postgres_type, postgres_type_of_field,
+};
+
+/// The schema of the catalogs.
+pub const CATALOG_SCHEMA: &str = "pg_catalog";
+
+/// Where [`rewrite`] looks for `information_schema`: DataFusion keeps that name to itself.
+pub const INFORMATION_SCHEMA: &str = "pg_information_schema";
+
+/// The two schemas and the functions of a session.
+#[derive(Debug)]
+pub struct Installed {
+    /// To be found as [`CATALOG_SCHEMA`].
+    pub catalog: Arc<dyn SchemaProvider>,
+    /// To be found as [`INFORMATION_SCHEMA`].
+    pub information: Arc<dyn SchemaProvider>,
+}
+
+/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas be registered.
+pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> Installed {
+    let catalog = Arc::new(Catalog::new(source));
+    for function in functions::functions(&catalog) {
+        context.register_udf(function);
+    }
+    context.register_udtf("pg_get_keywords", Arc::new(Keywords));
+    let schema = |namespace| {
+        let catalog = Arc::clone(&catalog);
+        Arc::new(CatalogSchema { catalog, namespace }) as Arc<dyn SchemaProvider>
+    };
+    let information = catalog::system_schemas().find(|schema| schema.1 == "information_schema");
+    let information = match information {
+        Some((namespace, _)) => schema(namespace),
+        None => Arc::new(MemorySchemaProvider::new()),
+    };
+    Installed { catalog: schema(PG_CATALOG), information }
+}
+
+/// Registers the schemas in the session's default catalog, and the functions.
+pub fn install(context: &SessionContext, source: Arc<dyn Source>) -> Result<()> {
+    let default = context.state_ref().read().config_options().catalog.default_catalog.clone();
+    let Some(catalog) = context.catalog(&default) else {
+        return plan_err!("catalog \"{default}\" does not exist");
+    };
+    let installed = install_functions(context, source);
+    catalog.register_schema(CATALOG_SCHEMA, installed.catalog)?;
+    catalog.register_schema(INFORMATION_SCHEMA, installed.information)?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The schemas `pg_catalog` and `information_schema` as DataFusion sees them: every relation that PostgreSQL has, with its columns.
+//! Rows are made when a relation is scanned: from the source, from what PostgreSQL always has, or from both.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::memory::MemorySourceConfig;
+use datafusion::catalog::{SchemaProvider, Session, TableFunctionImpl, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::catalog::Catalog;
+use crate::live;
+use crate::system::{SYSTEM, SystemRelation};
+
+/// One of the two schemas.
+#[derive(Debug)]
+pub(crate) struct CatalogSchema {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) namespace: i32,
+}
+
+#[async_trait]
+impl SchemaProvider for CatalogSchema {
+    fn table_names(&self) -> Vec<String> {
+        let own = SYSTEM.relations.iter().filter(|relation| relation.namespace == self.namespace);
+        own.filter(|relation| relation.kind != "f").map(|relation| relation.name.to_string()).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let relation = SYSTEM.find(self.namespace, name).filter(|relation| relation.kind != "f");
+        Ok(relation.map(|relation| {
+            let provider = CatalogRelation { catalog: Arc::clone(&self.catalog), relation: relation.oid };
+            Arc::new(provider) as Arc<dyn TableProvider>
+        }))
+    }
+
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        Ok(SYSTEM.find(self.namespace, name).map(table_type))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        SYSTEM.find(self.namespace, name).is_some_and(|relation| relation.kind != "f")
+    }
+}
+
+fn table_type(relation: &SystemRelation) -> TableType {
+    if relation.kind == "v" { TableType::View } else { TableType::Base }
+}
+
+/// One relation, by its oid in the system.
+#[derive(Debug)]
+struct CatalogRelation {
+    catalog: Arc<Catalog>,
+    relation: i32,
+}
+
+impl CatalogRelation {
+    fn relation(&self) -> &'static SystemRelation {
+        // The oid was taken from there.
+        SYSTEM.get(self.relation).unwrap_or(&SYSTEM.relations[0])
+    }
+}
+
+#[async_trait]
+impl TableProvider for CatalogRelation {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.relation().schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        table_type(self.relation())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let relation = self.relation();
+        let rows = live::rows(&self.catalog, relation)?;
+        memory(rows, relation, projection)
+    }
+}
+
+fn memory(
+    rows: RecordBatch,
+    relation: &SystemRelation,
+    projection: Option<&Vec<usize>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = Arc::clone(&relation.schema);
+    Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())?)
+}
+
+/// `pg_get_keywords()`, a function that is a table.
+#[derive(Debug)]
+pub(crate) struct Keywords;
+
+impl TableFunctionImpl for Keywords {
+    fn call(&self, _: &[Expr]) -> Result<Arc<dyn TableProvider>> {
+        Ok(Arc::new(Keywords))
+    }
+}
+
+fn keywords() -> &'static SystemRelation {
+    SYSTEM.catalog("pg_get_keywords").unwrap_or(&SYSTEM.relations[0])
+}
+
+#[async_trait]
+impl TableProvider for Keywords {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&keywords().schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        memory(keywords().rows()?.clone(), keywords(), projection)
+    }
+}

@@ -1,0 +1,931 @@
+//! Makes statements plannable that clients send about the catalogs and DataFusion cannot plan, without changing what they mean.
+//!
+//! What is done to every statement only gives a meaning to what had none: PostgreSQL's names of types, functions and operators with
+//! their schema, casts to the types of object names (`'orders'::regclass`), the collations that are the order of bytes, arrays
+//! written as texts after ANY and ALL, registers without parentheses, and columns of one name in one list. Bare names of system
+//! relations get their schema, as PostgreSQL looks there first.
+//!
+//! What is done only to statements that name a system relation:
+//!
+//! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or PostgreSQL would fail.
+//! - `ARRAY(SELECT …)` becomes an aggregate.
+//! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
+//! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
+//! - `tableoid` of a system relation is the number that it is.
+//! - Functions that return sets, in the list of a SELECT, become `unnest`.
+
+mod names;
+mod subqueries;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, Join,
+    JoinOperator, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, ValueWithSpan,
+    Visit, VisitMut, Visitor, VisitorMut, visit_relations,
+};
+
+use crate::system::{SYSTEM, elements};
+use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+
+pub use names::column_names;
+
+/// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
+pub fn rewrite(statement: &mut Statement) {
+    let about_catalog = is_about_catalog(statement);
+    // What is made by a statement keeps the names of its columns, and fails if two have one.
+    let names_twins = !matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
+    let mut rewriter = Rewriter { about_catalog, names_twins, ..Rewriter::default() };
+    // No hook of the visitor ever breaks off.
+    let _ = statement.visit(&mut rewriter);
+    if let Statement::Query(query) = statement {
+        name_objects(&mut query.body);
+    }
+}
+
+/// Whether a statement reads a system relation.
+fn is_about_catalog(statement: &Statement) -> bool {
+    let named = visit_relations(statement, |name| {
+        let parts = parts(name);
+        let (schema, relation) = match parts.as_slice() {
+            [relation] => (None, relation),
+            [.., schema, relation] => (Some(schema.as_str()), relation),
+            [] => return ControlFlow::Continue(()),
+        };
+        match schema {
+            None if SYSTEM.catalog(relation).is_some() => ControlFlow::Break(()),
+            Some("pg_catalog" | "information_schema") => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    named.is_break()
+}
+
+#[derive(Default)]
+struct Rewriter {
+    about_catalog: bool,
+    names_twins: bool,
+    /// The names of common table expressions that are in sight, one list for each query around.
+    common: Vec<Vec<String>>,
+    /// How many names were made up.
+    made_up: usize,
+}
+
+impl VisitorMut for Rewriter {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
+        self.common.push(names.map(|common| normal(&common.alias.name)).collect());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.common.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        if self.about_catalog {
+            subqueries::name_tables(select);
+            subqueries::to_joins(select, &mut self.made_up);
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                    unfold(expr);
+                }
+            }
+        }
+        if self.names_twins {
+            self.name_twins(&mut select.projection);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if self.about_catalog && is_empty_function(factor) {
+            *factor = nothing(factor);
+            return ControlFlow::Continue(());
+        }
+        if self.about_catalog
+            && let Some(series) = series(factor)
+        {
+            *factor = series;
+            return ControlFlow::Continue(());
+        }
+        let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
+        let known = parts(name);
+        match (known.as_slice(), args.is_some()) {
+            ([schema, function], true) if schema == CATALOG_SCHEMA || schema == "information_schema" => {
+                *name = ObjectName::from(vec![Ident::new(function.clone())]);
+            }
+            ([relation], false)
+                if SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f")
+                    && !self.common.iter().flatten().any(|common| common == relation) =>
+            {
+                *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
+            }
+            ([.., schema, relation], false) if schema == "information_schema" => {
+                let before = known.len() - 2;
+                let mut rest = name.0[..before].to_vec();
+                rest.push(ObjectNamePart::Identifier(Ident::new(INFORMATION_SCHEMA)));
+                rest.push(ObjectNamePart::Identifier(Ident::with_quote('"', relation.clone())));
+                if alias.is_none() {
+                    *alias = Some(table_alias(relation));
+                }
+                *name = ObjectName(rest);
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if !self.about_catalog {
+            return ControlFlow::Continue(());
+        }
+        match expr {
+            Expr::Subquery(query) if unfolds_nothing(query) && !is_count(query) => *expr = null(),
+            Expr::Exists { subquery, negated } if unfolds_nothing(subquery) => {
+                *expr = Expr::value(Value::Boolean(*negated));
+            }
+            Expr::Function(function) if is_array_subquery(function) => {
+                if let FunctionArguments::Subquery(query) = &mut function.args {
+                    *expr = match unfolds_nothing(query) {
+                        true => empty_array(),
+                        false => aggregate(std::mem::replace(query, Box::new(no_query()))),
+                    };
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) => {
+                let known = parts(&function.name);
+                if let [schema, name] = known.as_slice()
+                    && (schema == CATALOG_SCHEMA || schema == "information_schema")
+                {
+                    function.name = ObjectName::from(vec![Ident::new(name.clone())]);
+                }
+                if self.about_catalog {
+                    coalesce_array(function);
+                }
+                let register = ["current_user", "session_user", "user", "current_role", "current_catalog"];
+                if matches!(function.args, FunctionArguments::None)
+                    && known.first().is_some_and(|name| register.contains(&name.as_str()))
+                {
+                    function.args = FunctionArguments::List(list(vec![]));
+                }
+            }
+            Expr::Identifier(identifier)
+                if identifier.quote_style.is_none()
+                    && identifier.value.eq_ignore_ascii_case("current_schema") =>
+            {
+                *expr = call("current_schema", vec![]);
+            }
+            // `information_schema.tables.table_name`, whose relation has an alias now.
+            Expr::CompoundIdentifier(parts)
+                if parts.len() == 3 && normal(&parts[0]) == "information_schema" =>
+            {
+                parts.remove(0);
+            }
+            Expr::BinaryOp { left, op, right } => {
+                plain_operator(op);
+                if self.about_catalog {
+                    compare_with_text(left, right);
+                    compare_with_text(right, left);
+                }
+            }
+            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+                plain_escape(pattern, escape_char);
+            }
+            Expr::Collate { expr: inner, collation } if is_byte_order(collation) => {
+                *expr = std::mem::replace(inner, null());
+            }
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Some(array) = array_of_text(right) {
+                    **right = array;
+                }
+            }
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, .. } => cast(expr),
+            Expr::TypedString(typed) => plain_type(&mut typed.data_type),
+            Expr::CompoundFieldAccess { .. } => field_access(expr),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Rewriter {
+    /// Gives names to expressions of a list that would have the same name as another, which DataFusion does not allow.
+    fn name_twins(&mut self, items: &mut [SelectItem]) {
+        let stars = items.iter().filter_map(|item| match item {
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                parts(name).pop()
+            }
+            _ => None,
+        });
+        let stars: HashSet<String> = stars.collect();
+        let mut seen = HashSet::new();
+        for item in items {
+            let (key, expr) = match &*item {
+                SelectItem::UnnamedExpr(expr) => {
+                    let starred = match expr {
+                        Expr::CompoundIdentifier(parts) => {
+                            parts.len() == 2 && stars.contains(&normal(&parts[0]))
+                        }
+                        _ => false,
+                    };
+                    let twin = !seen.insert(expr.to_string());
+                    if !twin && !starred {
+                        continue;
+                    }
+                    ("column".to_string(), expr.clone())
+                }
+                SelectItem::ExprWithAlias { expr, alias }
+                    if !seen.insert(format!("as {}", normal(alias))) =>
+                {
+                    (normal(alias), expr.clone())
+                }
+                _ => continue,
+            };
+            self.made_up += 1;
+            let alias = Ident::with_quote('"', format!("__{key}_{}", self.made_up));
+            *item = SelectItem::ExprWithAlias { expr, alias };
+        }
+    }
+}
+
+/// The parts of a name as DataFusion understands them: small letters unless they are quoted.
+fn parts(name: &ObjectName) -> Vec<String> {
+    name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect()
+}
+
+fn normal(identifier: &Ident) -> String {
+    match identifier.quote_style {
+        Some(_) => identifier.value.clone(),
+        None => identifier.value.to_lowercase(),
+    }
+}
+
+fn null() -> Expr {
+    Expr::value(Value::Null)
+}
+
+fn list(arguments: Vec<Expr>) -> FunctionArgumentList {
+    FunctionArgumentList {
+        duplicate_treatment: None,
+        args: arguments
+            .into_iter()
+            .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
+            .collect(),
+        clauses: vec![],
+    }
+}
+
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(list(arguments)),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}
+
+fn table_alias(name: &str) -> TableAlias {
+    TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: vec![], at: None }
+}
+
+fn text_array() -> DataType {
+    DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None))
+}
+
+/// `CAST(ARRAY[] AS text[])`.
+fn empty_array() -> Expr {
+    let array = Expr::Array(Array { elem: vec![], named: true });
+    cast_to(array, text_array())
+}
+
+fn cast_to(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+/// `OPERATOR(pg_catalog.~)` is `~`.
+fn plain_operator(op: &mut BinaryOperator) {
+    let BinaryOperator::PGCustomBinaryOperator(parts) = op else { return };
+    let [schema, symbol] = parts.as_slice() else { return };
+    if schema != CATALOG_SCHEMA {
+        return;
+    }
+    *op = match symbol.as_str() {
+        "~" => BinaryOperator::PGRegexMatch,
+        "~*" => BinaryOperator::PGRegexIMatch,
+        "!~" => BinaryOperator::PGRegexNotMatch,
+        "!~*" => BinaryOperator::PGRegexNotIMatch,
+        "~~" => BinaryOperator::PGLikeMatch,
+        "~~*" => BinaryOperator::PGILikeMatch,
+        "!~~" => BinaryOperator::PGNotLikeMatch,
+        "!~~*" => BinaryOperator::PGNotILikeMatch,
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        ">" => BinaryOperator::Gt,
+        "<=" => BinaryOperator::LtEq,
+        ">=" => BinaryOperator::GtEq,
+        "||" => BinaryOperator::StringConcat,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        _ => return,
+    };
+}
+
+/// A column that is a truth value or an array, compared with a text that says one.
+fn compare_with_text(column: &Expr, text: &mut Expr) {
+    static BOOLS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+        columns.filter(|column| column.type_name == "bool").map(|column| column.name).collect()
+    });
+    let name = match column {
+        Expr::Identifier(name) => normal(name),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        _ => return,
+    };
+    let Some(literal) = text_literal(text) else { return };
+    if BOOLS.contains(name.as_str()) {
+        let truth = match literal {
+            "t" | "true" | "on" | "1" => true,
+            "f" | "false" | "off" | "0" => false,
+            _ => return,
+        };
+        *text = Expr::value(Value::Boolean(truth));
+    } else if is_empty_array(&name) && literal.starts_with('{') {
+        let numbers =
+            elements(literal).into_iter().flatten().map(|e| e.parse::<i64>()).collect::<Result<Vec<_>, _>>();
+        if let Ok(numbers) = numbers {
+            let elem =
+                numbers.into_iter().map(|n| Expr::value(Value::Number(n.to_string(), false))).collect();
+            *text = Expr::Array(Array { elem, named: true });
+        }
+    }
+}
+
+/// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of literals.
+fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
+    let letter = match escape.as_ref().map(|escape| &escape.value) {
+        Some(Value::SingleQuotedString(text)) if text != "\\" && text.chars().count() == 1 => {
+            text.chars().next()
+        }
+        _ => None,
+    };
+    let Some(letter) = letter else { return };
+    fn escaped(expr: &mut Expr, letter: char) -> bool {
+        match expr {
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => {
+                let mut written = String::new();
+                let mut letters = text.chars();
+                while let Some(next) = letters.next() {
+                    if next == '\\' {
+                        written += "\\\\";
+                    } else if next == letter {
+                        written.push('\\');
+                        written.extend(letters.next());
+                    } else {
+                        written.push(next);
+                    }
+                }
+                *text = written;
+                true
+            }
+            Expr::Cast { expr, .. } | Expr::Nested(expr) => escaped(expr, letter),
+            Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } => {
+                escaped(left, letter) && escaped(right, letter)
+            }
+            _ => false,
+        }
+    }
+    let mut changed = pattern.clone();
+    if escaped(&mut changed, letter) {
+        *pattern = changed;
+        *escape = None;
+    }
+}
+
+/// `coalesce(x, '{}')`, whose text is an array.
+fn coalesce_array(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let is_empty = match list.args.as_slice() {
+        [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] => text_literal(expr) == Some("{}"),
+        _ => false,
+    };
+    if is_empty && parts(&function.name) == ["coalesce"] {
+        list.args.pop();
+        function.name = ObjectName::from(vec![Ident::new("array_or_empty")]);
+    }
+}
+
+/// Whether a collation orders texts by their bytes, which is how they are ordered here anyway.
+fn is_byte_order(collation: &ObjectName) -> bool {
+    let name = parts(collation);
+    matches!(name.last().map(String::as_str), Some("default" | "C" | "POSIX" | "ucs_basic"))
+        && (name.len() == 1 || name[0] == CATALOG_SCHEMA)
+}
+
+fn text_literal(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        Expr::Nested(inner) => text_literal(inner),
+        _ => None,
+    }
+}
+
+/// An array that is written as a text, `'{a,b}'` or `'{1,2}'::int[]`, as an array of SQL.
+fn array_of_text(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Nested(inner) => array_of_text(inner),
+        Expr::Cast { expr, data_type: data_type @ DataType::Array(_), .. } => {
+            Some(cast_to(array_of_text(expr)?, data_type.clone()))
+        }
+        _ => {
+            let text = text_literal(expr).filter(|text| text.starts_with('{') && text.ends_with('}'))?;
+            let elem = elements(text).into_iter().map(|element| match element {
+                Some(element) => Expr::value(Value::SingleQuotedString(element)),
+                None => null(),
+            });
+            let elem = elem.collect::<Vec<_>>();
+            Some(match elem.is_empty() {
+                true => empty_array(),
+                false => Expr::Array(Array { elem, named: true }),
+            })
+        }
+    }
+}
+
+/// The types whose values are numbers of objects and whose texts are names of objects.
+const OBJECT_TYPES: [&str; 7] =
+    ["regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "oid"];
+
+/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
+fn custom_type(data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
+            [name] => Some(name.clone()),
+            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => {
+                Some(name.clone())
+            }
+            _ => None,
+        },
+        DataType::Regclass => Some("regclass".to_string()),
+        _ => None,
+    }
+}
+
+/// Gives types of `pg_catalog` the names that DataFusion knows.
+fn plain_type(data_type: &mut DataType) {
+    if let DataType::Array(
+        ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
+    ) = data_type
+    {
+        return plain_type(inner);
+    }
+    let Some(name) = custom_type(data_type) else { return };
+    *data_type = match name.as_str() {
+        "bool" => DataType::Boolean,
+        "int2" | "smallint" => DataType::SmallInt(None),
+        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
+        | "regrole" | "cardinal_number" => DataType::Integer(None),
+        "int8" | "bigint" => DataType::BigInt(None),
+        "float4" => DataType::Real,
+        "float8" => DataType::DoublePrecision,
+        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr"
+        | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no"
+        | "jsonb" | "json" => DataType::Text,
+        "bytea" => DataType::Bytea,
+        "date" => DataType::Date,
+        "timestamp" => DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::None),
+        "timestamptz" | "time_stamp" => {
+            DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::Tz)
+        }
+        _ => return,
+    };
+}
+
+/// Casts to and from the types of object names become functions, and other types get their names.
+fn cast(expr: &mut Expr) {
+    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
+    let name = custom_type(data_type);
+    if let Some(name) = name.filter(|name| OBJECT_TYPES.contains(&name.as_str())) {
+        let inner = std::mem::replace(&mut **inner, null());
+        *expr = call(&format!("{name}in"), vec![inner]);
+        return;
+    }
+    plain_type(data_type);
+    let is_text = matches!(data_type, DataType::Text | DataType::Varchar(_));
+    // The text of an object's number is its name.
+    if is_text && let Some(named) = object_text(inner) {
+        *expr = named;
+        return;
+    }
+    if matches!(data_type, DataType::Array(_))
+        && let Some(array) = array_of_text(inner)
+    {
+        **inner = array;
+    }
+}
+
+/// The name of the object that an expression is the number of, if the expression says so itself.
+fn object_text(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Nested(inner) => object_text(inner),
+        Expr::Function(function) => {
+            let name = parts(&function.name).pop()?;
+            if let Some(kind) = name.strip_prefix("to_").filter(|name| OBJECT_TYPES.contains(name)) {
+                return Some(call(&format!("{kind}out"), vec![expr.clone()]));
+            }
+            let name =
+                name.strip_suffix("in").filter(|name| OBJECT_TYPES.contains(name) && *name != "oid")?;
+            let mut renamed = function.clone();
+            renamed.name = ObjectName::from(vec![Ident::new(format!("{name}out"))]);
+            Some(Expr::Function(renamed))
+        }
+        Expr::Identifier(column) if is_function_column(&normal(column)) => {
+            Some(call("regprocout", vec![expr.clone()]))
+        }
+        Expr::CompoundIdentifier(parts) if is_function_column(&normal(parts.last()?)) => {
+            Some(call("regprocout", vec![expr.clone()]))
+        }
+        _ => None,
+    }
+}
+
+/// The columns of system relations whose type is `regproc`; no two relations share the name of one.
+fn is_function_column(name: &str) -> bool {
+    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+        columns.filter(|column| column.type_name == "regproc").map(|column| column.name).collect()
+    });
+    COLUMNS.contains(name)
+}
+
+/// In the rows that a client gets, objects are shown by their names.
+fn name_objects(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => {
+            let mut taken: HashSet<String> = HashSet::new();
+            for item in &select.projection {
+                taken.extend(match item {
+                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
+                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
+                    SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+                    _ => None,
+                });
+            }
+            for item in &mut select.projection {
+                match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        let Some(named) = object_text(expr) else { continue };
+                        // The name that the expression had before, so that ORDER BY finds it, unless another has it.
+                        let name = names::of_expression(expr);
+                        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+                        *item = match taken.insert(name.clone()) || is_column {
+                            true => {
+                                SelectItem::ExprWithAlias { expr: named, alias: Ident::with_quote('"', name) }
+                            }
+                            false => SelectItem::UnnamedExpr(named),
+                        };
+                    }
+                    SelectItem::ExprWithAlias { expr, .. } => {
+                        if let Some(named) = object_text(expr) {
+                            *expr = named;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        SetExpr::Query(query) => name_objects(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_objects(left);
+            name_objects(right);
+        }
+        _ => {}
+    }
+}
+
+/// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
+fn field_access(expr: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let [AccessExpr::Dot(Expr::Identifier(field))] = access_chain.as_slice() else { return };
+    let field = Expr::value(Value::SingleQuotedString(normal(field)));
+    let root = match &**root {
+        Expr::Nested(inner) => (**inner).clone(),
+        other => other.clone(),
+    };
+    let root = match &root {
+        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => {
+            call("unnest", vec![root])
+        }
+        Expr::Function(_) | Expr::CompoundIdentifier(_) | Expr::Identifier(_) => root,
+        _ => return,
+    };
+    *expr = call("get_field", vec![root, field]);
+}
+
+/// Functions that return sets become `unnest` of the list of their rows. Only the outermost is looked at.
+fn unfold(expr: &mut Expr) {
+    let Expr::Function(function) = expr else { return };
+    let FunctionArguments::List(arguments) = &function.args else { return };
+    let arguments = arguments.args.iter().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let arguments = arguments.collect::<Vec<_>>();
+    match (parts(&function.name).pop().as_deref(), arguments.as_slice()) {
+        (Some("generate_series" | "_pg_expandarray"), _) => {
+            *expr = call("unnest", vec![expr.clone()]);
+        }
+        (Some("generate_subscripts"), [array, dimension]) => {
+            let end = call("array_upper", vec![array.clone(), dimension.clone()]);
+            let start = Expr::value(Value::Number("1".to_string(), false));
+            let end = cast_to(end, DataType::BigInt(None));
+            *expr = call("unnest", vec![call("generate_series", vec![start, end])]);
+        }
+        _ => {}
+    }
+}
+
+fn is_array_subquery(function: &Function) -> bool {
+    parts(&function.name) == ["array"] && matches!(function.args, FunctionArguments::Subquery(_))
+}
+
+/// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
+fn aggregate(mut query: Box<Query>) -> Expr {
+    let order = query.order_by.take();
+    if let SetExpr::Select(select) = &mut *query.body
+        && select.distinct.is_none()
+        && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+            select.projection.as_slice()
+    {
+        let item = item.clone();
+        let mut arguments = list(vec![item.clone()]);
+        if let Some(OrderByKind::Expressions(mut order)) = order.map(|order| order.kind) {
+            for by in &mut order {
+                // `ORDER BY 1` is by the item itself.
+                if matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. })) {
+                    by.expr = item.clone();
+                }
+            }
+            arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
+        }
+        let mut collected = call("array_agg", vec![]);
+        if let Expr::Function(function) = &mut collected {
+            function.args = FunctionArguments::List(arguments);
+        }
+        select.projection = vec![SelectItem::UnnamedExpr(collected)];
+        return call("array_or_empty", vec![Expr::Subquery(query)]);
+    }
+    query.order_by = order;
+    Expr::Subquery(query)
+}
+
+/// The columns that hold arrays and never have a value here: those of relations that have no rows, and options.
+fn is_empty_array(name: &str) -> bool {
+    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
+        let never = SYSTEM.relations.iter().filter(|relation| relation.is_always_empty());
+        let columns =
+            never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
+        columns
+            .map(|column| column.name)
+            .chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"])
+            .collect()
+    });
+    COLUMNS.contains(name)
+}
+
+/// Whether something has a column in it that is such an array.
+fn has_empty_array<N: Visit>(node: &N) -> bool {
+    struct Finder;
+    impl Visitor for Finder {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            match name.is_some_and(|name| is_empty_array(&normal(name))) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    node.visit(&mut Finder).is_break()
+}
+
+/// Whether an entry of FROM is a function of such an array.
+fn is_empty_function(factor: &TableFactor) -> bool {
+    match factor {
+        TableFactor::Table { args: Some(args), .. } => has_empty_array(&args.args),
+        TableFactor::Function { args, .. } => has_empty_array(args),
+        TableFactor::UNNEST { array_exprs, .. } => has_empty_array(array_exprs),
+        _ => false,
+    }
+}
+
+/// Whether an entry of FROM is a system relation that never has rows.
+fn is_empty_relation(factor: &TableFactor) -> bool {
+    let TableFactor::Table { name, args: None, .. } = factor else { return false };
+    let relation = match parts(name).as_slice() {
+        [relation] => SYSTEM.catalog(relation),
+        [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation),
+        _ => None,
+    };
+    relation.is_some_and(|relation| relation.is_always_empty())
+}
+
+/// Whether a subquery has no rows because it unfolds such an array, or compares with its elements.
+fn unfolds_nothing(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else { return false };
+    // The other side of an outer join need not have rows.
+    let inner = |join: &&Join| {
+        matches!(
+            join.join_operator,
+            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+        )
+    };
+    let from = select.from.iter().flat_map(|from| {
+        std::iter::once(&from.relation).chain(from.joins.iter().filter(inner).map(|join| &join.relation))
+    });
+    if from.into_iter().any(|factor| is_empty_function(factor) || is_empty_relation(factor)) {
+        return true;
+    }
+    fn needs(expr: &Expr) -> bool {
+        match expr {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => needs(left) || needs(right),
+            Expr::Nested(inner) => needs(inner),
+            Expr::AnyOp { right, .. } => has_empty_array(&**right),
+            _ => false,
+        }
+    }
+    select.selection.as_ref().is_some_and(needs)
+}
+
+/// Whether a subquery counts, so that no rows are zero and not null.
+fn is_count(query: &Query) -> bool {
+    match &*query.body {
+        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(Expr::Function(function))
+            | SelectItem::ExprWithAlias { expr: Expr::Function(function), .. } => {
+                parts(&function.name).last().is_some_and(|name| name == "count")
+            }
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// What has the columns that an entry of FROM has, and no rows.
+fn nothing(factor: &TableFactor) -> TableFactor {
+    let (alias, ordinality) = match factor {
+        TableFactor::Table { alias, with_ordinality, .. }
+        | TableFactor::Function { alias, with_ordinality, .. }
+        | TableFactor::UNNEST { alias, with_ordinality, .. } => (alias.clone(), *with_ordinality),
+        _ => (None, false),
+    };
+    let alias = alias.unwrap_or_else(|| table_alias("unnest"));
+    let mut columns: Vec<Ident> = alias.columns.iter().map(|column| column.name.clone()).collect();
+    if columns.is_empty() {
+        columns.push(alias.name.clone());
+    }
+    if ordinality && columns.len() < 2 {
+        columns.push(Ident::new("ordinality"));
+    }
+    let mut query = no_query();
+    if let SetExpr::Select(select) = &mut *query.body {
+        let integer = cast_to(null(), DataType::Integer(None));
+        select.projection = columns
+            .into_iter()
+            .map(|alias| SelectItem::ExprWithAlias { expr: integer.clone(), alias })
+            .collect();
+        select.selection = Some(Expr::value(Value::Boolean(false)));
+    }
+    let alias = TableAlias { columns: vec![], ..alias };
+    TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None }
+}
+
+/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
+fn series(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
+    if parts(name).last()? != "generate_series" {
+        return None;
+    }
+    let bounds = args.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let bounds = bounds.collect::<Option<Vec<_>>>()?;
+    if bounds.iter().all(|bound| matches!(bound, Expr::Value(_))) {
+        return None;
+    }
+    let alias = alias.clone().unwrap_or_else(|| table_alias("generate_series"));
+    let column = alias.columns.first().map_or_else(|| alias.name.clone(), |column| column.name.clone());
+    let bounds = bounds.into_iter().map(|bound| cast_to(bound, DataType::BigInt(None))).collect();
+    let expr = call("unnest", vec![call("generate_series", bounds)]);
+    let mut query = no_query();
+    if let SetExpr::Select(select) = &mut *query.body {
+        select.projection = vec![SelectItem::ExprWithAlias { expr, alias: column }];
+    }
+    let alias = Some(TableAlias { columns: vec![], ..alias });
+    Some(TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None })
+}
+
+/// `SELECT` of nothing, to be filled.
+fn no_query() -> Query {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+    static QUERY: LazyLock<Option<Query>> = LazyLock::new(|| {
+        let statements = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1").ok()?;
+        statements.into_iter().find_map(|statement| match statement {
+            Statement::Query(query) => Some(*query),
+            _ => None,
+        })
+    });
+    QUERY.clone().expect("SELECT 1 is a query")
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
+        rewrite(&mut statement);
+        statement.to_string()
+    }
+
+    #[test]
+    fn statements_that_are_not_about_the_catalogs_stay_as_they_are() {
+        for sql in [
+            "SELECT a, b FROM orders AS o LEFT JOIN region AS r ON o.id = r.id WHERE a LIKE 'x%' ORDER BY 1",
+            "SELECT (SELECT max(x) FROM t WHERE t.a = o.a) FROM orders AS o",
+            "SELECT (SELECT x FROM t WHERE t.a = o.a) FROM orders AS o",
+            "SELECT generate_series(1, 3), '{a}' = b, a = 't', coalesce(a, '{}') FROM t",
+            "WITH pg_class AS (SELECT 1 AS x) SELECT x FROM pg_class AS c",
+            "INSERT INTO t (a, b) SELECT a, b FROM u",
+            "CREATE TABLE t AS SELECT a, a FROM u",
+            "UPDATE t SET a = 1 WHERE b = 'x'",
+            "SELECT a COLLATE \"de-x-icu\" FROM t",
+            "SELECT tableoid, relname FROM t",
+            "SELECT CAST(a AS INTEGER), b::DATE, c::NUMERIC(10,2) FROM t",
+        ] {
+            assert_eq!(rewritten(sql), sql);
+        }
+    }
+
+    #[test]
+    fn what_clients_write_becomes_plain() {
+        for (sql, expected) in [
+            (
+                "SELECT pg_catalog.version(), 'x'::pg_catalog.text, a OPERATOR(pg_catalog.~) 'b' COLLATE pg_catalog.default",
+                "SELECT version(), 'x'::TEXT, a ~ 'b'",
+            ),
+            (
+                "SELECT a FROM t WHERE b = 'orders'::regclass",
+                "SELECT a FROM t WHERE b = regclassin('orders')",
+            ),
+            ("SELECT oid FROM pg_class", "SELECT oid FROM pg_catalog.pg_class"),
+            (
+                "SELECT table_name FROM information_schema.tables",
+                "SELECT table_name FROM pg_information_schema.\"tables\" AS \"tables\"",
+            ),
+            ("SELECT a FROM t WHERE b = ANY ('{x,y}')", "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y'])"),
+            ("SELECT a FROM t WHERE a LIKE 'x/_%' ESCAPE '/'", "SELECT a FROM t WHERE a LIKE 'x\\_%'"),
+            ("SELECT 1, 1", "SELECT 1, 1 AS \"__column_1\""),
+            (
+                "SELECT (SELECT nspname FROM pg_namespace n WHERE n.oid = relnamespace AND c.relkind <> n.nspname) FROM pg_class c",
+                "SELECT \"__subquery_1\".\"__column_0\" FROM pg_catalog.pg_class c LEFT OUTER JOIN \
+                 (SELECT nspname AS \"__column_0\", n.oid AS \"__column_1\", n.nspname AS \"__column_2\" \
+                 FROM pg_catalog.pg_namespace n) AS \"__subquery_1\" \
+                 ON \"__subquery_1\".\"__column_1\" = relnamespace AND c.relkind <> \"__subquery_1\".\"__column_2\"",
+            ),
+        ] {
+            assert_eq!(rewritten(sql), expected);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Runs the queries that real clients send about the catalogs, unchanged, and compares with what PostgreSQL 15 answers.
+//!
+//! A file of `queries/` has what one client sends: a label, the query, `----`, the names of the columns, and the rows, in any order. Instead of rows there
+//! may be their number, or the reason why they are not compared.
+
+mod shop;
+
+use std::fmt::Write;
+use std::fs;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::error::Result;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_pgcatalog::{TYPE_KEY, column_names, install, rewrite};
+
+use shop::Shop;
+
+fn session() -> SessionContext {
+    let mut config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_default_catalog_and_schema("warehouse", "main")
+        .with_target_partitions(2);
+    config.options_mut().sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+    let context = SessionContext::new_with_config(config);
+    install(&context, Arc::new(Shop::new())).expect("the catalogs can be installed");
+    context
+}
+
+/// The names of the columns and the rows of a query, as a client would see them.
+async fn run(context: &SessionContext, sql: &str) -> Result<(Vec<String>, Vec<String>)> {
+    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
+        .map_err(|error| datafusion::error::DataFusionError::Plan(error.to_string()))?;
+    let mut statement = statements.remove(0);
+    let original = statement.clone();
+    rewrite(&mut statement);
+    if std::env::var("SHOW_REWRITTEN").is_ok() {
+        println!("{statement}");
+    }
+    let plan = context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+    let frame = context.execute_logical_plan(plan).await?;
+    let planned = frame.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let names = column_names(&original, &planned);
+    let mut rows = vec![];
+    for batch in frame.collect().await? {
+        for row in 0..batch.num_rows() {
+            let mut line = String::new();
+            for (place, field) in batch.schema().fields().iter().enumerate() {
+                let tab = if place == 0 { "" } else { "\t" };
+                write!(line, "{tab}{}", text(batch.column(place), field, row)?).expect("a string takes all");
+            }
+            rows.push(line.replace('\n', "\\n"));
+        }
+    }
+    Ok((names, rows))
+}
+
+/// A value as PostgreSQL writes it.
+fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
+    if array.is_null(row) || *array.data_type() == DataType::Null {
+        return Ok("\\N".to_string());
+    }
+    Ok(match array.data_type() {
+        DataType::Boolean => if array.as_boolean().value(row) { "t" } else { "f" }.to_string(),
+        DataType::List(item) => {
+            let items = array.as_list::<i32>().value(row);
+            let items =
+                (0..items.len()).map(|place| text(&items, item, place)).collect::<Result<Vec<_>>>()?;
+            match field.metadata().get(TYPE_KEY).map(String::as_str) {
+                Some("oidvector" | "int2vector") => items.join(" "),
+                _ => format!("{{{}}}", items.join(",")),
+            }
+        }
+        _ => ArrayFormatter::try_new(array, &FormatOptions::default())?.value(row).to_string(),
+    })
+}
+
+struct Query {
+    label: String,
+    sql: String,
+    /// The names of the columns, with tabs between them.
+    names: String,
+    expected: Vec<String>,
+}
+
+fn read(path: &std::path::Path) -> Vec<Query> {
+    let file = fs::read_to_string(path).expect("the file can be read");
+    let mut queries = vec![];
+    for part in file.split("\n\n-- ").skip(1) {
+        let (label, rest) = part.split_once('\n').expect("a label has a query");
+        let (sql, expected) = rest.split_once("\n----").expect("a query has rows");
+        let expected = expected.strip_prefix('\n').unwrap_or(expected);
+        let mut lines = expected.lines().map(str::to_string);
+        let names = lines.next().expect("the columns have names").trim_start_matches("=> ").to_string();
+        queries.push(Query {
+            label: label.to_string(),
+            sql: sql.to_string(),
+            names,
+            expected: lines.collect(),
+        });
+    }
+    queries
+}
+
+#[tokio::test]
+async fn clients_get_what_postgresql_answers() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/queries");
+    let mut files =
+        fs::read_dir(folder).expect("there are queries").map(|f| f.unwrap().path()).collect::<Vec<_>>();
+    files.sort();
+    let context = session();
+    let only = std::env::var("QUERY").unwrap_or_default();
+    let (mut failures, mut count) = (String::new(), 0);
+    for file in files {
+        let client = file.file_stem().unwrap().to_string_lossy().to_string();
+        for query in read(&file).iter().filter(|query| format!("{client} {}", query.label).contains(&only)) {
+            count += 1;
+            let failed =
+                |problem: String| format!("=== {client} {}\n{}\n{problem}\n", query.label, query.sql);
+            match run(&context, &query.sql).await {
+                Err(error) => failures += &failed(format!("!!! {error}")),
+                Ok((names, mut rows)) => {
+                    if names.join("\t") != query.names {
+                        failures += &failed(format!("!!! names {names:?}, but expected {:?}", query.names));
+                    }
+                    let mut expected = query.expected.clone();
+                    match expected.first().and_then(|line| line.strip_prefix("-- ")) {
+                        Some(number) if number.ends_with(" rows") => {
+                            if number != format!("{} rows", rows.len()) {
+                                failures +=
+                                    &failed(format!("!!! {} rows, but expected {number}", rows.len()));
+                            }
+                        }
+                        // A reason why they are not compared.
+                        Some(_) => {}
+                        None => {
+                            rows.sort();
+                            expected.sort();
+                            if rows != expected {
+                                let (rows, expected) = (rows.join("\n"), expected.join("\n"));
+                                failures += &failed(format!("!!! got\n{rows}\n!!! expected\n{expected}"));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 0 || !only.is_empty());
+    let failed = failures.matches("=== ").count();
+    assert!(failures.is_empty(), "{failures}\n{failed} of {count} failed");
+}
+
+#[tokio::test]
+async fn parameters_may_be_names_of_objects_and_arrays() {
+    use datafusion::scalar::ScalarValue;
+    let context = session();
+    let sql = "SELECT relname FROM pg_class WHERE oid = $1::regclass AND relkind = ANY ($2) AND relname = $3::VARCHAR";
+    let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("it is SQL").remove(0);
+    rewrite(&mut statement);
+    let plan = context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await;
+    let kinds = ["r", "v"].map(|kind| ScalarValue::from(kind));
+    let kinds = ScalarValue::List(ScalarValue::new_list(&kinds, &DataType::Utf8, true));
+    let values = vec![ScalarValue::from("main.orders"), kinds, ScalarValue::from("orders")];
+    let plan = plan.expect("it can be planned").with_param_values(values).expect("these are its parameters");
+    let frame = context.execute_logical_plan(plan).await.expect("it can be run");
+    assert_eq!(frame.count().await.expect("it has rows"), 1);
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_an_error() {
+    let context = session();
+    for (sql, expected) in [
+        ("SELECT 'nothing'::regclass", "relation \"nothing\" does not exist"),
+        ("SELECT has_table_privilege('nobody', 'orders', 'SELECT')", "role \"nobody\" does not exist"),
+        ("SELECT current_setting('nothing')", "unrecognized configuration parameter \"nothing\""),
+        ("SELECT 'x'::oid", "invalid input syntax for type oid: \"x\""),
+        ("SELECT pg_get_userbyid()", "function pg_get_userbyid() does not exist"),
+    ] {
+        let error = run(&context, sql).await.expect_err(sql).to_string();
+        assert!(error.contains(expected), "{sql}: {error}");
+    }
+}
