@@ -70,7 +70,7 @@ pub async fn find(client: SocketAddr, server: SocketAddr) -> io::Result<Option<P
         }
         Ok(None)
     };
-    match tokio::task::spawn_blocking(look).await.map_err(io::Error::other)? {
+    match tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?? {
         Some(uid) => of_uid(uid).await.map(Some),
         None => Ok(None),
     }

@@ -104,7 +104,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("local,host all all peer", 1, "one connection type"),
         ("local all, all\nlocal all all,", 1, "ends before its user"),
         ("local all all,", 1, "after it"),
-        ("local ,all all peer", 1, "\"all\" is no connection type"),
+        ("local ,all all peer", 1, "one connection type"),
         (", local all all peer", 1, "before it"),
         ("local \"all all peer", 1, "not closed"),
         ("local @file all peer", 1, "names from a file"),

@@ -42,6 +42,13 @@ pub fn signature_algorithm(certificate: &[u8]) -> Option<Hash> {
     }
 }
 
+/// Whether it is of X.509's first version, which has no extensions and which TLS libraries do not take any more.
+pub fn is_first_version(certificate: &[u8]) -> bool {
+    let signed =
+        Reader(certificate).expect(SEQUENCE).and_then(|certificate| Reader(certificate).expect(SEQUENCE));
+    signed.is_some_and(|signed| signed.first() == Some(&INTEGER))
+}
+
 /// All common names of the subject.
 pub fn common_names(certificate: &[u8]) -> Option<Vec<String>> {
     let mut certificate = Reader(Reader(certificate).expect(SEQUENCE)?);
