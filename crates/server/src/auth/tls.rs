@@ -110,6 +110,7 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         Some(path) => builder.with_client_cert_verifier(verifier(path, &provider)?),
     };
     let binding = chain.first().and_then(binding);
+    let is_first_version = chain.first().is_some_and(|certificate| der::is_first_version(certificate));
     let config = builder.with_single_cert(chain, key).map_err(|error| {
         let (certificate, key) = (files.certificate.display(), files.key.display());
         match error {
@@ -117,9 +118,12 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
                 message: format!("key \"{key}\" is not that of certificate \"{certificate}\""),
                 hint: Some("the server's own certificate comes first in its file".to_string()),
             },
-            error => {
-                failed(format!("certificate \"{certificate}\" and key \"{key}\" cannot be used: {error}"))
-            }
+            error => TlsError {
+                message: format!("certificate \"{certificate}\" and key \"{key}\" cannot be used: {error}"),
+                hint: is_first_version.then(|| {
+                    "it is of X.509 version 1: sign it with an extension, such as subjectAltName".to_string()
+                }),
+            },
         }
     })?;
     Ok(Loaded { config: Arc::new(config), binding, asks_clients: files.client_authority.is_some() })

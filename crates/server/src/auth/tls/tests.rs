@@ -21,6 +21,7 @@ impl Authority {
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca \
              -addext basicConstraints=critical,CA:TRUE",
         );
+        std::fs::write(authority.0.path().join("names"), "subjectAltName=DNS:localhost").unwrap();
         Some(authority)
     }
 
@@ -37,7 +38,8 @@ impl Authority {
     fn sign(&self, name: &str, key: &str, hash: &str, subject: &str) {
         self.openssl(&format!("req -newkey {key} -nodes -keyout {name}.key -out {name}.csr -subj {subject}"));
         self.openssl(&format!(
-            "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -{hash} -days 2 -out {name}.crt"
+            "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -{hash} -days 2 -extfile names \
+             -out {name}.crt"
         ));
     }
 
@@ -151,6 +153,9 @@ fn what_is_wrong_with_files_is_told() {
         assert_eq!(error.hint.is_some_and(|hint| hint.contains("encrypted")), key == "pkcs8.key", "{key}");
         assert!(!error.message.contains("YWJj"));
     }
+    authority.openssl("x509 -req -in good.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -out old.crt");
+    let old = TlsFiles { certificate: path("old.crt"), ..authority.files("good") };
+    assert!(Tls::load(old).unwrap_err().hint.unwrap().contains("version 1"));
     let with_clients = TlsFiles { client_authority: Some(path("ca.crt")), ..authority.files("good") };
     assert!(Tls::load(with_clients).unwrap().loaded().asks_clients);
 }
