@@ -13,8 +13,10 @@
 //! have happened. Crash: the database rolls back what was not committed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::access::Access;
 use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -38,6 +40,9 @@ pub struct Catalog {
 pub(crate) struct Inner {
     pub database: Database,
     states: Mutex<Vec<(Settings, Arc<State>)>>,
+    /// Who may do what, as last read.
+    pub access: Mutex<Option<Arc<Access>>>,
+    pub has_access: AtomicBool,
     pub hook: Mutex<Option<Hook>>,
 }
 
@@ -83,7 +88,13 @@ impl Catalog {
     }
 
     fn new(database: Database) -> Self {
-        let inner = Inner { database, states: Mutex::new(Vec::new()), hook: Mutex::new(None) };
+        let inner = Inner {
+            database,
+            states: Mutex::new(Vec::new()),
+            access: Mutex::new(None),
+            has_access: AtomicBool::new(false),
+            hook: Mutex::new(None),
+        };
         Self { inner: Arc::new(inner) }
     }
 

@@ -32,7 +32,7 @@ use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges
 use crate::load::{self, Head};
 use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View};
 use crate::transaction::Transaction;
-use crate::{inlined, stats, values};
+use crate::{access, inlined, stats, values};
 
 /// How often a commit starts again because its number was taken, which only programs that take no lock cause.
 const ATTEMPTS_MAX: u32 = 30;
@@ -49,6 +49,8 @@ const INLINING_OPTION: &str = "data_inlining_row_limit";
 pub struct CommitNote {
     pub author: Option<String>,
     pub message: Option<String>,
+    /// The role that owns the schemas, tables and views that the commit makes.
+    pub owner: Option<String>,
 }
 
 /// A commit that has happened.
@@ -147,6 +149,9 @@ async fn attempt_commit(
         let mut draft = Draft::new(session.dialect(), transaction, &head);
         draft.state(&mut session).await?;
         draft.data(&mut session).await?;
+        if !draft.objects.is_empty() && access::has_tables(&mut session).await? {
+            draft.owners(note)?;
+        }
         let committed = draft.finish(note)?;
         for (number, statement) in draft.statements.into_iter().enumerate() {
             at(Step::Statement(number)).await.map_err(failed)?;
@@ -1060,6 +1065,18 @@ impl<'a> Draft<'a> {
         let version =
             session.query(sql).await?.first().map(|row| row.optional_integer(0)).transpose()?.flatten();
         Ok(version.unwrap_or(self.head.schema_version))
+    }
+
+    /// Who owns what is new. A view that takes the place of another keeps what that had.
+    fn owners(&mut self, note: &CommitNote) -> Result<()> {
+        let (base, own) = (&self.transaction.base, &self.transaction.state);
+        let mut pairs = Vec::new();
+        for (id, real) in &self.objects {
+            let replaced = own.views.get(id).and_then(|view| base.view(view.schema, &view.name));
+            pairs.push((*real, replaced.filter(|old| !own.views.contains_key(&old.id)).map(|old| old.id)));
+        }
+        self.statements.extend(access::new_objects(&pairs, note.owner.as_deref())?);
+        Ok(())
     }
 
     /// The snapshot itself.

@@ -22,6 +22,41 @@ pub enum Error {
     NotFound(String),
     /// The database, or the file it is in, may only be read (25006).
     ReadOnly(String),
+    /// A rule about roles and privileges forbids it; it has its SQLSTATE.
+    Refused(Box<Refusal>),
+}
+
+/// What a rule forbids, in PostgreSQL's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Five characters.
+    pub state: &'static str,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    pub(crate) fn new(state: &'static str, message: impl Into<String>) -> Self {
+        Self { state, message: message.into(), detail: None, hint: None }
+    }
+}
+
+impl Error {
+    /// Adds what else there is to say; of a refusal only.
+    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.detail = Some(detail.into());
+        }
+        self
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.hint = Some(hint.into());
+        }
+        self
+    }
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,6 +72,7 @@ impl fmt::Display for Error {
             Self::Unsupported(what) | Self::Corrupt(what) | Self::NotFound(what) | Self::ReadOnly(what) => {
                 f.write_str(what)
             }
+            Self::Refused(refusal) => f.write_str(&refusal.message),
         }
     }
 }

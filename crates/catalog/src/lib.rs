@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 #![allow(missing_docs, reason = "fields that carry the name DuckLake gives them")]
 
+pub mod access;
 mod analysis;
 mod catalog;
 mod changes;
@@ -33,7 +34,7 @@ mod versions;
 pub use analysis::{Analysis, ColumnAnalysis};
 pub use catalog::Catalog;
 pub use commit::{CommitNote, Committed, Hook, Step};
-pub use error::{Error, Result};
+pub use error::{Error, Refusal, Result};
 pub use load::{SnapshotInfo, TableColumnStats, TableStats};
 pub use transaction::Transaction;
 pub use upkeep::{Expired, Expiry, ScheduledFile};

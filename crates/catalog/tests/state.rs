@@ -252,7 +252,11 @@ fn notes_are_kept() {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
         create_schema(&mut transaction, "s");
-        let note = CommitNote { author: Some("me".into()), message: Some("it's done".into()) };
+        let note = CommitNote {
+            author: Some("me".into()),
+            message: Some("it's done".into()),
+            ..CommitNote::default()
+        };
         lake.catalog.commit(&transaction, &note).await.unwrap();
         let last = lake.catalog.snapshots().await.unwrap().pop().unwrap();
         assert_eq!((last.author, last.message), (note.author, note.message));

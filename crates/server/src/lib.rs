@@ -6,6 +6,7 @@
 //!                      who may come in, which message comes when, cursors, time limits
 //! ```
 
+pub mod auth;
 pub mod backend;
 pub mod pg;
 pub mod registry;

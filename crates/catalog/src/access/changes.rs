@@ -1,0 +1,697 @@
+//! The rules of who may change who may do what, over an [`Access`] that is changed in memory.
+//!
+//! Errors: a rule that is broken is `Error::Refused`; then what was changed by then is to be thrown away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rights::Standing;
+use super::{
+    Access, Actor, BY_OWNER, Grant, Grantee, Membership, Object, PUBLIC, Priority, Privilege, Privileges,
+    Queue, QueueId, QueueOptions, Rights, Role, RoleId, RoleOptions, WHOLE, refusal, refused,
+};
+use crate::error::Result;
+use crate::state::{Column, ColumnId, ObjectId, State};
+use crate::values;
+
+/// Objects that the message about a role which cannot be dropped names.
+const DEPENDENTS_MAX: usize = 100;
+
+/// An `Access` that somebody changes.
+pub(super) struct Change<'a> {
+    pub access: Access,
+    actor: Standing,
+    /// The name of an actor who may everything because there are no roles.
+    newcomer: Option<&'a str>,
+    /// For names, and what there is.
+    state: &'a State,
+}
+
+impl<'a> Change<'a> {
+    pub fn new(access: Access, actor: Actor<'a>, state: &'a State) -> Result<Self> {
+        let everything = Standing { is_superuser: true, can_create_roles: true, ..Standing::default() };
+        let (standing, newcomer) = match actor {
+            Actor::System => (everything, None),
+            Actor::Role(name) if access.is_open() => (everything, Some(name)),
+            Actor::Role(name) => match access.role(name) {
+                Some((id, _)) => (access.standing(id), None),
+                None => return refused("42704", format!("role \"{name}\" does not exist")),
+            },
+        };
+        Ok(Self { access, actor: standing, newcomer, state })
+    }
+
+    fn rights(&self) -> Rights<'_> {
+        Rights::new(&self.access, self.actor.clone())
+    }
+
+    fn known(&self, role: &str) -> Result<RoleId> {
+        match self.access.role(role) {
+            Some((id, _)) => Ok(id),
+            None => refused("42704", format!("role \"{role}\" does not exist")),
+        }
+    }
+
+    fn known_mut(&mut self, role: &str) -> Result<(RoleId, &mut Role)> {
+        let id = self.known(role)?;
+        match self.access.roles.get_mut(&id) {
+            Some(role) => Ok((id, role)),
+            None => refused("42704", format!("role \"{role}\" does not exist")),
+        }
+    }
+
+    fn grantee(&self, grantee: &Grantee) -> Result<RoleId> {
+        match grantee {
+            Grantee::Public => Ok(PUBLIC),
+            Grantee::Role(name) => self.known(name),
+        }
+    }
+
+    fn next(&mut self) -> i64 {
+        self.access.next += 1;
+        self.access.next - 1
+    }
+
+    // Roles.
+
+    pub fn create_role(&mut self, name: &str, options: &RoleOptions) -> Result<()> {
+        if !self.actor.can_create_roles {
+            return Err(refusal("42501", "permission denied to create role")
+                .with_detail("Only roles with the CREATEROLE attribute may create roles."));
+        }
+        if let Some(own) = self.newcomer.take()
+            && !(options.superuser == Some(true) && options.login == Some(true))
+        {
+            check_name(own)?;
+            let id = self.next();
+            let role = Role { is_superuser: true, can_login: true, can_create_roles: true, ..blank(own) };
+            self.access.roles.insert(id, role);
+            if own == name {
+                // It is the actor itself, which stays who it was.
+                let kept = RoleOptions { superuser: Some(true), login: Some(true), ..options.clone() };
+                return self.configure(id, &kept);
+            }
+        }
+        self.check_free(name)?;
+        let id = self.next();
+        self.access.roles.insert(id, blank(name));
+        if let Some(actor) = self.actor.role.filter(|_| !self.actor.is_superuser) {
+            let membership = Membership { may_use: false, may_administer: true };
+            self.access.memberships.insert((id, actor), membership);
+        }
+        self.configure(id, options)?;
+        for role in &options.in_roles {
+            self.grant_role(role, name, false)?;
+        }
+        for (members, with_admin_option) in [(&options.members, false), (&options.administrators, true)] {
+            for member in members {
+                self.join(name, member, with_admin_option)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn alter_role(&mut self, name: &str, options: &RoleOptions) -> Result<()> {
+        let id = self.known(name)?;
+        let own_password = RoleOptions { verifier: options.verifier.clone(), ..RoleOptions::default() };
+        if !(self.actor.role == Some(id) && *options == own_password) {
+            self.may_alter(id, "alter")?;
+        }
+        if self.actor.role == Some(id) && options.superuser == Some(false) && self.is_last_superuser(id) {
+            return Err(refusal("55006", "the last superuser cannot stop being one")
+                .with_hint("make another role a superuser first"));
+        }
+        self.configure(id, options)
+    }
+
+    /// Whether an actor may alter or drop a role.
+    fn may_alter(&self, id: RoleId, verb: &str) -> Result<()> {
+        let role = &self.access.roles[&id];
+        let denied = || refusal("42501", format!("permission denied to {verb} role"));
+        if self.actor.is_superuser {
+            return Ok(());
+        }
+        if role.is_superuser {
+            let detail = format!(
+                "Only roles with the SUPERUSER attribute may {verb} roles with the SUPERUSER attribute."
+            );
+            return Err(denied().with_detail(detail));
+        }
+        if self.actor.can_create_roles && self.rights().administers(id) {
+            return Ok(());
+        }
+        Err(denied().with_detail(format!(
+            "Only roles with the CREATEROLE attribute and the ADMIN option on role \"{}\" may {verb} this role.",
+            role.name
+        )))
+    }
+
+    fn is_last_superuser(&self, id: RoleId) -> bool {
+        self.access.roles.iter().all(|(other, role)| *other == id || !role.is_superuser)
+    }
+
+    fn configure(&mut self, id: RoleId, options: &RoleOptions) -> Result<()> {
+        let is_superuser = self.actor.is_superuser;
+        let denied = |attribute: &str| {
+            let detail = format!("Only roles with the {attribute} attribute may change it.");
+            Err(refusal("42501", format!("permission denied to change the {attribute} attribute"))
+                .with_detail(detail))
+        };
+        if options.superuser.is_some() && !is_superuser {
+            let is_same = options.superuser == Some(self.access.roles[&id].is_superuser);
+            if !is_same {
+                return denied("SUPERUSER");
+            }
+        }
+        let queue = match &options.queue {
+            Some(_) if !is_superuser => {
+                return refused("42501", "must be superuser to assign resource queues");
+            }
+            Some(Some(name)) => Some(Some(self.known_queue(name)?)),
+            other => other.as_ref().map(|_| None),
+        };
+        let valid_until = match options.valid_until.as_deref().map(str::trim) {
+            Some("infinity") => Some(None),
+            Some(time) => match values::parse_time(time) {
+                Some(time) => Some(Some(time)),
+                None => {
+                    return refused(
+                        "22007",
+                        format!("invalid input syntax for type timestamp with time zone: \"{time}\""),
+                    );
+                }
+            },
+            None => None,
+        };
+        let Some(role) = self.access.roles.get_mut(&id) else { return Ok(()) };
+        role.is_superuser = options.superuser.unwrap_or(role.is_superuser);
+        role.can_login = options.login.unwrap_or(role.can_login);
+        role.can_create_roles = options.create_roles.unwrap_or(role.can_create_roles);
+        role.inherits = options.inherits.unwrap_or(role.inherits);
+        role.connection_limit = options.connection_limit.unwrap_or(role.connection_limit);
+        role.valid_until = valid_until.unwrap_or(role.valid_until);
+        role.queue = queue.unwrap_or(role.queue);
+        if let Some(verifier) = &options.verifier {
+            role.verifier.clone_from(verifier);
+        }
+        Ok(())
+    }
+
+    pub fn rename_role(&mut self, name: &str, to: &str) -> Result<()> {
+        let id = self.known(name)?;
+        self.may_alter(id, "rename")?;
+        self.check_free(to)?;
+        if self.actor.role == Some(id) {
+            return refused("0A000", "session user cannot be renamed");
+        }
+        self.known_mut(name)?.1.name = to.to_string();
+        Ok(())
+    }
+
+    fn check_free(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        match self.access.role(name) {
+            Some(_) => refused("42710", format!("role \"{name}\" already exists")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn drop_role(&mut self, name: &str) -> Result<()> {
+        let id = self.known(name)?;
+        self.may_alter(id, "drop")?;
+        if self.actor.role == Some(id) {
+            return refused("55006", "current user cannot be dropped");
+        }
+        let dependents = self.dependents(id);
+        if !dependents.is_empty() {
+            let message = format!("role \"{name}\" cannot be dropped because some objects depend on it");
+            let mut detail = dependents[..dependents.len().min(DEPENDENTS_MAX)].join("\n");
+            if dependents.len() > DEPENDENTS_MAX {
+                detail += &format!("\nand {} other objects", dependents.len() - DEPENDENTS_MAX);
+            }
+            return Err(refusal("2BP01", message).with_detail(detail));
+        }
+        self.access.roles.remove(&id);
+        self.access.memberships.retain(|(role, member), _| *role != id && *member != id);
+        // What is left of it is of objects that only old snapshots have.
+        self.access.owners.retain(|_, owner| *owner != id);
+        self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
+        self.access.row_filters.retain(|(_, role), _| *role != id);
+        Ok(())
+    }
+
+    /// What there still is and needs a role, described.
+    fn dependents(&self, id: RoleId) -> Vec<String> {
+        let describe =
+            |object: &ObjectId| Object::of_id(self.state, *object).map(|one| one.describe(self.state));
+        let access = &self.access;
+        let owned = access.owners.iter().filter(|(_, owner)| **owner == id).map(|(object, _)| object);
+        let granted: BTreeSet<&ObjectId> = access
+            .grants
+            .keys()
+            .filter(|grant| grant.grantee == id || grant.grantor == id)
+            .map(|grant| &grant.object)
+            .collect();
+        let filtered = access.row_filters.keys().filter(|(_, role)| *role == id).map(|(table, _)| table);
+        let owned = owned.filter_map(describe).map(|object| format!("owner of {object}"));
+        let granted =
+            granted.into_iter().filter_map(describe).map(|object| format!("privileges for {object}"));
+        let filtered =
+            filtered.filter_map(describe).map(|object| format!("target of a row filter on {object}"));
+        owned.chain(granted).chain(filtered).collect()
+    }
+
+    pub fn grant_role(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
+        let (id, _) = (self.known(role)?, self.known(member)?);
+        self.may_grant_role(id, "grant")?;
+        self.join(role, member, with_admin_option)
+    }
+
+    fn may_grant_role(&self, id: RoleId, verb: &str) -> Result<()> {
+        let role = &self.access.roles[&id];
+        let denied = || refusal("42501", format!("permission denied to {verb} role \"{}\"", role.name));
+        if self.actor.is_superuser {
+            return Ok(());
+        }
+        if role.is_superuser {
+            return Err(denied().with_detail(format!(
+                "Only roles with the SUPERUSER attribute may {verb} roles with the SUPERUSER attribute."
+            )));
+        }
+        if self.rights().administers(id) {
+            return Ok(());
+        }
+        Err(denied().with_detail(format!(
+            "Only roles with the ADMIN option on role \"{}\" may {verb} this role.",
+            role.name
+        )))
+    }
+
+    /// Makes a role a member, unless it would be one of itself.
+    fn join(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
+        let (id, member_id) = (self.known(role)?, self.known(member)?);
+        if self.access.reach_all(id).contains(&member_id) {
+            return refused("0LP01", format!("role \"{role}\" is a member of role \"{member}\""));
+        }
+        let membership = self.access.memberships.entry((id, member_id)).or_default();
+        membership.may_use = true;
+        membership.may_administer |= with_admin_option;
+        Ok(())
+    }
+
+    pub fn revoke_role(
+        &mut self,
+        role: &str,
+        member: &str,
+        admin_option_only: bool,
+    ) -> Result<Option<String>> {
+        let (id, member_id) = (self.known(role)?, self.known(member)?);
+        // Whoever is a member may leave.
+        if admin_option_only || self.actor.role != Some(member_id) {
+            self.may_grant_role(id, "revoke")?;
+        }
+        let key = (id, member_id);
+        match self.access.memberships.get_mut(&key) {
+            None => Ok(Some(format!("role \"{member}\" has not been granted membership in role \"{role}\""))),
+            Some(membership) if admin_option_only && membership.may_use => {
+                membership.may_administer = false;
+                Ok(None)
+            }
+            Some(_) => {
+                self.access.memberships.remove(&key);
+                Ok(None)
+            }
+        }
+    }
+
+    // Privileges.
+
+    pub fn grant(&mut self, privileges: &Privileges, with_grant_option: bool) -> Result<Vec<String>> {
+        let targets = self.targets(privileges)?;
+        let grantees: Vec<RoleId> =
+            privileges.grantees.iter().map(|grantee| self.grantee(grantee)).collect::<Result<_>>()?;
+        if with_grant_option && grantees.contains(&PUBLIC) {
+            return refused("0LP01", "grant options can only be granted to roles");
+        }
+        let mut warnings = Vec::new();
+        for (object, targets) in &targets {
+            let mut granted = 0;
+            for (privilege, column) in targets {
+                let Some(grantor) = self.rights().grantor(*object, *column, *privilege) else { continue };
+                granted += 1;
+                for grantee in &grantees {
+                    // Whoever may grant it because of another's grant has no use for one of its own.
+                    if *grantee == grantor && grantor != BY_OWNER {
+                        continue;
+                    }
+                    let grant = Grant {
+                        object: object.id(),
+                        column: *column,
+                        privilege: *privilege,
+                        grantee: *grantee,
+                        grantor,
+                    };
+                    *self.access.grants.entry(grant).or_default() |= with_grant_option;
+                }
+            }
+            warnings.extend(self.incomplete(*object, granted, targets.len(), "granted")?);
+        }
+        Ok(warnings)
+    }
+
+    /// What to say when some or all of it could not be done; an error if the actor has nothing to do with the object.
+    fn incomplete(&self, object: Object, done: usize, asked: usize, verb: &str) -> Result<Option<String>> {
+        let name = object.describe(self.state);
+        match done {
+            0 if !self.rights().may_anything(object) => {
+                refused("42501", format!("permission denied for {name}"))
+            }
+            0 => Ok(Some(format!("no privileges were {verb} for {name}"))),
+            _ if done < asked => Ok(Some(format!("not all privileges were {verb} for {name}"))),
+            _ => Ok(None),
+        }
+    }
+
+    /// What is to be granted or revoked, one by one, after a check that there is all that.
+    fn targets(&self, privileges: &Privileges) -> Result<Vec<(Object, Vec<(Privilege, ColumnId)>)>> {
+        let mut targets = Vec::new();
+        for object in &privileges.objects {
+            if *object != Object::Warehouse && Object::of_id(self.state, object.id()) != Some(*object) {
+                return refused("42704", format!("{} does not exist", object.kind()));
+            }
+            let mut ones = Vec::new();
+            for (privilege, columns) in &privileges.privileges {
+                let (name, kind) = (privilege.name(), object.kind());
+                if !object.privileges().contains(privilege) {
+                    return refused("0LP01", format!("invalid privilege type {name} for {kind}"));
+                }
+                if columns.is_empty() {
+                    ones.push((*privilege, WHOLE));
+                    continue;
+                }
+                let has_columns = matches!(object, Object::Table(_) | Object::View(_));
+                if !has_columns || !Privilege::of_columns().contains(privilege) {
+                    return refused("0LP01", format!("invalid privilege type {name} for column"));
+                }
+                for column in columns {
+                    self.check_column(*object, *column)?;
+                    ones.push((*privilege, *column));
+                }
+            }
+            targets.push((*object, ones));
+        }
+        Ok(targets)
+    }
+
+    fn check_column(&self, object: Object, column: ColumnId) -> Result<()> {
+        let exists = match object {
+            Object::Table(id) => {
+                let is_it = |one: &Column| one.id == column;
+                self.state.tables.get(&id).is_some_and(|table| table.columns.iter().any(is_it))
+            }
+            _ => column > 0,
+        };
+        match exists {
+            true => Ok(()),
+            false => refused("42703", format!("{} has no such column", object.describe(self.state))),
+        }
+    }
+
+    pub fn revoke(
+        &mut self,
+        privileges: &Privileges,
+        grant_option_only: bool,
+        cascade: bool,
+    ) -> Result<Vec<String>> {
+        let targets = self.targets(privileges)?;
+        let grantees: Vec<RoleId> =
+            privileges.grantees.iter().map(|grantee| self.grantee(grantee)).collect::<Result<_>>()?;
+        let mut warnings = Vec::new();
+        for (object, targets) in &targets {
+            let owns = self.rights().owns(*object);
+            let mut revocable = 0;
+            let mut matching = Vec::new();
+            for (privilege, column) in targets {
+                if !owns && self.rights().grantor(*object, *column, *privilege).is_none() {
+                    continue;
+                }
+                revocable += 1;
+                let is_meant = |grant: &Grant| {
+                    grant.privilege == *privilege
+                        && grantees.contains(&grant.grantee)
+                        // A privilege on the whole takes those on single columns with it.
+                        && (*column == WHOLE || grant.column == *column)
+                        && (owns || self.actor.used.contains(&grant.grantor))
+                };
+                let grants = self.access.grants_on(object.id()).map(|(grant, _)| *grant);
+                matching.extend(grants.filter(is_meant));
+            }
+            for grant in matching {
+                match grant_option_only {
+                    true => self.access.grants.insert(grant, false),
+                    false => self.access.grants.remove(&grant),
+                };
+            }
+            let dependents = self.access.unfounded(object.id());
+            if !dependents.is_empty() && !cascade {
+                return Err(refusal("2BP01", "dependent privileges exist")
+                    .with_hint("Use CASCADE to revoke them too."));
+            }
+            self.access.grants.retain(|grant, _| !dependents.contains(grant));
+            warnings.extend(self.incomplete(*object, revocable, targets.len(), "revoked")?);
+        }
+        Ok(warnings)
+    }
+
+    pub fn revoke_all(&mut self, role: &str) -> Result<()> {
+        let id = self.known(role)?;
+        if !self.actor.is_superuser && !self.actor.used.contains(&id) {
+            return Err(refusal("42501", "permission denied to drop objects").with_detail(format!(
+                "Only roles with privileges of role \"{role}\" may drop objects owned by it."
+            )));
+        }
+        self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
+        let objects: BTreeSet<ObjectId> = self.access.grants.keys().map(|grant| grant.object).collect();
+        for object in objects {
+            let dependents = self.access.unfounded(object);
+            self.access.grants.retain(|grant, _| !dependents.contains(grant));
+        }
+        Ok(())
+    }
+
+    // Owners and filters.
+
+    pub fn set_owner(&mut self, object: Object, owner: &str) -> Result<()> {
+        let id = self.known(owner)?;
+        if Object::of_id(self.state, object.id()) != Some(object) {
+            return refused("42704", format!("{} does not exist", object.kind()));
+        }
+        self.must_own(object)?;
+        self.must_become(owner)?;
+        self.access.owners.insert(object.id(), id);
+        Ok(())
+    }
+
+    fn must_own(&self, object: Object) -> Result<()> {
+        match self.rights().owns(object) {
+            true => Ok(()),
+            false => refused("42501", format!("must be owner of {}", object.describe(self.state))),
+        }
+    }
+
+    fn must_become(&self, role: &str) -> Result<()> {
+        match self.actor.is_superuser || self.rights().may_become(role) {
+            true => Ok(()),
+            false => refused("42501", format!("must be able to SET ROLE \"{role}\"")),
+        }
+    }
+
+    pub fn reassign_owned(&mut self, from: &str, to: &str) -> Result<()> {
+        let (from_id, to_id) = (self.known(from)?, self.known(to)?);
+        for (role, id) in [(from, from_id), (to, to_id)] {
+            if !self.actor.is_superuser && !self.actor.used.contains(&id) {
+                let detail = format!(
+                    "Only roles with privileges of role \"{role}\" may reassign objects from or to it."
+                );
+                return Err(refusal("42501", "permission denied to reassign objects").with_detail(detail));
+            }
+        }
+        for owner in self.access.owners.values_mut().filter(|owner| **owner == from_id) {
+            *owner = to_id;
+        }
+        Ok(())
+    }
+
+    pub fn put_row_filter(&mut self, table: ObjectId, role: &Grantee, predicate: &str) -> Result<()> {
+        let role = self.grantee(role)?;
+        self.check_table(table)?;
+        if predicate.trim().is_empty() {
+            return refused("42601", "the predicate of a row filter is empty");
+        }
+        self.access.row_filters.insert((table, role), predicate.to_string());
+        Ok(())
+    }
+
+    pub fn drop_row_filter(&mut self, table: ObjectId, role: &Grantee) -> Result<()> {
+        let id = self.grantee(role)?;
+        self.check_table(table)?;
+        if self.access.row_filters.remove(&(table, id)).is_none() {
+            let whom = match role {
+                Grantee::Public => "public".to_string(),
+                Grantee::Role(name) => format!("role \"{name}\""),
+            };
+            let table = Object::Table(table).describe(self.state);
+            return refused("42704", format!("{table} has no row filter for {whom}"));
+        }
+        Ok(())
+    }
+
+    fn check_table(&self, table: ObjectId) -> Result<()> {
+        if !self.state.tables.contains_key(&table) {
+            return refused("42P01", "row filters are for tables, and there is no such table");
+        }
+        self.must_own(Object::Table(table))
+    }
+
+    // Queues.
+
+    fn must_be_superuser(&self, verb: &str) -> Result<()> {
+        match self.actor.is_superuser {
+            true => Ok(()),
+            false => refused("42501", format!("must be superuser to {verb} resource queues")),
+        }
+    }
+
+    fn known_queue(&self, name: &str) -> Result<QueueId> {
+        let mut queues = self.access.queues.iter();
+        match queues.find(|(_, queue)| queue.name == name) {
+            Some((id, _)) => Ok(*id),
+            None => refused("42704", format!("resource queue \"{name}\" does not exist")),
+        }
+    }
+
+    pub fn create_queue(&mut self, name: &str, options: &QueueOptions) -> Result<()> {
+        self.must_be_superuser("create")?;
+        if name.is_empty() || name == "none" {
+            return refused("42939", format!("resource queue name \"{name}\" is reserved"));
+        }
+        if self.known_queue(name).is_ok() {
+            return refused("42710", format!("resource queue \"{name}\" already exists"));
+        }
+        let priority = Priority::default();
+        let (active_statements, memory_limit, max_cost) = (None, None, None);
+        let blank = Queue { name: name.to_string(), active_statements, memory_limit, priority, max_cost };
+        let id = self.next();
+        self.access.queues.insert(id, limited(blank, options)?);
+        Ok(())
+    }
+
+    pub fn alter_queue(&mut self, name: &str, options: &QueueOptions) -> Result<()> {
+        self.must_be_superuser("alter")?;
+        let id = self.known_queue(name)?;
+        let altered = limited(self.access.queues[&id].clone(), options)?;
+        self.access.queues.insert(id, altered);
+        Ok(())
+    }
+
+    pub fn drop_queue(&mut self, name: &str) -> Result<()> {
+        self.must_be_superuser("drop")?;
+        let id = self.known_queue(name)?;
+        let roles = self.access.roles.values().filter(|role| role.queue == Some(id));
+        let users: Vec<String> = roles.map(|role| format!("role {}", role.name)).collect();
+        if !users.is_empty() {
+            let message = format!("resource queue \"{name}\" cannot be dropped because roles use it");
+            return Err(refusal("2BP01", message).with_detail(users.join("\n")));
+        }
+        self.access.queues.remove(&id);
+        Ok(())
+    }
+}
+
+impl Access {
+    /// A role and all that it is a member of, by any membership, also by those that only let it administer.
+    fn reach_all(&self, from: RoleId) -> BTreeSet<RoleId> {
+        let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
+        while let Some(member) = open.pop() {
+            for (role, _) in self.memberships.keys().filter(|(_, one)| *one == member) {
+                if reached.insert(*role) {
+                    open.push(*role);
+                }
+            }
+        }
+        reached
+    }
+
+    /// Grants on an object by roles that have no grant option that leads back to its owner.
+    fn unfounded(&self, object: ObjectId) -> BTreeSet<Grant> {
+        let mut open: BTreeMap<Grant, bool> =
+            self.grants_on(object).map(|(grant, option)| (*grant, option)).collect();
+        // Who may grant what, as far as it is known yet.
+        let mut options: BTreeSet<(RoleId, Privilege, ColumnId)> = BTreeSet::new();
+        loop {
+            let founded: Vec<(Grant, bool)> = open
+                .iter()
+                .filter(|(grant, _)| {
+                    let may = |column| options.contains(&(grant.grantor, grant.privilege, column));
+                    grant.grantor == BY_OWNER || may(WHOLE) || may(grant.column)
+                })
+                .map(|(grant, option)| (*grant, *option))
+                .collect();
+            if founded.is_empty() {
+                return open.into_keys().collect();
+            }
+            for (grant, option) in founded {
+                open.remove(&grant);
+                if option {
+                    options.insert((grant.grantee, grant.privilege, grant.column));
+                }
+            }
+        }
+    }
+}
+
+fn blank(name: &str) -> Role {
+    Role {
+        name: name.to_string(),
+        is_superuser: false,
+        can_login: false,
+        can_create_roles: false,
+        inherits: true,
+        connection_limit: None,
+        valid_until: None,
+        verifier: None,
+        queue: None,
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return refused("42602", "a role's name cannot be empty");
+    }
+    if name.contains('\0') {
+        return refused("42602", "a role's name cannot have a character of code 0");
+    }
+    match name == "public" || name == "none" || name.starts_with("pg_") {
+        true => refused("42939", format!("role name \"{name}\" is reserved")),
+        false => Ok(()),
+    }
+}
+
+fn limited(queue: Queue, options: &QueueOptions) -> Result<Queue> {
+    let queue = Queue {
+        active_statements: options.active_statements.unwrap_or(queue.active_statements),
+        memory_limit: options.memory_limit.unwrap_or(queue.memory_limit),
+        priority: options.priority.unwrap_or(queue.priority),
+        max_cost: options.max_cost.unwrap_or(queue.max_cost),
+        ..queue
+    };
+    if queue.active_statements == Some(0) {
+        return refused("22023", "active_statements of a resource queue must be at least 1");
+    }
+    if queue.memory_limit.is_some_and(|bytes| bytes == 0 || i64::try_from(bytes).is_err()) {
+        return refused("22023", "memory_limit of a resource queue must be between 1 byte and 8 EiB");
+    }
+    if queue.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
+        return refused("22023", "max_cost of a resource queue must be a number above 0");
+    }
+    Ok(queue)
+}

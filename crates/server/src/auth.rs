@@ -1,0 +1,32 @@
+//! Who may come in: rules by address and method, passwords, operating-system users, certificates.
+//!
+//! Nothing here reads from a connection or knows a catalog. Who owns the connection asks, in this order:
+//!
+//! ```text
+//!   Rules::find(Connection) ─► Rule ─► peer:          peer::find, then peer::check
+//!     hba.rs                           scram-sha-256: Scram::challenge ─► Challenge::verify        scram.rs
+//!                                      password:      Verifier::check, of a mock if there is none
+//!                                      cert:          tls::common_names of what the client showed
+//!                                      trust, reject
+//! ```
+//!
+//! Invariants: what a client hears does not tell whether a role exists until it has proven who it is. No password, verifier or
+//! proof is in a message or in Debug output.
+
+pub mod hba;
+pub mod listen;
+pub mod peer;
+pub mod scram;
+pub mod tls;
+
+use crate::backend::Failure;
+
+/// What a client hears whose password is wrong, who has none, or whose role does not exist.
+pub fn wrong_password(user: &str) -> Failure {
+    Failure::fatal("28P01", format!("password authentication failed for user \"{user}\""))
+}
+
+/// What a client hears whose certificate is not the user's.
+pub fn wrong_certificate(user: &str) -> Failure {
+    Failure::fatal("28000", format!("certificate authentication failed for user \"{user}\""))
+}

@@ -1,0 +1,554 @@
+//! Rules of who may come in from where and how, in the syntax of PostgreSQL's `pg_hba.conf`; the first that matches counts.
+//!
+//! Understood: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`, `sameuser`, `samerole`
+//! and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the methods of [`Method`]; the option
+//! `clientcert`. What else PostgreSQL knows is an error that says so, never ignored.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::peer;
+use crate::backend::Failure;
+
+/// Rules, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Of the text, from 1; 0: no text has it.
+    pub line: usize,
+    pub transport: Transport,
+    databases: Vec<Database>,
+    users: Vec<User>,
+    /// Of connections over TCP.
+    pub address: Address,
+    pub method: Method,
+    pub client_certificate: ClientCertificate,
+}
+
+/// What a connection has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Over a socket in the file system.
+    Local,
+    Host,
+    HostTls,
+    HostNoTls,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Database {
+    All,
+    SameUser,
+    SameRole,
+    Named(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum User {
+    All,
+    Member(String),
+    Named(String),
+}
+
+/// Where a client has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    Any,
+    /// On this machine, at whichever of its addresses.
+    SameHost,
+    Loopback,
+    /// An address and how many of its first bits count.
+    Net(IpAddr, u8),
+}
+
+/// How a client proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Not at all.
+    Trust,
+    /// It is turned away.
+    Reject,
+    ScramSha256,
+    /// By sending the password, over TLS or a local socket.
+    Password,
+    /// By the user of the operating system that it runs as.
+    Peer,
+    /// By a certificate with the role as its common name.
+    Cert,
+}
+
+impl Method {
+    const ALL: [Self; 6] =
+        [Self::Trust, Self::Reject, Self::ScramSha256, Self::Password, Self::Peer, Self::Cert];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::Reject => "reject",
+            Self::ScramSha256 => "scram-sha-256",
+            Self::Password => "password",
+            Self::Peer => "peer",
+            Self::Cert => "cert",
+        }
+    }
+}
+
+/// Whether a client has to show a certificate, beside what its method asks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientCertificate {
+    #[default]
+    None,
+    /// One that an authority known to the server has signed.
+    Signed,
+    /// And its common name is the role.
+    OfRole,
+}
+
+/// A connection, as rules see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection<'a> {
+    pub origin: Origin,
+    pub is_tls: bool,
+    pub database: &'a str,
+    pub user: &'a str,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Local,
+    Tcp(IpAddr),
+}
+
+/// What is wrong with a text of rules, line by line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HbaErrors(pub Vec<(usize, String)>);
+
+impl fmt::Display for HbaErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (line, message)) in self.0.iter().enumerate() {
+            write!(f, "{}line {line}: {message}", if number == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for HbaErrors {}
+
+/// Users of the operating system come in as themselves, and nobody else does.
+impl Default for Rules {
+    fn default() -> Self {
+        let rule = |transport| Rule {
+            line: 0,
+            transport,
+            databases: vec![Database::All],
+            users: vec![User::All],
+            address: Address::Loopback,
+            method: Method::Peer,
+            client_certificate: ClientCertificate::None,
+        };
+        Self(vec![rule(Transport::Local), rule(Transport::Host)])
+    }
+}
+
+impl Rules {
+    /// Rules as text. Errors: all lines that cannot be understood.
+    pub fn parse(text: &str) -> Result<Self, HbaErrors> {
+        let (mut rules, mut errors) = (Vec::new(), Vec::new());
+        for (line, text) in joined(text) {
+            let outcome = fields(&text).and_then(|fields| match fields.is_empty() {
+                true => Ok(None),
+                false => rule(line, &fields).map(Some),
+            });
+            match outcome {
+                Ok(rule) => rules.extend(rule),
+                Err(message) => errors.push((line, message)),
+            }
+        }
+        if errors.is_empty() && rules.is_empty() {
+            errors.push((1, "there is no rule: nobody could come in".to_string()));
+        }
+        if errors.is_empty() { Ok(Self(rules)) } else { Err(HbaErrors(errors)) }
+    }
+
+    pub fn rules(&self) -> &[Rule] {
+        &self.0
+    }
+
+    /// The first rule that matches. `is_member`: whether the connection's user is a member of a role, directly or not.
+    pub fn find(&self, connection: &Connection<'_>, is_member: impl Fn(&str) -> bool) -> Option<&Rule> {
+        self.0.iter().find(|rule| rule.matches(connection, &is_member))
+    }
+
+    /// As `find`, where `reject` and no rule at all are what the client is to hear.
+    pub fn admit(
+        &self,
+        connection: &Connection<'_>,
+        is_member: impl Fn(&str) -> bool,
+    ) -> Result<&Rule, Failure> {
+        let Connection { origin, is_tls, database, user } = connection;
+        let host = match origin {
+            Origin::Local => "[local]".to_string(),
+            Origin::Tcp(address) => address.to_canonical().to_string(),
+        };
+        let encryption = if *is_tls { "SSL encryption" } else { "no encryption" };
+        let what = format!("host \"{host}\", user \"{user}\", database \"{database}\", {encryption}");
+        match self.find(connection, is_member) {
+            Some(rule) if rule.method == Method::Reject => {
+                Err(Failure::fatal("28000", format!("an hba rule rejects connection for {what}")))
+            }
+            Some(rule) => Ok(rule),
+            None => Err(Failure::fatal("28000", format!("no hba rule for {what}"))),
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, connection: &Connection<'_>, is_member: &impl Fn(&str) -> bool) -> bool {
+        let is_transport = match (self.transport, connection.origin) {
+            (Transport::Local, Origin::Local) => true,
+            (Transport::Local, _) | (_, Origin::Local) => false,
+            (Transport::Host, Origin::Tcp(_)) => true,
+            (Transport::HostTls, Origin::Tcp(_)) => connection.is_tls,
+            (Transport::HostNoTls, Origin::Tcp(_)) => !connection.is_tls,
+        };
+        let user = connection.user;
+        is_transport
+            && self.databases.iter().any(|database| match database {
+                Database::All => true,
+                Database::SameUser => connection.database == user,
+                Database::SameRole => connection.database == user || is_member(connection.database),
+                Database::Named(name) => name == connection.database,
+            })
+            && self.users.iter().any(|one| match one {
+                User::All => true,
+                User::Member(role) => is_member(role),
+                User::Named(name) => name == user,
+            })
+            && match connection.origin {
+                Origin::Local => true,
+                Origin::Tcp(address) => self.address.has(address),
+            }
+    }
+
+    /// Whether it is for clients on other machines too.
+    pub fn is_remote(&self) -> bool {
+        self.transport != Transport::Local && !self.address.is_this_machine()
+    }
+}
+
+impl Address {
+    fn has(self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        match self {
+            Self::Any => true,
+            Self::Loopback => client.is_loopback(),
+            Self::SameHost => client.is_loopback() || peer::is_own_address(client),
+            Self::Net(net, bits) => match (net, client) {
+                (IpAddr::V4(net), IpAddr::V4(client)) => {
+                    same_bits(u128::from(net.to_bits()) << 96, u128::from(client.to_bits()) << 96, bits)
+                }
+                (IpAddr::V6(net), IpAddr::V6(client)) => same_bits(net.to_bits(), client.to_bits(), bits),
+                _ => false,
+            },
+        }
+    }
+
+    fn is_this_machine(self) -> bool {
+        self == Self::SameHost || self.is_loopback()
+    }
+
+    /// All of it.
+    fn is_loopback(self) -> bool {
+        match self {
+            Self::Any | Self::SameHost => false,
+            Self::Loopback => true,
+            Self::Net(IpAddr::V4(net), bits) => net.is_loopback() && bits >= 8,
+            Self::Net(IpAddr::V6(net), bits) => net.is_loopback() && bits == 128,
+        }
+    }
+}
+
+fn same_bits(left: u128, right: u128, bits: u8) -> bool {
+    let rest = 128 - u32::from(bits);
+    (left ^ right).checked_shr(rest).unwrap_or(0) == 0
+}
+
+/// Lines without comments, joined where a backslash ends one, each with the number of its first.
+fn joined(text: &str) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in text.lines().enumerate() {
+        let (line, next) = match line.strip_suffix('\\') {
+            Some(line) => (line, true),
+            None => (line, false),
+        };
+        match lines.last_mut().filter(|_| goes_on) {
+            Some((_, last)) => last.push_str(line),
+            None => lines.push((number + 1, line.to_string())),
+        }
+        goes_on = next;
+    }
+    lines
+}
+
+/// A word of a rule. Quotes take the meaning from keywords.
+#[derive(Debug, PartialEq, Eq)]
+struct Word {
+    text: String,
+    is_quoted: bool,
+}
+
+impl Word {
+    fn is(&self, keyword: &str) -> bool {
+        !self.is_quoted && self.text == keyword
+    }
+}
+
+/// Fields are set apart by blanks, the words of one by commas.
+fn fields(line: &str) -> Result<Vec<Vec<Word>>, String> {
+    let mut fields: Vec<Vec<Word>> = Vec::new();
+    let mut rest = line.chars().peekable();
+    let mut after_comma = false;
+    loop {
+        while rest.next_if(|c| c.is_whitespace()).is_some() {}
+        match rest.peek() {
+            None | Some('#') => break,
+            Some(',') => {
+                rest.next();
+                if fields.is_empty() || after_comma {
+                    return Err("a comma without a name before it".to_string());
+                }
+                after_comma = true;
+                continue;
+            }
+            Some(_) => {}
+        }
+        let mut word = Word { text: String::new(), is_quoted: false };
+        let mut is_open = false;
+        while let Some(c) = rest.next_if(|c| is_open || !(c.is_whitespace() || matches!(c, ',' | '#'))) {
+            if c != '"' {
+                word.text.push(c);
+            } else if is_open && rest.next_if_eq(&'"').is_some() {
+                word.text.push('"');
+            } else {
+                is_open = !is_open;
+                word.is_quoted = true;
+            }
+        }
+        if is_open {
+            return Err("a quote is not closed".to_string());
+        }
+        match fields.last_mut().filter(|_| after_comma) {
+            Some(field) => field.push(word),
+            None => fields.push(vec![word]),
+        }
+        after_comma = false;
+    }
+    if after_comma {
+        return Err("a comma without a name after it".to_string());
+    }
+    Ok(fields)
+}
+
+fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
+    let mut fields = fields.iter();
+    let mut next = |what: &str| fields.next().ok_or_else(|| format!("the rule ends before its {what}"));
+    let transport = match single(next("connection type")?, "connection type")?.text.as_str() {
+        "local" => Transport::Local,
+        "host" => Transport::Host,
+        "hostssl" => Transport::HostTls,
+        "hostnossl" => Transport::HostNoTls,
+        other @ ("hostgssenc" | "hostnogssenc") => {
+            return Err(format!("connection type \"{other}\" is not supported: there is no GSSAPI"));
+        }
+        other @ ("include" | "include_if_exists" | "include_dir") => {
+            return Err(format!("\"{other}\" is not supported"));
+        }
+        other => {
+            return Err(format!("\"{other}\" is no connection type: local, host, hostssl and hostnossl are"));
+        }
+    };
+    let databases = next("database")?.iter().map(database).collect::<Result<_, _>>()?;
+    let users = next("user")?.iter().map(user).collect::<Result<_, _>>()?;
+    let mut address = Address::Loopback;
+    if transport != Transport::Local {
+        let word = single(next("address")?, "address")?;
+        address = match self::address(word)? {
+            Parsed::Whole(address) => address,
+            Parsed::NeedsMask(net) => {
+                let mask = single(next("mask")?, "mask")?;
+                Address::Net(net, prefix(net, &mask.text)?)
+            }
+        };
+    }
+    let name = single(next("method")?, "method")?;
+    let method =
+        Method::ALL.into_iter().find(|method| name.is(method.name())).ok_or_else(|| unknown(&name.text))?;
+    let mut client_certificate = ClientCertificate::None;
+    for field in fields {
+        let option = single(field, "option")?;
+        client_certificate = client_certificate.max(certificate(&option.text, transport)?);
+    }
+    match method {
+        Method::Cert if transport != Transport::HostTls => {
+            return Err("method \"cert\" is for hostssl rules only".to_string());
+        }
+        Method::Cert => client_certificate = ClientCertificate::OfRole,
+        Method::Password if !matches!(transport, Transport::HostTls | Transport::Local) => {
+            return Err("method \"password\" would send passwords as they are: it is for hostssl and local rules only"
+                .to_string());
+        }
+        Method::Peer if transport != Transport::Local && !address.is_loopback() => {
+            return Err(
+                "method \"peer\" is for local rules and loopback addresses only: nobody can tell who runs a client \
+                 on another machine"
+                    .to_string(),
+            );
+        }
+        _ => {}
+    }
+    Ok(Rule { line, transport, databases, users, address, method, client_certificate })
+}
+
+fn single<'w>(field: &'w [Word], what: &str) -> Result<&'w Word, String> {
+    match field {
+        [word] => Ok(word),
+        _ => Err(format!("a rule has one {what}, and this is a list")),
+    }
+}
+
+fn database(word: &Word) -> Result<Database, String> {
+    Ok(match word.text.as_str() {
+        _ if word.is_quoted => Database::Named(word.text.clone()),
+        "all" => Database::All,
+        "sameuser" => Database::SameUser,
+        "samerole" | "samegroup" => Database::SameRole,
+        "replication" => return Err("there is no replication".to_string()),
+        name => Database::Named(plain(name)?),
+    })
+}
+
+fn user(word: &Word) -> Result<User, String> {
+    Ok(match word.text.strip_prefix('+').filter(|_| !word.is_quoted) {
+        Some(role) => User::Member(role.to_string()),
+        None if word.is("all") => User::All,
+        None if word.is_quoted => User::Named(word.text.clone()),
+        None => User::Named(plain(&word.text)?),
+    })
+}
+
+fn plain(name: &str) -> Result<String, String> {
+    match name.chars().next() {
+        Some('@') => Err(format!("names from a file (\"{name}\") are not supported")),
+        Some('/') => Err(format!("regular expressions (\"{name}\") are not supported")),
+        _ => Ok(name.to_string()),
+    }
+}
+
+enum Parsed {
+    Whole(Address),
+    NeedsMask(IpAddr),
+}
+
+fn address(word: &Word) -> Result<Parsed, String> {
+    let text = word.text.as_str();
+    match text {
+        "all" => return Ok(Parsed::Whole(Address::Any)),
+        "samehost" => return Ok(Parsed::Whole(Address::SameHost)),
+        "localhost" => return Ok(Parsed::Whole(Address::Loopback)),
+        "samenet" => {
+            return Err("address \"samenet\" is not supported: write the network as CIDR".to_string());
+        }
+        _ => {}
+    }
+    let (net, bits) = text.split_once('/').map_or((text, None), |(net, bits)| (net, Some(bits)));
+    let Ok(net) = net.parse::<IpAddr>() else {
+        return Err(format!(
+            "\"{text}\" is no address: CIDR such as 10.0.0.0/8, all, localhost and samehost are"
+        ));
+    };
+    if matches!(net, IpAddr::V6(net) if net.to_ipv4_mapped().is_some()) {
+        return Err(format!("\"{text}\" is an IPv4 address in the form of IPv6: write it as IPv4"));
+    }
+    let Some(bits) = bits else { return Ok(Parsed::NeedsMask(net)) };
+    let most = if net.is_ipv4() { 32 } else { 128 };
+    let count = bits.parse::<u8>().ok().filter(|bits| *bits <= most);
+    let bits =
+        count.ok_or_else(|| format!("\"{bits}\" in \"{text}\" is no number of bits from 0 to {most}"))?;
+    whole(net, bits).map(Parsed::Whole)
+}
+
+/// Bits after those that count are a mistake more often than not.
+fn whole(net: IpAddr, bits: u8) -> Result<Address, String> {
+    let first = match net {
+        IpAddr::V4(net) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(net.to_bits() & mask))
+        }
+        IpAddr::V6(net) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(net.to_bits() & mask))
+        }
+    };
+    match first == net {
+        true => Ok(Address::Net(net, bits)),
+        false => {
+            Err(format!("{net}/{bits} has bits beyond the first {bits}: {first}/{bits} is that network"))
+        }
+    }
+}
+
+fn prefix(net: IpAddr, mask: &str) -> Result<u8, String> {
+    let wrong = || {
+        format!("\"{mask}\" is no mask for {net}; an address needs one, or a number of bits, as in {net}/32")
+    };
+    let (bits, width) = match (net, mask.parse::<IpAddr>()) {
+        (IpAddr::V4(_), Ok(IpAddr::V4(mask))) => (u128::from(mask.to_bits()) << 96, 32),
+        (IpAddr::V6(_), Ok(IpAddr::V6(mask))) => (mask.to_bits(), 128),
+        _ => return Err(wrong()),
+    };
+    let ones = bits.leading_ones();
+    if bits.count_ones() != ones || ones > width {
+        return Err(wrong());
+    }
+    let ones = u8::try_from(ones).map_err(|_| wrong())?;
+    whole(net, ones).map(|_| ones)
+}
+
+fn certificate(option: &str, transport: Transport) -> Result<ClientCertificate, String> {
+    let (name, value) = option
+        .split_once('=')
+        .ok_or_else(|| format!("\"{option}\" is no option: those are written name=value"))?;
+    if name != "clientcert" {
+        return Err(format!("option \"{name}\" is not supported: clientcert is"));
+    }
+    if transport != Transport::HostTls {
+        return Err("option \"clientcert\" is for hostssl rules only".to_string());
+    }
+    match value {
+        "verify-ca" => Ok(ClientCertificate::Signed),
+        "verify-full" => Ok(ClientCertificate::OfRole),
+        _ => Err(format!("\"{value}\" is no value of clientcert: verify-ca and verify-full are")),
+    }
+}
+
+fn unknown(method: &str) -> String {
+    let instead = match method {
+        "md5" => ": use scram-sha-256",
+        "ident" => ": use peer",
+        "gss" | "sspi" | "ldap" | "radius" | "pam" | "bsd" | "oauth" => " by this server",
+        _ => {
+            return format!(
+                "\"{method}\" is no method: trust, reject, scram-sha-256, password, peer and cert are"
+            );
+        }
+    };
+    format!("method \"{method}\" is not supported{instead}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as PostgreSQL speaks it: a client proves that it knows a password without sending it.
+//!
+//! ```text
+//!   Scram ─ client-first ─► Challenge (server-first) ─ client-final ─► server-final, or a failure
+//! ```
+//!
+//! With the certificate of the TLS connection bound in (`tls-server-end-point`, RFC 5929), nobody in between can pass it on.
+//!
+//! Invariants: a role that does not exist, or has no password, is challenged like any other, with a salt that stays the same
+//! while the server runs, and then fails as one whose proof is wrong. Secrets are compared in constant time.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::{digest, hmac, pbkdf2};
+
+use super::wrong_password;
+use crate::backend::Failure;
+
+/// Without and with a channel that is bound in.
+pub const MECHANISM: &str = "SCRAM-SHA-256";
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+/// How often a password is hashed, unless somebody wants it otherwise; PostgreSQL's, and the least that RFC 7677 allows.
+pub const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+
+const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 16;
+const NONCE_BYTES: usize = 18;
+/// Of a message; those of honest clients have a few hundred.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
+
+/// What is kept of a password. Not even its owner can be asked for the password with it; whoever has it can check proofs, and
+/// pretend to be the server.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verifier {
+    iterations: NonZeroU32,
+    salt: Vec<u8>,
+    stored_key: [u8; KEY_BYTES],
+    server_key: [u8; KEY_BYTES],
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").field("iterations", &self.iterations).finish_non_exhaustive()
+    }
+}
+
+impl Verifier {
+    /// Of PostgreSQL's form: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (iterations, rest) = text.strip_prefix("SCRAM-SHA-256$")?.split_once(':')?;
+        let (salt, keys) = rest.split_once('$')?;
+        let (stored, server) = keys.split_once(':')?;
+        let key = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
+        Some(Self {
+            iterations: iterations.parse().ok()?,
+            salt: BASE64.decode(salt).ok().filter(|salt| !salt.is_empty())?,
+            stored_key: key(stored)?,
+            server_key: key(server)?,
+        })
+    }
+
+    /// The text that `parse` reads. It is a secret.
+    pub fn to_text(&self) -> String {
+        let Self { iterations, salt, stored_key, server_key } = self;
+        let [salt, stored, server] = [&salt[..], stored_key, server_key].map(|bytes| BASE64.encode(bytes));
+        format!("SCRAM-SHA-256${iterations}:{salt}${stored}:{server}")
+    }
+
+    /// Of a new password, with a random salt. Takes milliseconds: not for a thread that many wait for.
+    ///
+    /// Errors: 22023 if it is empty.
+    pub fn of_password(password: &str, iterations: NonZeroU32) -> Result<Self, Failure> {
+        if password.is_empty() {
+            return Err(Failure::new("22023", "empty string is not a valid password"));
+        }
+        let mut salt = vec![0; SALT_BYTES];
+        random(&mut salt)?;
+        Ok(Self::salted(password, salt, iterations))
+    }
+
+    fn salted(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Self {
+        // PostgreSQL takes a password that cannot be normalized as it is, and so do its clients.
+        let password = stringprep::saslprep(password).unwrap_or(std::borrow::Cow::Borrowed(password));
+        let mut salted = [0; KEY_BYTES];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
+        let stored_key = sha256(&mac(&salted, b"Client Key"));
+        Self { iterations, salt, stored_key, server_key: mac(&salted, b"Server Key") }
+    }
+
+    /// Whether this is the password, for the method that sends it. Takes milliseconds.
+    pub fn check(&self, password: &str) -> bool {
+        let other = Self::salted(password, self.salt.clone(), self.iterations);
+        is_same(&self.stored_key, &other.stored_key)
+    }
+}
+
+/// Makes what roles without a password are challenged with. One for each server.
+pub struct Mock {
+    key: [u8; KEY_BYTES],
+    iterations: NonZeroU32,
+}
+
+impl fmt::Debug for Mock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mock")
+    }
+}
+
+impl Mock {
+    /// `iterations`: what passwords are made with here, or else the number tells who has none.
+    pub fn new(iterations: NonZeroU32) -> Result<Self, Failure> {
+        let mut key = [0; KEY_BYTES];
+        random(&mut key)?;
+        Ok(Self { key, iterations })
+    }
+
+    /// What `user` gets instead of a verifier: the same each time, and no password is right.
+    pub fn verifier(&self, user: &str) -> Verifier {
+        let salt = mac(&self.key, &[b"salt ", user.as_bytes()].concat())[..SALT_BYTES].to_vec();
+        let stored_key = mac(&self.key, &[b"stored ", user.as_bytes()].concat());
+        let server_key = mac(&self.key, &[b"server ", user.as_bytes()].concat());
+        Verifier { iterations: self.iterations, salt, stored_key, server_key }
+    }
+}
+
+/// Checks a password that a client has sent; the same work and the same failure if there is no verifier. Takes milliseconds.
+pub fn check_password(
+    user: &str,
+    verifier: Option<&Verifier>,
+    mock: &Mock,
+    password: &str,
+) -> Result<(), Failure> {
+    let instead = mock.verifier(user);
+    let is_right = verifier.unwrap_or(&instead).check(password);
+    match is_right && verifier.is_some() {
+        true => Ok(()),
+        false => Err(wrong_password(user)),
+    }
+}
+
+/// A client's authentication that has not begun.
+#[derive(Debug)]
+pub struct Scram {
+    user: String,
+    verifier: Verifier,
+    is_mock: bool,
+    binding: Option<Vec<u8>>,
+}
+
+/// What a client was sent, and has to answer.
+#[derive(Debug)]
+pub struct Challenge {
+    user: String,
+    verifier: Verifier,
+    is_mock: bool,
+    /// What the client has to say again about its channel, with the data of that.
+    channel: Vec<u8>,
+    nonce: String,
+    first_bare: String,
+    server_first: String,
+}
+
+impl Scram {
+    /// `verifier`: `None` if the role does not exist, has no password, or has one that is not valid any more. `binding`: of
+    /// a connection over TLS, as `tls::Loaded::binding` has it.
+    pub fn new(user: &str, verifier: Option<Verifier>, mock: &Mock, binding: Option<&[u8]>) -> Self {
+        let is_mock = verifier.is_none();
+        // Made in any case, so that it takes the same time.
+        let instead = mock.verifier(user);
+        let verifier = verifier.unwrap_or(instead);
+        Self { user: user.to_string(), verifier, is_mock, binding: binding.map(<[u8]>::to_vec) }
+    }
+
+    /// What a client may choose from, the best first.
+    pub fn mechanisms(&self) -> &'static [&'static str] {
+        match self.binding {
+            Some(_) => &[MECHANISM_PLUS, MECHANISM],
+            None => &[MECHANISM],
+        }
+    }
+
+    /// The answer to the client's first message, and what to check its second with.
+    pub fn challenge(self, mechanism: &str, client_first: &[u8]) -> Result<(String, Challenge), Failure> {
+        let mut nonce = [0; NONCE_BYTES];
+        random(&mut nonce)?;
+        self.challenge_with(mechanism, client_first, &BASE64.encode(nonce))
+    }
+
+    fn challenge_with(
+        self,
+        mechanism: &str,
+        client_first: &[u8],
+        own_nonce: &str,
+    ) -> Result<(String, Challenge), Failure> {
+        if !self.mechanisms().contains(&mechanism) {
+            return Err(protocol("the client selected a SASL mechanism that was not offered"));
+        }
+        let is_bound = mechanism == MECHANISM_PLUS;
+        let client_first = message(client_first)?;
+        let mut parts = client_first.splitn(3, ',');
+        let (flag, identity) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let first_bare = parts.next().ok_or_else(|| malformed("a client's first message has three parts"))?;
+        match (flag, is_bound) {
+            ("n", false) => {}
+            // It could, and thinks that the server cannot: somebody in between took the better mechanism from the list.
+            ("y", false) if self.binding.is_some() => {
+                let message = "SCRAM channel binding negotiation error";
+                return Err(Failure::fatal("28000", message).with_detail(
+                    "The client supports SCRAM channel binding but thinks the server does not. However, this server does \
+                     support channel binding.",
+                ));
+            }
+            ("y", false) => {}
+            ("n" | "y", true) => {
+                return Err(malformed("SCRAM-SHA-256-PLUS was selected without channel binding"));
+            }
+            (flag, is_bound) => match flag.strip_prefix("p=") {
+                Some("tls-server-end-point") if is_bound => {}
+                Some(_) if is_bound => return Err(protocol("unsupported SCRAM channel-binding type")),
+                Some(_) => {
+                    return Err(malformed("SCRAM-SHA-256 was selected with channel binding"));
+                }
+                None => return Err(malformed("unexpected channel-binding flag")),
+            },
+        }
+        if !identity.is_empty() {
+            let message = "client uses authorization identity, but it is not supported";
+            return Err(Failure::fatal("0A000", message));
+        }
+        let mut attributes = first_bare.split(',');
+        let name = attributes.next().unwrap_or_default();
+        if name.starts_with("m=") {
+            return Err(Failure::fatal("0A000", "client requires an unsupported SCRAM extension"));
+        }
+        // Which user it is was said when the connection began.
+        if !name.starts_with("n=") {
+            return Err(malformed("the user name is missing"));
+        }
+        let nonce = attributes.next().and_then(|nonce| nonce.strip_prefix("r="));
+        let nonce = nonce
+            .filter(|nonce| !nonce.is_empty() && nonce.bytes().all(|byte| byte.is_ascii_graphic()))
+            .ok_or_else(|| malformed("the nonce is missing or has characters that cannot be printed"))?;
+        let mut channel = format!("{flag},,").into_bytes();
+        if is_bound {
+            channel.extend(self.binding.unwrap_or_default());
+        }
+        let nonce = format!("{nonce}{own_nonce}");
+        let Verifier { iterations, salt, .. } = &self.verifier;
+        let server_first = format!("r={nonce},s={},i={iterations}", BASE64.encode(salt));
+        let challenge = Challenge {
+            user: self.user,
+            verifier: self.verifier,
+            is_mock: self.is_mock,
+            channel,
+            nonce,
+            first_bare: first_bare.to_string(),
+            server_first: server_first.clone(),
+        };
+        Ok((server_first, challenge))
+    }
+}
+
+impl Challenge {
+    /// Checks the proof; the last message, by which the client knows the server.
+    ///
+    /// Errors: 28P01 if the password is wrong; 08P01 if the message is no answer to the challenge.
+    pub fn verify(self, client_final: &[u8]) -> Result<String, Failure> {
+        let client_final = message(client_final)?;
+        let (without_proof, proof) =
+            client_final.rsplit_once(",p=").ok_or_else(|| malformed("the proof is missing"))?;
+        let mut attributes = without_proof.split(',');
+        let channel = attributes.next().and_then(|one| one.strip_prefix("c="));
+        let channel = channel.and_then(|channel| BASE64.decode(channel).ok());
+        let channel = channel.ok_or_else(|| malformed("the channel binding is missing"))?;
+        if !is_same(&channel, &self.channel) {
+            return Err(Failure::fatal("28000", "SCRAM channel binding check failed"));
+        }
+        if attributes.next().and_then(|one| one.strip_prefix("r=")) != Some(&self.nonce) {
+            return Err(malformed("the nonce is another"));
+        }
+        let proof: [u8; KEY_BYTES] = BASE64
+            .decode(proof)
+            .ok()
+            .and_then(|proof| proof.try_into().ok())
+            .ok_or_else(|| malformed("the proof has another length"))?;
+        let said = format!("{},{},{without_proof}", self.first_bare, self.server_first);
+        let signature = mac(&self.verifier.stored_key, said.as_bytes());
+        let mut client_key = [0; KEY_BYTES];
+        for (at, byte) in client_key.iter_mut().enumerate() {
+            *byte = proof[at] ^ signature[at];
+        }
+        let is_right = is_same(&sha256(&client_key), &self.verifier.stored_key);
+        let server = mac(&self.verifier.server_key, said.as_bytes());
+        match is_right && !self.is_mock {
+            true => Ok(format!("v={}", BASE64.encode(server))),
+            false => Err(wrong_password(&self.user)),
+        }
+    }
+}
+
+fn message(bytes: &[u8]) -> Result<&str, Failure> {
+    if bytes.len() > MESSAGE_BYTES_MAX || bytes.contains(&0) {
+        return Err(malformed("it is too long or has a zero in it"));
+    }
+    std::str::from_utf8(bytes).map_err(|_| malformed("it is not UTF-8"))
+}
+
+fn malformed(detail: &str) -> Failure {
+    protocol("malformed SCRAM message").with_detail(detail)
+}
+
+fn protocol(message: &str) -> Failure {
+    Failure::fatal("08P01", message)
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), Failure> {
+    let failed = |_| Failure::fatal("58030", "the system gives no random numbers");
+    SystemRandom::new().fill(bytes).map_err(failed)
+}
+
+fn mac(key: &[u8], message: &[u8]) -> [u8; KEY_BYTES] {
+    bytes(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message).as_ref())
+}
+
+fn sha256(message: &[u8]) -> [u8; KEY_BYTES] {
+    bytes(digest::digest(&digest::SHA256, message).as_ref())
+}
+
+fn bytes(hash: &[u8]) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    key.copy_from_slice(hash);
+    key
+}
+
+/// In a time that tells nothing of where they differ.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && std::hint::black_box(left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right)))
+            == 0
+}
+
+#[cfg(test)]
+mod tests;
