@@ -7,5 +7,7 @@
 //! ```
 
 pub mod backend;
+pub mod flight;
 pub mod pg;
+pub mod queues;
 pub mod registry;
