@@ -62,7 +62,9 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let site = Arc::clone(&self.site);
         Box::pin(async move {
-            match who(&site, &request).await {
+            let peer = request.extensions().get::<Peer>().cloned();
+            let headers = MetadataMap::from_headers(request.headers().clone());
+            match who(&site, peer, &headers).await {
                 Ok(login) => {
                     request.extensions_mut().insert(login);
                     inner.call(request).await
@@ -73,11 +75,10 @@ where
     }
 }
 
-async fn who(site: &Arc<Site>, request: &http::Request<Body>) -> Result<Arc<Login>, Status> {
-    let Some(peer) = request.extensions().get::<Peer>() else {
+async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Result<Arc<Login>, Status> {
+    let Some(peer) = peer else {
         return Err(Status::internal("a call came over no connection"));
     };
-    let headers = MetadataMap::from_headers(request.headers().clone());
     let token = match headers.get("authorization").map(|value| value.to_str().unwrap_or_default()) {
         Some(value) => match value.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().to_string()),
@@ -94,15 +95,15 @@ async fn who(site: &Arc<Site>, request: &http::Request<Body>) -> Result<Arc<Logi
         },
     };
     match token {
-        Some(token) => site.find(&token, peer).ok_or_else(|| {
+        Some(token) => site.find(&token, &peer).ok_or_else(|| {
             status(
                 &Failure::new("28000", "the session does not exist, or has ended")
                     .with_hint("Connect again."),
             )
         }),
         None => {
-            let database = database(site, &headers);
-            let login = site.anonymous(&database, &application(&headers), peer).await;
+            let database = database(site, headers);
+            let login = site.anonymous(&database, &application(headers), &peer).await;
             login.map_err(|failure| status(&failure))
         }
     }

@@ -56,7 +56,7 @@ pub(super) async fn ingest(
             starts.map(move |from| Ok(batch.slice(from, ROWS.min(batch.num_rows() - from)))),
         )
     });
-    let text = parts.try_flatten().map(|part| lines(&part?)).boxed();
+    let text = parts.try_flatten().map(|part: Result<RecordBatch, Failure>| lines(&part?)).boxed();
     let copy = format!("COPY {table} ({columns}) FROM STDIN");
     if before.is_empty() {
         return run_copy(turn, &copy, text).await;

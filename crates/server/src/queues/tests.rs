@@ -5,10 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
-
 use super::state::OVERTAKES_MAX;
 use super::*;
 use crate::registry::Registry;
@@ -16,6 +12,30 @@ use crate::registry::Registry;
 const PRIORITIES: [Priority; 5] =
     [Priority::Min, Priority::Low, Priority::Medium, Priority::High, Priority::Max];
 const SMALL: f64 = 10.0;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers for the same seed on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn between(&mut self, range: std::ops::Range<usize>) -> usize {
+        range.start + (self.next() % (range.end - range.start) as u64) as usize
+    }
+
+    fn is_lucky(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.between(0..all.len())]
+    }
+}
 
 fn request(cost: f64, memory: u64) -> Request {
     Request { cost, memory }
@@ -162,9 +182,9 @@ struct Known {
 
 /// Runs a random history, and checks after every step what must hold.
 fn check_history(seed: u64) {
-    let random = &mut StdRng::seed_from_u64(seed);
+    let random = &mut Random(seed);
     let names = ["a", "b", "c", "d"];
-    let mut gang_max = random.random_bool(0.8).then(|| random.random_range(1..5));
+    let mut gang_max = random.is_lucky(80).then(|| random.between(1..5));
     let mut definitions = random_definitions(random, &names);
     let mut state = State::new(gang_max, SMALL);
     assert_eq!(state.define(definitions.clone()), vec![]);
@@ -173,11 +193,11 @@ fn check_history(seed: u64) {
     let mut were_lowered = false;
     for step in 0..400 {
         let mut events = Vec::new();
-        match random.random_range(0..100) {
+        match random.between(0..100) {
             0..50 => {
-                let name = *names.choose(random).unwrap();
-                let cost = [0.0, 5.0, 20.0, 60.0, 150.0].choose(random).copied().unwrap();
-                let request = request(cost, random.random_range(0..80));
+                let name = random.one_of(&names);
+                let cost = random.one_of(&[0.0, 5.0, 20.0, 60.0, 150.0]);
+                let request = request(cost, random.between(0..80) as u64);
                 let definition = definitions.iter().find(|definition| definition.name == name);
                 let is_refused = definition.is_none_or(|definition| {
                     definition.memory_limit.is_some_and(|limit| request.memory > limit)
@@ -192,9 +212,10 @@ fn check_history(seed: u64) {
             }
             50..95 => {
                 let ids: Vec<u64> = known.keys().copied().collect();
-                if let Some(id) = ids.choose(random) {
-                    state.leave(*id);
-                    known.remove(id);
+                if !ids.is_empty() {
+                    let id = random.one_of(&ids);
+                    state.leave(id);
+                    known.remove(&id);
                 }
             }
             95..98 => {
@@ -203,7 +224,7 @@ fn check_history(seed: u64) {
                 were_lowered = true;
             }
             _ => {
-                gang_max = random.random_bool(0.8).then(|| random.random_range(1..5));
+                gang_max = random.is_lucky(80).then(|| random.between(1..5));
                 state.limit(gang_max, SMALL);
                 were_lowered = true;
             }
@@ -231,7 +252,7 @@ fn check_history(seed: u64) {
     while !known.is_empty() {
         let running: Vec<u64> = known.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
         assert!(!running.is_empty(), "nobody runs and somebody waits, seed {seed}\n{state:#?}");
-        let ended = *running.choose(random).unwrap();
+        let ended = random.one_of(&running);
         known.remove(&ended);
         state.leave(ended);
         for id in admitted(state.advance()) {
@@ -242,17 +263,17 @@ fn check_history(seed: u64) {
     assert!(state.queues().all(|(_, queue)| queue.running.is_empty() && queue.waiting.is_empty()));
 }
 
-fn random_definitions(random: &mut StdRng, names: &[&str]) -> Vec<QueueDefinition> {
-    let names: Vec<&str> = names.iter().copied().filter(|_| random.random_bool(0.9)).collect();
+fn random_definitions(random: &mut Random, names: &[&str]) -> Vec<QueueDefinition> {
+    let names: Vec<&str> = names.iter().copied().filter(|_| random.is_lucky(90)).collect();
     names
         .into_iter()
         .map(|name| QueueDefinition {
             name: name.to_string(),
-            active_statements: random.random_bool(0.6).then(|| random.random_range(1..4)),
-            memory_limit: random.random_bool(0.6).then(|| random.random_range(20..120)),
-            priority: *PRIORITIES.choose(random).unwrap(),
-            max_cost: random.random_bool(0.4).then_some(100.0),
-            cost_overcommit: random.random_bool(0.5),
+            active_statements: random.is_lucky(60).then(|| random.between(1..4)),
+            memory_limit: random.is_lucky(60).then(|| random.between(20..120) as u64),
+            priority: random.one_of(&PRIORITIES),
+            max_cost: random.is_lucky(40).then_some(100.0),
+            cost_overcommit: random.is_lucky(50),
         })
         .collect()
 }
@@ -320,29 +341,29 @@ fn patience(of: Priority, others: &[Priority]) -> u32 {
 #[test]
 fn no_queue_waits_longer_for_the_gang_than_weights_say() {
     for seed in 0..200 {
-        let random = &mut StdRng::seed_from_u64(seed);
+        let random = &mut Random(seed);
         let priorities: Vec<Priority> =
-            (0..random.random_range(2..6)).map(|_| *PRIORITIES.choose(random).unwrap()).collect();
+            (0..random.between(2..6)).map(|_| random.one_of(&PRIORITIES)).collect();
         let definitions = priorities.iter().enumerate();
         let definitions =
             definitions.map(|(at, priority)| queue(&at.to_string(), |q| q.priority = *priority));
-        let mut state = state(definitions.collect(), Some(random.random_range(1..4)));
+        let mut state = state(definitions.collect(), Some(random.between(1..4)));
         let mut queue_of: BTreeMap<u64, usize> = BTreeMap::new();
         let mut running = Vec::new();
         // Of every queue: how many wait, and how many of others went since its head could go.
         let mut waiting = vec![0u32; priorities.len()];
         let mut passed = vec![0u32; priorities.len()];
         for _ in 0..600 {
-            if random.random_bool(0.55) {
+            if random.is_lucky(55) {
                 // Queues come and go: a time with nobody in it is not a claim to catch up.
-                let at = random.random_range(0..priorities.len());
-                let burst = random.random_range(1..6);
+                let at = random.between(0..priorities.len());
+                let burst = random.between(1..6);
                 for _ in 0..burst {
                     queue_of.insert(state.enter(&at.to_string(), request(50.0, 0), ()).unwrap(), at);
                     waiting[at] += 1;
                 }
             } else if !running.is_empty() {
-                state.leave(running.swap_remove(random.random_range(0..running.len())));
+                state.leave(running.swap_remove(random.between(0..running.len())));
             }
             for id in admitted(state.advance()) {
                 let went = queue_of[&id];
