@@ -17,6 +17,7 @@
 //! Its transactions are rolled back then.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ pub(super) struct Login {
     token: String,
     role: String,
     database: String,
-    peer: Peer,
+    client: SocketAddr,
     application: String,
     /// It came without a user or a token, and lives as long as its connection.
     is_anonymous: bool,
@@ -211,12 +212,12 @@ impl Site {
             refused();
         })?;
         let is_anonymous = attempt.password.is_none() && attempt.user.is_empty();
-        let main = self.host(&role, attempt.database, application, peer).await?;
+        let main = self.host(&role, attempt.database, application, peer.address).await?;
         let login = Arc::new(Login {
             token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
             role,
             database: attempt.database.to_string(),
-            peer: peer.clone(),
+            client: peer.address,
             application: application.to_string(),
             is_anonymous,
             main,
@@ -342,20 +343,20 @@ impl Site {
         role: &str,
         database: &str,
         application: &str,
-        peer: &Peer,
+        client: SocketAddr,
     ) -> Result<Arc<Hosted>, Failure> {
         let registry = &self.flight.registry;
         let process = registry.next_session();
         let identity = Identity {
             role: role.to_string(),
             database: database.to_string(),
-            client: Some(peer.address),
+            client: Some(client),
             settings: vec![("application_name".to_string(), application.to_string())],
             process,
         };
         let session = self.flight.backend.open(identity).await?;
         let secret = Uuid::new_v4().as_u128() as i32;
-        let guard = registry.enter(process, secret, role, database, Some(peer.address));
+        let guard = registry.enter(process, secret, role, database, Some(client));
         guard.entry.set_application(application);
         Ok(Arc::new(Hosted {
             session,
@@ -451,7 +452,7 @@ impl Site {
                     .with_hint("Read the rows of others to their end, or cancel them."));
             }
         };
-        let hosted = self.host(&login.role, &login.database, &login.application, &login.peer).await?;
+        let hosted = self.host(&login.role, &login.database, &login.application, login.client).await?;
         let busy = Arc::clone(&hosted.busy).lock_owned().await;
         let lease = self.leased(login, &hosted, None, Some(side), busy);
         drop(open);

@@ -250,7 +250,7 @@ impl<T> Queue<T> {
         definition.active_statements.is_none_or(|places| self.running.len() < places)
             && definition
                 .memory_limit
-                .is_none_or(|limit| request.memory <= limit.saturating_sub(self.memory()))
+                .is_none_or(|limit| self.memory().saturating_add(request.memory) <= limit)
             && definition.max_cost.is_none_or(is_within)
     }
 
