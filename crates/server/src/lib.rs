@@ -8,5 +8,7 @@
 
 pub mod auth;
 pub mod backend;
+pub mod flight;
 pub mod pg;
+pub mod queues;
 pub mod registry;

@@ -1,0 +1,138 @@
+//! Stands before all calls: who is it? Nothing that a stranger sends is read beyond its headers, and the few bytes of a handshake.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::metadata::MetadataMap;
+use tonic::server::NamedService;
+
+use super::connection::Peer;
+use super::login::{Login, Site};
+use super::status::status;
+use crate::backend::Failure;
+
+/// Characters of a client's name that are kept, as many as PostgreSQL keeps of an application's name.
+const APPLICATION_CHARACTERS_MAX: usize = 63;
+
+/// The calls of clients that are logged in go to `inner`, handshakes to `handshake`, which takes small messages only.
+#[derive(Clone)]
+pub(super) struct Gate<S> {
+    pub site: Arc<Site>,
+    pub inner: S,
+    pub handshake: S,
+}
+
+impl<S: NamedService> NamedService for Gate<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Gate<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        match self.inner.poll_ready(context) {
+            Poll::Ready(Ok(())) => self.handshake.poll_ready(context),
+            other => other,
+        }
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if request.uri().path().ends_with("/Handshake") {
+            return Box::pin(self.handshake.call(request));
+        }
+        // The one that was polled is ready, its clone need not be.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let site = Arc::clone(&self.site);
+        Box::pin(async move {
+            let peer = request.extensions().get::<Peer>().cloned();
+            let headers = MetadataMap::from_headers(request.headers().clone());
+            match who(&site, peer, &headers).await {
+                Ok(login) => {
+                    request.extensions_mut().insert(login);
+                    inner.call(request).await
+                }
+                Err(failure) => Ok(failure.into_http()),
+            }
+        })
+    }
+}
+
+async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Result<Arc<Login>, Status> {
+    let Some(peer) = peer else {
+        return Err(Status::internal("a call came over no connection"));
+    };
+    let token = match headers.get("authorization").map(|value| value.to_str().unwrap_or_default()) {
+        Some(value) => match value.split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().to_string()),
+            _ => {
+                let failure = Failure::new("28000", "this call needs a session")
+                    .with_hint("Log in by a handshake with the user's name and password.");
+                return Err(status(&failure));
+            }
+        },
+        // As clients send what the payload of a handshake gave them.
+        None => match headers.get_bin("auth-token-bin").map(|value| value.to_bytes()) {
+            Some(token) => Some(String::from_utf8_lossy(&token.unwrap_or_default()).into_owned()),
+            None => None,
+        },
+    };
+    match token {
+        Some(token) => site.find(&token, &peer).ok_or_else(|| {
+            status(
+                &Failure::new("28000", "the session does not exist, or has ended")
+                    .with_hint("Connect again."),
+            )
+        }),
+        None => {
+            let database = database(site, headers);
+            let login = site.anonymous(&database, &application(headers), &peer).await;
+            login.map_err(|failure| status(&failure))
+        }
+    }
+}
+
+/// The database that a client names in a header, as drivers send connection options.
+pub(super) fn database(site: &Site, headers: &MetadataMap) -> String {
+    let named = ["database", "catalog"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
+    named.filter(|name| !name.is_empty()).unwrap_or(&site.flight.database).to_string()
+}
+
+/// What a client calls itself.
+pub(super) fn application(headers: &MetadataMap) -> String {
+    let named = ["application_name", "x-application-name", "user-agent"];
+    let name = named.into_iter().find_map(|name| headers.get(name)?.to_str().ok()).unwrap_or_default();
+    name.chars().filter(|character| !character.is_control()).take(APPLICATION_CHARACTERS_MAX).collect()
+}
+
+/// User and password of a header as RFC 7617 has it.
+pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
+    let (scheme, encoded) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
+    let decoded =
+        BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    Some((user.to_string(), password.to_string()))
+}
+
+/// User and password of a handshake's payload: a message with both.
+pub(super) fn payload(bytes: Bytes) -> Option<(String, String)> {
+    let basic: arrow_flight::BasicAuth = prost::Message::decode(bytes).ok()?;
+    Some((basic.username, basic.password)).filter(|(user, _)| !user.is_empty())
+}

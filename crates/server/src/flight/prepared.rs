@@ -1,0 +1,161 @@
+//! Prepared statements: parsed and described once, run with parameters that came as Arrow.
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::server::PeekableFlightDataStream;
+use bytes::Bytes;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use super::turn::{Consumer, Given, Turn};
+use crate::backend::{Description, Done, Failure, Statement};
+
+pub(super) struct Prepared {
+    pub text: String,
+    /// The transaction that it was prepared in, and runs in.
+    pub transaction: Option<Bytes>,
+    /// The session that parsed it: others parse it again.
+    session: i32,
+    parsed: Option<Statement>,
+    /// `None`: the types of its parameters were not known yet.
+    pub description: Option<Description>,
+    pub bound: Mutex<Option<RecordBatch>>,
+}
+
+impl Prepared {
+    /// Prepares a statement on the session of a turn.
+    pub async fn new(turn: &Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
+        let session = turn.session();
+        let parsed = super::turn::single(&**session, &text)?;
+        let description = match &parsed {
+            None => Some(Description { parameters: Vec::new(), columns: None }),
+            Some(statement) => match session.describe(statement, &[]).await {
+                Ok(description) => Some(description),
+                // They will have types when they come.
+                Err(failure) if failure.sqlstate == "42P18" => None,
+                Err(failure) => return Err(failure),
+            },
+        };
+        let session = turn.session_id();
+        Ok(Self { text, transaction, session, parsed, description, bound: Mutex::new(None) })
+    }
+
+    /// The schema of its parameters.
+    pub fn parameters(&self) -> Option<Schema> {
+        let parameters = self.description.as_ref().map(|description| &description.parameters)?;
+        let fields = parameters.iter().enumerate();
+        let fields =
+            fields.map(|(at, data_type)| Field::new(format!("${}", at + 1), data_type.clone(), true));
+        Some(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// The schema of its rows, as they are sent.
+    pub fn columns(&self) -> Option<SchemaRef> {
+        let columns = self.description.as_ref()?.columns.as_ref()?;
+        Some(super::encode::wire_schema(columns))
+    }
+
+    /// Runs it once without parameters, or once for every row of them.
+    pub async fn run(
+        &self,
+        turn: &mut Turn,
+        parameters: Option<&RecordBatch>,
+        consumer: &mut dyn Consumer,
+    ) -> Result<i64, Failure> {
+        let parameters = parameters.filter(|parameters| parameters.num_columns() > 0);
+        let Some(parameters) = parameters else {
+            self.check_count(0)?;
+            return Ok(super::turn::row_count(&self.run_once(turn, &[], consumer).await?));
+        };
+        self.check_count(parameters.num_columns())?;
+        let columns = self.cast(parameters)?;
+        let mut count = 0;
+        for row in 0..parameters.num_rows() {
+            let values: Vec<ArrayRef> = columns.iter().map(|column| column.slice(row, 1)).collect();
+            count += super::turn::row_count(&self.run_once(turn, &values, consumer).await?);
+        }
+        Ok(count)
+    }
+
+    async fn run_once(
+        &self,
+        turn: &mut Turn,
+        values: &[ArrayRef],
+        consumer: &mut dyn Consumer,
+    ) -> Result<Done, Failure> {
+        let parsed = self.parsed.clone().filter(|_| turn.session_id() == self.session);
+        turn.run(&self.text, Given { parsed, values, ..Given::default() }, consumer).await
+    }
+
+    fn check_count(&self, given: usize) -> Result<(), Failure> {
+        match self.description.as_ref().map(|description| description.parameters.len()) {
+            Some(expected) if expected != given => {
+                let message =
+                    format!("{given} parameters were bound, but the prepared statement requires {expected}");
+                Err(Failure::new("08P01", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cast(&self, parameters: &RecordBatch) -> Result<Vec<ArrayRef>, Failure> {
+        let Some(description) = &self.description else { return Ok(parameters.columns().to_vec()) };
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let columns = parameters.columns().iter().zip(&description.parameters).enumerate();
+        let columns = columns.map(|(at, (column, expected))| {
+            let given = column.data_type();
+            if given == expected || *expected == DataType::Null {
+                return Ok(column.clone());
+            }
+            if !can_cast_types(given, expected) {
+                let message =
+                    format!("parameter ${} is of type {expected}, but was bound as {given}", at + 1);
+                return Err(Failure::new("42804", message));
+            }
+            cast_with_options(column, expected, &options)
+                .map_err(|error| Failure::new("22023", format!("parameter ${}: {error}", at + 1)))
+        });
+        columns.collect()
+    }
+}
+
+/// Batches that a client sends.
+pub(super) type Sent = FlightRecordBatchStream;
+
+/// The batches of a request. Messages without one, such as those that only say what is meant, are passed over.
+pub(super) fn sent(stream: PeekableFlightDataStream) -> Sent {
+    let has_batch = |message: &Result<arrow_flight::FlightData, _>| {
+        ready(message.as_ref().map_or(true, |message| !message.data_header.is_empty()))
+    };
+    FlightRecordBatchStream::new_from_flight_data(stream.filter(has_batch).map_err(FlightError::from))
+}
+
+/// What is wrong with what a client sends.
+pub(super) fn unreadable(error: FlightError) -> Failure {
+    match error {
+        FlightError::Tonic(status) => {
+            Failure::new("08006", format!("the client stopped sending: {}", status.message()))
+        }
+        other => Failure::new("08P01", format!("what the client sent is not a stream of batches: {other}")),
+    }
+}
+
+/// All batches of a request as one. `bytes_max`: fails with 54000 beyond.
+pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<RecordBatch>, Failure> {
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    while let Some(batch) = sent.try_next().await.map_err(unreadable)? {
+        bytes += batch.get_array_memory_size();
+        if bytes > bytes_max {
+            return Err(Failure::new("54000", format!("parameters are larger than {bytes_max} bytes")));
+        }
+        batches.push(batch);
+    }
+    let Some(schema) = sent.schema().filter(|schema| !schema.fields().is_empty()) else { return Ok(None) };
+    arrow::compute::concat_batches(schema, &batches)
+        .map(Some)
+        .map_err(|error| Failure::new("08P01", format!("parameters do not fit together: {error}")))
+}

@@ -1,0 +1,993 @@
+//! Flight SQL's calls, each as what it does on a session.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::server::{DoPutError, FlightSqlService, PeekableFlightDataStream};
+use arrow_flight::sql::{
+    ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionRequest,
+    ActionBeginTransactionResult, ActionCancelQueryRequest, ActionCancelQueryResult,
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, ActionEndSavepointRequest, ActionEndTransactionRequest, Any,
+    Command, CommandGetCatalogs, CommandGetCrossReference, CommandGetDbSchemas, CommandGetExportedKeys,
+    CommandGetImportedKeys, CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
+    CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
+    CommandStatementIngest, CommandStatementQuery, CommandStatementUpdate, DoPutPreparedStatementResult,
+    EndTransaction, ProstMessageExt, SqlInfo, TicketStatementQuery,
+};
+use arrow_flight::{
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty,
+    FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
+    IpcMessage, PollInfo, SchemaAsIpc, SchemaResult, Ticket,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
+use prost::Message;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::metadata::MetadataValue;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::connection::Peer;
+use super::ingest::quoted;
+use super::login::{Lease, Login, Site};
+use super::prepared::Prepared;
+use super::status::{refused, status};
+use super::turn::{Consumer, Discard, Forward, Given, Rows, Turn};
+use super::{Attempt, gate, ingest, metadata, prepared};
+use crate::backend::{Done, Failure};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
+
+/// Bytes of parameters that are kept for a prepared statement.
+const PARAMETERS_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Clone)]
+pub(super) struct Service(pub Arc<Site>);
+
+/// Rows that are sent to a client. Dropping it cancels what makes them.
+struct Streamed {
+    rows: Rows,
+    is_done: bool,
+    _guard: DropGuard,
+    _ticket: Option<TicketHold>,
+}
+
+/// A ticket whose rows are being sent can be canceled by its name.
+struct TicketHold {
+    login: Arc<Login>,
+    id: Bytes,
+}
+
+impl Drop for TicketHold {
+    fn drop(&mut self) {
+        self.login.forget(&self.id);
+    }
+}
+
+impl Stream for Streamed {
+    type Item = Result<FlightData, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        let message = match self.rows.messages.poll_recv(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(message) => message,
+        };
+        Poll::Ready(match message {
+            Some(Ok(Some(message))) => Some(Ok(message)),
+            Some(Ok(None)) => {
+                self.is_done = true;
+                None
+            }
+            Some(Err(failure)) => {
+                self.is_done = true;
+                Some(Err(failure))
+            }
+            None => {
+                self.is_done = true;
+                Some(Err(status(&died())))
+            }
+        })
+    }
+}
+
+fn died() -> Failure {
+    Failure::new("XX000", "the statement ended without saying how")
+}
+
+/// Runs to its end whatever becomes of the call; what it does may listen for that by itself.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::spawn(work).await.unwrap_or_else(|_| Err(died()))
+}
+
+/// What a turn is asked for.
+type Work<T> = Box<dyn for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<T, Failure>> + Send>;
+
+/// What a turn with rows for the client is asked for.
+type RowsWork =
+    Box<dyn for<'a> FnOnce(&'a mut Turn, &'a mut Forward) -> BoxFuture<'a, Result<(), Failure>> + Send>;
+
+impl Service {
+    fn login<T>(request: &Request<T>) -> Result<Arc<Login>, Status> {
+        let login = request.extensions().get::<Arc<Login>>().cloned();
+        login.ok_or_else(|| Status::internal("a call came past the gate"))
+    }
+
+    fn turn(&self, lease: Lease, canceled: CancellationToken) -> Turn {
+        Turn::new(lease, Arc::clone(&self.0.flight.registry), canceled)
+    }
+
+    /// Does something on a session, to its end; if the call is given up, it is canceled.
+    async fn does<T: Send + 'static>(
+        &self,
+        login: &Arc<Login>,
+        transaction: Option<&Bytes>,
+        work: Work<T>,
+    ) -> Result<T, Failure> {
+        let lease = self.0.lease(login, transaction).await?;
+        let canceled = CancellationToken::new();
+        let _guard = canceled.clone().drop_guard();
+        let mut turn = self.turn(lease, canceled);
+        to_its_end(async move { work(&mut turn).await }).await
+    }
+
+    /// Starts something that gives rows, and returns when it knows their schema.
+    async fn starts(
+        &self,
+        login: &Arc<Login>,
+        transaction: Option<&Bytes>,
+        work: RowsWork,
+    ) -> Result<(Rows, CancellationToken, DropGuard, i32), Failure> {
+        let lease = self.0.lease(login, transaction).await?;
+        let canceled = CancellationToken::new();
+        let guard = canceled.clone().drop_guard();
+        let mut turn = self.turn(lease, canceled.clone());
+        let session = turn.session_id();
+        let (started, first) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut forward = Forward::new(started);
+            let result = work(&mut turn, &mut forward).await;
+            // The session is free before the client hears of the end.
+            drop(turn);
+            forward.finish(result).await;
+        });
+        let rows = first.await.unwrap_or_else(|_| Err(died()))?;
+        Ok((rows, canceled, guard, session))
+    }
+
+    /// Starts a statement, keeps its rows, and tells the client where they are.
+    async fn info(
+        &self,
+        login: &Arc<Login>,
+        transaction: Option<&Bytes>,
+        work: RowsWork,
+        descriptor: FlightDescriptor,
+    ) -> Answer<FlightInfo> {
+        let (rows, canceled, guard, session) =
+            self.starts(login, transaction, work).await.map_err(refused)?;
+        let schema = Arc::clone(&rows.schema);
+        let handle = login.hold(rows, canceled, guard, session, self.0.flight.limits.results_max);
+        let ticket = TicketStatementQuery { statement_handle: handle }.as_any();
+        answer(&schema, ticket, descriptor)
+    }
+
+    fn query(text: String) -> RowsWork {
+        Box::new(move |turn, forward| {
+            Box::pin(async move { turn.run(&text, Given::default(), forward).await.map(drop) })
+        })
+    }
+
+    fn prepared_query(prepared: Arc<Prepared>) -> RowsWork {
+        Box::new(move |turn, forward| {
+            Box::pin(async move {
+                let bound = prepared.bound.lock().clone();
+                prepared.run(turn, bound.as_ref(), forward).await.map(drop)
+            })
+        })
+    }
+
+    /// Answers from the catalog.
+    async fn catalog<T>(&self, request: &Request<T>, work: Work<RecordBatch>) -> Answer<Messages> {
+        let login = Self::login(request)?;
+        let batch = self.does(&login, None, work).await.map_err(refused)?;
+        sends(batch)
+    }
+
+    async fn update(
+        &self,
+        login: &Arc<Login>,
+        transaction: Option<&Bytes>,
+        text: String,
+    ) -> Result<i64, Failure> {
+        let work: Work<Done> = Box::new(move |turn| {
+            Box::pin(async move { turn.run(&text, Given::default(), &mut Discard).await })
+        });
+        Ok(super::turn::row_count(&self.does(login, transaction, work).await?))
+    }
+
+    /// The schema of a command's answer.
+    async fn schema_of(&self, login: &Arc<Login>, command: Command) -> Result<SchemaRef, Status> {
+        Ok(match command {
+            Command::CommandStatementQuery(query) => {
+                let text = query.query;
+                let transaction = query.transaction_id;
+                let id = transaction.clone();
+                let work: Work<Prepared> =
+                    Box::new(move |turn| Box::pin(async move { Prepared::new(turn, text, id).await }));
+                let prepared = self.does(login, transaction.as_ref(), work).await.map_err(refused)?;
+                prepared.columns().unwrap_or_else(|| Arc::new(Schema::empty()))
+            }
+            Command::CommandPreparedStatementQuery(query) => {
+                let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+                prepared.columns().unwrap_or_else(|| Arc::new(Schema::empty()))
+            }
+            Command::CommandGetCatalogs(command) => command.into_builder().schema(),
+            Command::CommandGetDbSchemas(command) => command.into_builder().schema(),
+            Command::CommandGetTables(command) => command.into_builder().schema(),
+            Command::CommandGetTableTypes(command) => command.into_builder().schema(),
+            Command::CommandGetSqlInfo(_) => known(metadata::sql_info())?.schema(),
+            Command::CommandGetXdbcTypeInfo(_) => known(metadata::xdbc_types())?.schema(),
+            Command::CommandGetPrimaryKeys(_) => metadata::primary_keys(),
+            Command::CommandGetExportedKeys(_)
+            | Command::CommandGetImportedKeys(_)
+            | Command::CommandGetCrossReference(_) => metadata::foreign_keys(),
+            other => {
+                return Err(Status::invalid_argument(format!("{} has no schema", other.type_url())));
+            }
+        })
+    }
+
+    /// Sets what a client asks for; each by itself, so that it hears of each.
+    async fn set_options(&self, login: &Arc<Login>, body: &[u8]) -> Result<Bytes, Status> {
+        let asked =
+            options::SetRequest::decode(body).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let mut errors = HashMap::new();
+        for (name, value) in asked.session_options {
+            let name = if name == "schema" { "search_path".to_string() } else { name };
+            let error = if name == "catalog" {
+                let is_same = value.text().is_some_and(|catalog| catalog == login.database());
+                (!is_same).then_some(options::INVALID_VALUE)
+            } else {
+                let text = match value.text() {
+                    Some(value) => format!("SET {} = '{}'", quoted(&name), value.replace('\'', "''")),
+                    None => format!("RESET {}", quoted(&name)),
+                };
+                match self.update(login, None, text).await {
+                    Ok(_) => None,
+                    Err(failure) if failure.sqlstate == "42704" => Some(options::INVALID_NAME),
+                    Err(failure) if failure.sqlstate.starts_with("22") => Some(options::INVALID_VALUE),
+                    Err(failure) => return Err(status(&failure)),
+                }
+            };
+            if let Some(value) = error {
+                errors.insert(name, options::Error { value });
+            }
+        }
+        Ok(options::SetResult { errors }.encode_to_vec().into())
+    }
+
+    async fn cancel_info(&self, login: &Arc<Login>, info: &FlightInfo) -> Result<(), Status> {
+        let ticket = info.endpoint.iter().find_map(|endpoint| endpoint.ticket.as_ref());
+        let ticket = ticket.and_then(|ticket| Any::decode(&*ticket.ticket).ok()?.unpack().ok()?);
+        let ticket: TicketStatementQuery =
+            ticket.ok_or_else(|| Status::invalid_argument("there is no statement's ticket to cancel"))?;
+        if login.cancel(&ticket.statement_handle) {
+            Ok(())
+        } else {
+            Err(status(&Failure::new("34000", "there is no such statement, or it has ended")))
+        }
+    }
+}
+
+fn known<T>(value: &'static Result<T, Failure>) -> Result<&'static T, Status> {
+    value.as_ref().map_err(status)
+}
+
+/// Where the answer to a command is.
+fn answer(schema: &Schema, ticket: Any, descriptor: FlightDescriptor) -> Answer<FlightInfo> {
+    let ticket = Ticket { ticket: ticket.encode_to_vec().into() };
+    let info = FlightInfo::new()
+        .try_with_schema(schema)
+        .map_err(|error| Status::internal(format!("a schema could not be encoded: {error}")))?
+        .with_endpoint(FlightEndpoint::new().with_ticket(ticket))
+        .with_descriptor(descriptor)
+        .with_ordered(true);
+    Ok(Response::new(info))
+}
+
+/// A schema as clients of prepared statements want it: with its length before it, and empty if there is none.
+fn encapsulated(schema: Option<&Schema>) -> Result<Bytes, Status> {
+    let Some(schema) = schema.filter(|schema| !schema.fields().is_empty()) else { return Ok(Bytes::new()) };
+    let IpcMessage(bytes) = SchemaAsIpc::new(schema, &IpcWriteOptions::default())
+        .try_into()
+        .map_err(|error| Status::internal(format!("a schema could not be encoded: {error}")))?;
+    Ok(bytes)
+}
+
+fn sends(batch: RecordBatch) -> Answer<Messages> {
+    let mut encoder = super::encode::Encoder::new(batch.schema());
+    let mut messages = vec![encoder.schema_message()];
+    messages.extend(encoder.encode(&batch).map_err(refused)?);
+    Ok(Response::new(Box::pin(futures::stream::iter(messages.into_iter().map(Ok)))))
+}
+
+#[tonic::async_trait]
+impl FlightSqlService for Service {
+    type FlightService = Self;
+
+    async fn do_handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Pin<Box<dyn Stream<Item = Result<HandshakeResponse, Status>> + Send>>> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.ok_or_else(|| Status::internal("a call came over no connection"))?;
+        let database = gate::database(&self.0, request.metadata());
+        let application = gate::application(request.metadata());
+        let given = match gate::basic(request.metadata()) {
+            Some(given) => Some(given),
+            None => {
+                let first = request.into_inner().next().await.transpose()?;
+                first.and_then(|first| gate::payload(first.payload))
+            }
+        };
+        let Some((user, password)) = given else {
+            let failure = Failure::new("28000", "a handshake needs a user's name and a password")
+                .with_hint("Send them as basic authentication.");
+            return Err(status(&failure));
+        };
+        let attempt = Attempt {
+            user: &user,
+            password: Some(&password),
+            database: &database,
+            client: peer.address,
+            is_encrypted: peer.is_encrypted,
+        };
+        let login = self.0.log_in(attempt, &application, &peer).await.map_err(refused)?;
+        let payload = Bytes::copy_from_slice(login.token().as_bytes());
+        let hello = HandshakeResponse { protocol_version: 0, payload };
+        let stream: BoxStream<'static, _> = futures::stream::iter([Ok(hello)]).boxed();
+        let mut response = Response::new(stream);
+        let header = MetadataValue::try_from(format!("Bearer {}", login.token()));
+        let header = header.map_err(|_| Status::internal("a token could not be sent"))?;
+        response.metadata_mut().insert("authorization", header);
+        Ok(response)
+    }
+
+    async fn get_flight_info_statement(
+        &self,
+        query: CommandStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        let login = Self::login(&request)?;
+        let work = Self::query(query.query);
+        self.info(&login, query.transaction_id.as_ref(), work, request.into_inner()).await
+    }
+
+    async fn get_flight_info_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        let login = Self::login(&request)?;
+        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let transaction = prepared.transaction.clone();
+        let work = Self::prepared_query(prepared);
+        self.info(&login, transaction.as_ref(), work, request.into_inner()).await
+    }
+
+    async fn get_flight_info_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&query.into_builder().schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&query.clone().into_builder().schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_tables(
+        &self,
+        query: CommandGetTables,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&query.clone().into_builder().schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&query.into_builder().schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&known(metadata::sql_info())?.schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_primary_keys(
+        &self,
+        query: CommandGetPrimaryKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&metadata::primary_keys(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_exported_keys(
+        &self,
+        query: CommandGetExportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&metadata::foreign_keys(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_imported_keys(
+        &self,
+        query: CommandGetImportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&metadata::foreign_keys(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_cross_reference(
+        &self,
+        query: CommandGetCrossReference,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&metadata::foreign_keys(), query.as_any(), request.into_inner())
+    }
+
+    async fn get_flight_info_xdbc_type_info(
+        &self,
+        query: CommandGetXdbcTypeInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<FlightInfo> {
+        answer(&known(metadata::xdbc_types())?.schema(), query.as_any(), request.into_inner())
+    }
+
+    async fn do_get_statement(
+        &self,
+        ticket: TicketStatementQuery,
+        request: Request<Ticket>,
+    ) -> Answer<Messages> {
+        let login = Self::login(&request)?;
+        let id = ticket.statement_handle;
+        let (rows, guard) = login.redeem(&id).map_err(refused)?;
+        let ticket = Some(TicketHold { login, id });
+        Ok(Response::new(Box::pin(Streamed { rows, is_done: false, _guard: guard, _ticket: ticket })))
+    }
+
+    async fn do_get_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<Ticket>,
+    ) -> Answer<Messages> {
+        let login = Self::login(&request)?;
+        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let transaction = prepared.transaction.clone();
+        let work = Self::prepared_query(prepared);
+        let (rows, _, guard, _) = self.starts(&login, transaction.as_ref(), work).await.map_err(refused)?;
+        Ok(Response::new(Box::pin(Streamed { rows, is_done: false, _guard: guard, _ticket: None })))
+    }
+
+    async fn do_get_catalogs(&self, query: CommandGetCatalogs, request: Request<Ticket>) -> Answer<Messages> {
+        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::catalogs(turn, query)))).await
+    }
+
+    async fn do_get_schemas(&self, query: CommandGetDbSchemas, request: Request<Ticket>) -> Answer<Messages> {
+        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::schemas(turn, query)))).await
+    }
+
+    async fn do_get_tables(&self, query: CommandGetTables, request: Request<Ticket>) -> Answer<Messages> {
+        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::tables(turn, query)))).await
+    }
+
+    async fn do_get_table_types(&self, query: CommandGetTableTypes, _: Request<Ticket>) -> Answer<Messages> {
+        sends(metadata::table_types(query).map_err(refused)?)
+    }
+
+    async fn do_get_sql_info(&self, query: CommandGetSqlInfo, _: Request<Ticket>) -> Answer<Messages> {
+        let batch = query.into_builder(known(metadata::sql_info())?).build();
+        sends(batch.map_err(metadata::unbuildable).map_err(refused)?)
+    }
+
+    async fn do_get_primary_keys(&self, _: CommandGetPrimaryKeys, _: Request<Ticket>) -> Answer<Messages> {
+        sends(RecordBatch::new_empty(metadata::primary_keys()))
+    }
+
+    async fn do_get_exported_keys(&self, _: CommandGetExportedKeys, _: Request<Ticket>) -> Answer<Messages> {
+        sends(RecordBatch::new_empty(metadata::foreign_keys()))
+    }
+
+    async fn do_get_imported_keys(&self, _: CommandGetImportedKeys, _: Request<Ticket>) -> Answer<Messages> {
+        sends(RecordBatch::new_empty(metadata::foreign_keys()))
+    }
+
+    async fn do_get_cross_reference(
+        &self,
+        _: CommandGetCrossReference,
+        _: Request<Ticket>,
+    ) -> Answer<Messages> {
+        sends(RecordBatch::new_empty(metadata::foreign_keys()))
+    }
+
+    async fn do_get_xdbc_type_info(
+        &self,
+        query: CommandGetXdbcTypeInfo,
+        _: Request<Ticket>,
+    ) -> Answer<Messages> {
+        let batch = query.into_builder(known(metadata::xdbc_types())?).build();
+        sends(batch.map_err(metadata::unbuildable).map_err(refused)?)
+    }
+
+    async fn do_put_error_callback(
+        &self,
+        _: Request<PeekableFlightDataStream>,
+        error: DoPutError,
+    ) -> Answer<<Self as FlightService>::DoPutStream> {
+        Err(Status::invalid_argument(error.to_string()))
+    }
+
+    async fn do_put_statement_update(
+        &self,
+        command: CommandStatementUpdate,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        let login = Self::login(&request)?;
+        self.update(&login, command.transaction_id.as_ref(), command.query).await.map_err(refused)
+    }
+
+    async fn do_put_statement_ingest(
+        &self,
+        command: CommandStatementIngest,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        let login = Self::login(&request)?;
+        let sent = prepared::sent(request.into_inner());
+        let transaction = command.transaction_id.clone();
+        let work: Work<i64> = Box::new(move |turn| Box::pin(ingest::ingest(turn, command, sent)));
+        self.does(&login, transaction.as_ref(), work).await.map_err(refused)
+    }
+
+    async fn do_put_prepared_statement_query(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Result<DoPutPreparedStatementResult, Status> {
+        let login = Self::login(&request)?;
+        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let sent = prepared::sent(request.into_inner());
+        let bound = prepared::collect(sent, PARAMETERS_BYTES_MAX).await.map_err(refused)?;
+        *prepared.bound.lock() = bound;
+        let prepared_statement_handle = Some(query.prepared_statement_handle);
+        Ok(DoPutPreparedStatementResult { prepared_statement_handle })
+    }
+
+    async fn do_put_prepared_statement_update(
+        &self,
+        query: CommandPreparedStatementUpdate,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        let login = Self::login(&request)?;
+        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let transaction = prepared.transaction.clone();
+        let mut sent = prepared::sent(request.into_inner());
+        let first = sent.try_next().await.map_err(prepared::unreadable).map_err(refused)?;
+        // Parameters come along, or came before.
+        let is_along = sent.schema().is_some_and(|schema| !schema.fields().is_empty());
+        let bound = prepared.bound.lock().clone();
+        let work: Work<i64> = Box::new(move |turn| {
+            Box::pin(async move {
+                if !is_along {
+                    let rows = bound.as_ref().map_or(1, RecordBatch::num_rows);
+                    let run = update_all(prepared, futures::stream::iter([Ok(bound)]).boxed());
+                    return if rows > 1 { turn.together(run).await } else { run(turn).await };
+                }
+                let Some(first) = first else { return Ok(0) };
+                let has_one = first.num_rows() == 1;
+                let mut rest = sent.map_err(prepared::unreadable).peekable();
+                let is_last = has_one && Pin::new(&mut rest).peek().await.is_none();
+                let all = futures::stream::iter([Ok(first)]).chain(rest).map_ok(Some).boxed();
+                let run = update_all(prepared, all);
+                if is_last { run(turn).await } else { turn.together(run).await }
+            })
+        });
+        self.does(&login, transaction.as_ref(), work).await.map_err(refused)
+    }
+
+    async fn do_action_create_prepared_statement(
+        &self,
+        query: ActionCreatePreparedStatementRequest,
+        request: Request<Action>,
+    ) -> Result<ActionCreatePreparedStatementResult, Status> {
+        let login = Self::login(&request)?;
+        let transaction = query.transaction_id.clone().filter(|id| !id.is_empty());
+        let id = transaction.clone();
+        let work: Work<Prepared> =
+            Box::new(move |turn| Box::pin(async move { Prepared::new(turn, query.query, id).await }));
+        let prepared = self.does(&login, transaction.as_ref(), work).await.map_err(refused)?;
+        let dataset_schema = encapsulated(prepared.columns().as_deref())?;
+        let parameter_schema = encapsulated(prepared.parameters().as_ref())?;
+        let handle = login.prepare(prepared, self.0.flight.limits.prepared_max).map_err(refused)?;
+        Ok(ActionCreatePreparedStatementResult {
+            prepared_statement_handle: handle,
+            dataset_schema,
+            parameter_schema,
+        })
+    }
+
+    async fn do_action_close_prepared_statement(
+        &self,
+        query: ActionClosePreparedStatementRequest,
+        request: Request<Action>,
+    ) -> Result<(), Status> {
+        Self::login(&request)?.close_prepared(&query.prepared_statement_handle);
+        Ok(())
+    }
+
+    async fn do_action_begin_transaction(
+        &self,
+        _: ActionBeginTransactionRequest,
+        request: Request<Action>,
+    ) -> Result<ActionBeginTransactionResult, Status> {
+        let login = Self::login(&request)?;
+        let begin = async {
+            if self.0.is_draining() {
+                return Err(super::login::stopping());
+            }
+            let mut lease = self.0.lease(&login, None).await?;
+            if lease.hosted.session.transaction() != crate::backend::TransactionState::Idle {
+                return Err(Failure::new("25001", "there is already a transaction in progress")
+                    .with_hint("It was opened by SQL; end it by SQL."));
+            }
+            let id = self.0.claim(&mut lease);
+            let mut turn = self.turn(lease, CancellationToken::new());
+            let (began, login) = (id.clone(), Arc::clone(&login));
+            to_its_end(async move {
+                let result = turn.control("BEGIN").await;
+                if result.is_err() {
+                    login.release(&began, false);
+                }
+                result
+            })
+            .await?;
+            Ok(id)
+        };
+        Ok(ActionBeginTransactionResult { transaction_id: begin.await.map_err(refused)? })
+    }
+
+    async fn do_action_end_transaction(
+        &self,
+        query: ActionEndTransactionRequest,
+        request: Request<Action>,
+    ) -> Result<(), Status> {
+        let login = Self::login(&request)?;
+        let is_commit = match query.action() {
+            EndTransaction::Commit => true,
+            EndTransaction::Rollback => false,
+            EndTransaction::Unspecified => {
+                return Err(Status::invalid_argument(
+                    "the end of a transaction is neither commit nor rollback",
+                ));
+            }
+        };
+        let id = query.transaction_id;
+        let lease = self.0.lease(&login, Some(&id)).await.map_err(refused)?;
+        // A commit is not given up for a client that went away: it would not know what became of it.
+        let mut turn = self.turn(lease, CancellationToken::new());
+        let ended = to_its_end(async move {
+            let result = turn.control(if is_commit { "COMMIT" } else { "ROLLBACK" }).await;
+            if result.is_err() && turn.session().transaction() != crate::backend::TransactionState::Idle {
+                // Its session may be the client's, and goes on.
+                let _ = turn.control("ROLLBACK").await;
+            }
+            let is_committed = is_commit && result.as_ref().is_ok_and(|done| done.tag != "ROLLBACK");
+            login.release(&id, is_committed);
+            match result {
+                Ok(_) if is_commit && !is_committed => {
+                    Err(Failure::new("25P02", "the transaction had failed, and was rolled back"))
+                }
+                result => result,
+            }
+        });
+        ended.await.map(drop).map_err(refused)
+    }
+
+    async fn do_action_begin_savepoint(
+        &self,
+        query: ActionBeginSavepointRequest,
+        request: Request<Action>,
+    ) -> Result<ActionBeginSavepointResult, Status> {
+        let login = Self::login(&request)?;
+        let text = format!("SAVEPOINT {}", quoted(&query.name));
+        let work: Work<Done> = Box::new(move |turn| Box::pin(async move { turn.control(&text).await }));
+        if query.name.is_empty() || query.transaction_id.is_empty() {
+            return Err(Status::invalid_argument("a savepoint needs a name and a transaction"));
+        }
+        self.does(&login, Some(&query.transaction_id), work).await.map_err(refused)?;
+        let savepoint_id = login.add_savepoint(&query.transaction_id, &query.name);
+        Ok(ActionBeginSavepointResult { savepoint_id })
+    }
+
+    async fn do_action_end_savepoint(
+        &self,
+        query: ActionEndSavepointRequest,
+        request: Request<Action>,
+    ) -> Result<(), Status> {
+        /// The protocol's numbers: the type of the field is not public.
+        const RELEASE: i32 = 1;
+        const ROLLBACK: i32 = 2;
+        let login = Self::login(&request)?;
+        let savepoint = login.savepoint(&query.savepoint_id).map_err(refused)?;
+        let name = quoted(&savepoint.name);
+        let text = match query.action {
+            RELEASE => format!("RELEASE SAVEPOINT {name}"),
+            ROLLBACK => format!("ROLLBACK TO SAVEPOINT {name}"),
+            _ => {
+                return Err(Status::invalid_argument(
+                    "the end of a savepoint is neither release nor rollback",
+                ));
+            }
+        };
+        let work: Work<Done> = Box::new(move |turn| Box::pin(async move { turn.control(&text).await }));
+        self.does(&login, Some(&savepoint.transaction), work).await.map_err(refused)?;
+        if query.action == RELEASE {
+            login.remove_savepoint(&query.savepoint_id);
+        }
+        Ok(())
+    }
+
+    async fn do_action_cancel_query(
+        &self,
+        query: ActionCancelQueryRequest,
+        request: Request<Action>,
+    ) -> Result<ActionCancelQueryResult, Status> {
+        let login = Self::login(&request)?;
+        let info =
+            FlightInfo::decode(query.info).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.cancel_info(&login, &info).await?;
+        Ok(ActionCancelQueryResult { result: CancelStatus::Cancelled as i32 })
+    }
+
+    async fn do_action_fallback(
+        &self,
+        request: Request<Action>,
+    ) -> Answer<<Self as FlightService>::DoActionStream> {
+        let login = Self::login(&request)?;
+        let action = request.into_inner();
+        let unreadable = |error: prost::DecodeError| Status::invalid_argument(error.to_string());
+        let body: Bytes = match action.r#type.as_str() {
+            "CancelFlightInfo" => {
+                let asked = CancelFlightInfoRequest::decode(action.body).map_err(unreadable)?;
+                self.cancel_info(&login, &asked.info.unwrap_or_default()).await?;
+                CancelFlightInfoResult { status: CancelStatus::Cancelled as i32 }.encode_to_vec().into()
+            }
+            "CloseSession" => {
+                self.0.end(&login);
+                options::CloseResult { status: options::CLOSED }.encode_to_vec().into()
+            }
+            "SetSessionOptions" => self.set_options(&login, &action.body).await?,
+            "GetSessionOptions" => {
+                let search_path = login.parameter("search_path").unwrap_or_default();
+                let schema = search_path.split(',').next().unwrap_or_default().trim().trim_matches('"');
+                let session_options = [("catalog", login.database()), ("schema", schema)]
+                    .map(|(name, value)| (name.to_string(), options::Value::of(value)))
+                    .into();
+                options::GetResult { session_options }.encode_to_vec().into()
+            }
+            other => {
+                let failure = Failure::new("0A000", format!("there is no action \"{other}\""));
+                return Err(status(&failure));
+            }
+        };
+        Ok(Response::new(Box::pin(futures::stream::iter([Ok(arrow_flight::Result { body })]))))
+    }
+
+    async fn list_custom_actions(&self) -> Option<Vec<Result<ActionType, Status>>> {
+        let actions = [
+            ("CancelFlightInfo", "Cancels a statement"),
+            ("CloseSession", "Ends the session"),
+            ("SetSessionOptions", "Sets parameters of the session"),
+            ("GetSessionOptions", "Tells the session's catalog and schema"),
+        ];
+        let actions = actions.map(|(name, description)| {
+            Ok(ActionType { r#type: name.to_string(), description: description.to_string() })
+        });
+        Some(actions.into())
+    }
+
+    async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}
+
+/// Runs a prepared statement for all rows of all batches; `None` is a run without parameters.
+fn update_all(
+    prepared: Arc<Prepared>,
+    mut batches: BoxStream<'static, Result<Option<RecordBatch>, Failure>>,
+) -> impl for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<i64, Failure>> {
+    move |turn| {
+        Box::pin(async move {
+            let mut count = 0;
+            let consumer: &mut dyn Consumer = &mut Discard;
+            while let Some(batch) = batches.try_next().await? {
+                count += prepared.run(turn, batch.as_ref(), consumer).await?;
+            }
+            Ok(count)
+        })
+    }
+}
+
+/// All of Flight, of which Flight SQL is a part: adds what [`FlightSqlService`] leaves out.
+#[derive(Clone)]
+pub(super) struct Whole(pub Service);
+
+#[tonic::async_trait]
+impl FlightService for Whole {
+    type HandshakeStream = <Service as FlightService>::HandshakeStream;
+    type ListFlightsStream = <Service as FlightService>::ListFlightsStream;
+    type DoGetStream = <Service as FlightService>::DoGetStream;
+    type DoPutStream = <Service as FlightService>::DoPutStream;
+    type DoActionStream = <Service as FlightService>::DoActionStream;
+    type ListActionsStream = <Service as FlightService>::ListActionsStream;
+    type DoExchangeStream = <Service as FlightService>::DoExchangeStream;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
+        self.0.handshake(request).await
+    }
+
+    async fn list_flights(&self, _: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
+        // Nothing is offered beside what is asked for by SQL.
+        Ok(Response::new(Box::pin(futures::stream::empty())))
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
+        self.0.get_flight_info(request).await
+    }
+
+    async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
+        // Rows can be had as soon as it answers.
+        let info = self.0.get_flight_info(request).await?.into_inner();
+        Ok(Response::new(PollInfo::new().with_info(info)))
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
+        let login = Service::login(&request)?;
+        let unreadable = |error: prost::DecodeError| Status::invalid_argument(error.to_string());
+        let command = Any::decode(request.into_inner().cmd).map_err(unreadable)?;
+        let command =
+            Command::try_from(command).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let schema = self.0.schema_of(&login, command).await?;
+        let result = SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into();
+        let result =
+            result.map_err(|error| Status::internal(format!("a schema could not be encoded: {error}")))?;
+        Ok(Response::new(result))
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        self.0.do_get(request).await
+    }
+
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        self.0.do_put(request).await
+    }
+
+    async fn do_action(&self, request: Request<Action>) -> Answer<Self::DoActionStream> {
+        self.0.do_action(request).await
+    }
+
+    async fn list_actions(&self, request: Request<Empty>) -> Answer<Self::ListActionsStream> {
+        self.0.list_actions(request).await
+    }
+
+    async fn do_exchange(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoExchangeStream> {
+        self.0.do_exchange(request).await
+    }
+}
+
+/// Messages of Flight's sessions, which the library has not: see Flight.proto, SessionOptionValue and what follows.
+mod options {
+    use std::collections::HashMap;
+
+    pub const INVALID_NAME: i32 = 1;
+    pub const INVALID_VALUE: i32 = 2;
+    pub const CLOSED: i32 = 1;
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct SetRequest {
+        #[prost(map = "string, message", tag = "1")]
+        pub session_options: HashMap<String, Value>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct SetResult {
+        #[prost(map = "string, message", tag = "1")]
+        pub errors: HashMap<String, Error>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct GetResult {
+        #[prost(map = "string, message", tag = "1")]
+        pub session_options: HashMap<String, Value>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct CloseResult {
+        #[prost(int32, tag = "1")]
+        pub status: i32,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Error {
+        #[prost(int32, tag = "1")]
+        pub value: i32,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Value {
+        #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
+        pub kind: Option<Kind>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Kind {
+        #[prost(string, tag = "1")]
+        Text(String),
+        #[prost(bool, tag = "2")]
+        Bool(bool),
+        #[prost(sfixed64, tag = "3")]
+        Integer(i64),
+        #[prost(double, tag = "4")]
+        Double(f64),
+        #[prost(message, tag = "5")]
+        List(List),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct List {
+        #[prost(string, repeated, tag = "1")]
+        pub values: Vec<String>,
+    }
+
+    impl Value {
+        pub fn of(text: &str) -> Self {
+            Self { kind: Some(Kind::Text(text.to_string())) }
+        }
+
+        /// As SQL takes it. `None`: it is to be what it was.
+        pub fn text(&self) -> Option<String> {
+            self.kind.as_ref().map(|kind| match kind {
+                Kind::Text(text) => text.clone(),
+                Kind::Bool(value) => value.to_string(),
+                Kind::Integer(value) => value.to_string(),
+                Kind::Double(value) => value.to_string(),
+                Kind::List(list) => list.values.join(", "),
+            })
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Failures as gRPC statuses: the code that is closest, and everything else in the message and the trailers.
+
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use crate::backend::Failure;
+
+/// Bytes of a status's message. Clients refuse trailers beyond 8 KiB by default, in which other than ASCII counts threefold.
+const MESSAGE_BYTES_MAX: usize = 2000;
+
+/// The status of a failure. Its SQLSTATE stands at the end of the message's first line and in the trailer `sqlstate`; detail and
+/// hint follow on lines of their own, as psql prints them.
+pub(super) fn status(failure: &Failure) -> Status {
+    let mut message = format!("{} (SQLSTATE {})", cut(&failure.message), failure.sqlstate);
+    for (name, text) in [("DETAIL", &failure.detail), ("HINT", &failure.hint)] {
+        if let Some(text) = text {
+            message = format!("{message}\n{name}:  {text}");
+        }
+    }
+    let mut trailers = MetadataMap::new();
+    if let Ok(state) = MetadataValue::try_from(failure.sqlstate.as_str()) {
+        trailers.insert("sqlstate", state);
+    }
+    if let Some(position) = failure.position {
+        trailers.insert("position", MetadataValue::from(position));
+    }
+    Status::with_metadata(code(&failure.sqlstate), cut(&message), trailers)
+}
+
+/// `map_err(refused)` where a handler answers.
+pub(super) fn refused(failure: Failure) -> Status {
+    status(&failure)
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)]
+}
+
+fn code(sqlstate: &str) -> Code {
+    match sqlstate {
+        "57014" => Code::Cancelled,
+        "42501" => Code::PermissionDenied,
+        "42P01" | "42703" | "42704" | "42883" | "3D000" | "3F000" | "26000" | "34000" => Code::NotFound,
+        "42P04" | "42P06" | "42P07" | "42710" | "42701" | "42723" | "23505" => Code::AlreadyExists,
+        _ => match sqlstate.get(..2).unwrap_or_default() {
+            "0A" => Code::Unimplemented,
+            "22" | "42" | "08" => Code::InvalidArgument,
+            "28" => Code::Unauthenticated,
+            "40" => Code::Aborted,
+            "53" | "54" => Code::ResourceExhausted,
+            "57" | "58" => Code::Unavailable,
+            "23" | "25" | "2B" | "2D" | "3B" | "44" | "55" => Code::FailedPrecondition,
+            "XX" => Code::Internal,
+            _ => Code::Unknown,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_tells_everything_and_stays_short() {
+        let failure = Failure::new("42P01", "relation \"x\" does not exist").with_hint("Create it.");
+        let status = super::status(&failure);
+        assert_eq!(status.code(), Code::NotFound);
+        assert_eq!(status.message(), "relation \"x\" does not exist (SQLSTATE 42P01)\nHINT:  Create it.");
+        assert_eq!(status.metadata().get("sqlstate").unwrap(), "42P01");
+        let long = super::status(&Failure::new("22P02", "ß".repeat(5000)));
+        assert!(long.message().len() <= MESSAGE_BYTES_MAX);
+        assert_eq!(super::status(&Failure::new("", "")).code(), Code::Unknown);
+    }
+}

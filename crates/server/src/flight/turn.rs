@@ -1,0 +1,421 @@
+//! A statement's turn on a session: it is listed while it runs, can be stopped at any moment, and leaves the session settled.
+//!
+//! Cancellation: a turn ends early when its session is asked to stop, when its token is canceled (nobody waits for its rows any more), or when
+//! the session's `statement_timeout` is over. What runs is dropped then, which gives it up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow_flight::FlightData;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::encode::{Encoder, wire_schema};
+use super::login::Lease;
+use super::status::status;
+use crate::backend::{Done, Failure, Outcome, Session, Statement, TransactionState};
+use crate::registry::{Activity, Registry, StatementEntry, Stop};
+
+/// Takes the rows of a statement.
+#[async_trait]
+pub(super) trait Consumer: Send {
+    /// Called before the rows; again before those of a further run of the same statement.
+    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), Failure>;
+
+    /// Returns when it can take more.
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure>;
+}
+
+/// Rows that nobody asked for.
+pub(super) struct Discard;
+
+#[async_trait]
+impl Consumer for Discard {
+    async fn begin(&mut self, _: &SchemaRef) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn take(&mut self, _: RecordBatch) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Rows of the catalog, which are few.
+#[derive(Default)]
+pub(super) struct Collect(pub Vec<RecordBatch>);
+
+#[async_trait]
+impl Consumer for Collect {
+    async fn begin(&mut self, _: &SchemaRef) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+        self.0.push(batch);
+        Ok(())
+    }
+}
+
+/// Rows on their way to a client: their schema as sent, then messages, as many ahead as the channel holds. `None` is the end; without it
+/// the statement has died.
+pub(super) struct Rows {
+    pub schema: SchemaRef,
+    pub messages: mpsc::Receiver<Result<Option<FlightData>, Status>>,
+}
+
+/// Messages that are encoded before the client takes them.
+const MESSAGES_AHEAD: usize = 4;
+
+/// Encodes rows for a client, and tells it when the first are there.
+pub(super) struct Forward {
+    started: Option<oneshot::Sender<Result<Rows, Failure>>>,
+    encoder: Option<(SchemaRef, Encoder)>,
+    messages: Option<mpsc::Sender<Result<Option<FlightData>, Status>>>,
+}
+
+impl Forward {
+    pub fn new(started: oneshot::Sender<Result<Rows, Failure>>) -> Self {
+        Self { started: Some(started), encoder: None, messages: None }
+    }
+
+    /// Tells the client how the statement ended. To be called when its session is free again: what the client does next finds it so.
+    pub async fn finish(mut self, result: Result<(), Failure>) {
+        match (self.started.take(), self.messages.take(), result) {
+            (Some(started), _, Err(failure)) => drop(started.send(Err(failure))),
+            (Some(started), _, Ok(())) => {
+                // Without rows: what the client reads is empty, and has no columns.
+                let schema = SchemaRef::new(arrow::datatypes::Schema::empty());
+                let (sender, messages) = mpsc::channel(2);
+                let first = Encoder::new(Arc::clone(&schema)).schema_message();
+                drop(sender.try_send(Ok(Some(first))));
+                drop(sender.try_send(Ok(None)));
+                drop(started.send(Ok(Rows { schema, messages })));
+            }
+            (None, Some(messages), result) => {
+                drop(messages.send(result.map(|()| None).map_err(|failure| status(&failure))).await);
+            }
+            (None, None, _) => {}
+        }
+    }
+
+    async fn send(&self, message: FlightData) -> Result<(), Failure> {
+        match &self.messages {
+            Some(messages) => messages.send(Ok(Some(message))).await.map_err(|_| gone()),
+            None => Err(gone()),
+        }
+    }
+}
+
+fn gone() -> Failure {
+    Failure::new("57014", "canceling statement because nobody reads its rows")
+}
+
+#[async_trait]
+impl Consumer for Forward {
+    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
+        if let Some((first, _)) = &self.encoder {
+            return if first.fields() == schema.fields() {
+                Ok(())
+            } else {
+                Err(Failure::new("0A000", "rows for several sets of parameters have to be of the same types"))
+            };
+        }
+        let wire = wire_schema(schema);
+        let encoder = Encoder::new(Arc::clone(&wire));
+        let first = encoder.schema_message();
+        self.encoder = Some((Arc::clone(schema), encoder));
+        let (sender, messages) = mpsc::channel(MESSAGES_AHEAD);
+        self.messages = Some(sender);
+        self.send(first).await?;
+        match self.started.take() {
+            Some(started) => started.send(Ok(Rows { schema: wire, messages })).map_err(|_| gone()),
+            None => Err(gone()),
+        }
+    }
+
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+        let Some((_, encoder)) = &mut self.encoder else { return Err(gone()) };
+        for message in encoder.encode(&batch)? {
+            self.send(message).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a statement runs with, beside its text.
+#[derive(Default)]
+pub(super) struct Given<'a> {
+    /// As this session parsed it.
+    pub parsed: Option<Statement>,
+    pub values: &'a [ArrayRef],
+    /// What COPY reads.
+    pub input: Option<BoxStream<'a, Result<Bytes, Failure>>>,
+    /// It may open and end transactions: the protocol asks for it.
+    pub is_control: bool,
+}
+
+/// Runs statements, one after the other, on a session.
+pub(super) struct Turn {
+    lease: Lease,
+    registry: Arc<Registry>,
+    stops: watch::Receiver<(u64, Option<Stop>)>,
+    canceled: CancellationToken,
+}
+
+impl Turn {
+    pub fn new(lease: Lease, registry: Arc<Registry>, canceled: CancellationToken) -> Self {
+        let stops = lease.hosted.guard.entry.listen();
+        lease.hosted.set_current(&canceled);
+        Self { lease, registry, stops, canceled }
+    }
+
+    pub fn session(&self) -> &Arc<dyn Session> {
+        &self.lease.hosted.session
+    }
+
+    pub fn session_id(&self) -> i32 {
+        self.lease.hosted.guard.entry.id
+    }
+
+    /// Runs a statement to its end. Afterwards its session is settled, also if it failed.
+    pub async fn run(
+        &mut self,
+        text: &str,
+        given: Given<'_>,
+        consumer: &mut dyn Consumer,
+    ) -> Result<Done, Failure> {
+        let hosted = Arc::clone(&self.lease.hosted);
+        let entry = self.registry.begin(&hosted.guard.entry, text);
+        // Ends the listing also if this future is dropped.
+        let listed = Listed { registry: Arc::clone(&self.registry), entry, hosted: Arc::clone(&hosted) };
+        hosted.guard.entry.set_activity(Activity::Active);
+        let timeout = hosted.session.parameter("statement_timeout").and_then(|text| milliseconds(&text));
+        let timeout = timeout.unwrap_or(Duration::ZERO);
+        let is_side = self.lease.is_side;
+        let result = {
+            let work = work(&*hosted.session, text, given, is_side, &listed.entry, consumer);
+            tokio::select! {
+                biased;
+                failure = stopped(&mut self.stops) => Err(failure),
+                () = self.canceled.cancelled() => {
+                    Err(Failure::new("57014", "canceling statement due to user request"))
+                }
+                () = tokio::time::sleep(timeout), if !timeout.is_zero() => {
+                    Err(Failure::new("57014", "canceling statement due to statement timeout"))
+                }
+                result = work => result,
+            }
+        };
+        let settled = hosted.session.settle().await;
+        let result = result.and_then(|done| settled.map(|()| done));
+        listed.end(result.as_ref().err());
+        if let Ok(done) = &result {
+            self.lease.ran(text, &done.tag);
+        }
+        result
+    }
+
+    /// Runs what the protocol itself asks for, such as COMMIT.
+    pub async fn control(&mut self, text: &str) -> Result<Done, Failure> {
+        self.run(text, Given { is_control: true, ..Given::default() }, &mut Discard).await
+    }
+
+    /// Runs several statements as one: in the transaction that is open, or in one of their own.
+    pub async fn together<'a, T>(
+        &'a mut self,
+        work: impl for<'b> FnOnce(&'b mut Self) -> BoxFuture<'b, Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        if self.session().transaction() != TransactionState::Idle {
+            return work(self).await;
+        }
+        self.control("BEGIN").await?;
+        let result = work(self).await;
+        let end = match &result {
+            Ok(_) => self.control("COMMIT").await,
+            Err(_) => {
+                // Whoever asked for an end of the work did not ask to keep the transaction open.
+                self.canceled = CancellationToken::new();
+                self.control("ROLLBACK").await
+            }
+        };
+        match (result, end) {
+            (Ok(value), Ok(_)) => Ok(value),
+            (Ok(_), Err(failure)) | (Err(failure), _) => Err(failure),
+        }
+    }
+}
+
+/// Parses what has to be a single statement. `None`: the text is empty.
+pub(super) fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, Failure> {
+    let mut statements = session.parse(text)?;
+    match statements.len() {
+        0 | 1 => Ok(statements.pop()),
+        _ => Err(Failure::new("42601", "cannot run several statements at once")
+            .with_hint("Send one statement after the other, in a transaction if they belong together.")),
+    }
+}
+
+async fn work(
+    session: &dyn Session,
+    text: &str,
+    given: Given<'_>,
+    is_side: bool,
+    entry: &Arc<StatementEntry>,
+    consumer: &mut dyn Consumer,
+) -> Result<Done, Failure> {
+    let parsed = match given.parsed {
+        Some(parsed) => Some(parsed),
+        None => single(session, text)?,
+    };
+    let Some(statement) = parsed else { return Ok(Done::default()) };
+    if statement.is_control && is_side && !given.is_control {
+        return Err(Failure::new(
+            "55006",
+            "rows of another statement of this connection are still being read",
+        )
+        .with_hint("Read them to the end first, or use another connection."));
+    }
+    match session.execute(&statement, given.values, entry).await? {
+        Outcome::Rows { schema, mut rows } => {
+            consumer.begin(&schema).await?;
+            let mut count = 0;
+            while let Some(batch) = rows.next().await {
+                let batch = batch?;
+                count += batch.num_rows();
+                entry.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                let bytes: usize =
+                    batch.columns().iter().map(|it| it.to_data().get_slice_memory_size().unwrap_or(0)).sum();
+                entry.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                consumer.take(batch).await?;
+            }
+            Ok(Done { tag: format!("{} {count}", statement.tag), notices: Vec::new() })
+        }
+        Outcome::Done(done) => Ok(done),
+        Outcome::CopyIn { input, done, .. } => match given.input {
+            Some(source) => feed(source, input, done).await,
+            None => Err(Failure::new("0A000", "cannot copy from the client over Flight SQL")
+                .with_hint("Use bulk ingestion, which sends Arrow batches.")),
+        },
+        Outcome::CopyOut { .. } => Err(Failure::new("0A000", "cannot copy to the client over Flight SQL")
+            .with_hint("Select the rows, which arrive as Arrow batches.")),
+    }
+}
+
+/// Gives a COPY what it reads. If there is no more to give for an error, the statement is given up, and never sees an end.
+async fn feed(
+    mut source: BoxStream<'_, Result<Bytes, Failure>>,
+    input: mpsc::Sender<Bytes>,
+    mut done: BoxFuture<'static, Result<Done, Failure>>,
+) -> Result<Done, Failure> {
+    let fed = {
+        let feeding = async {
+            while let Some(bytes) = source.next().await {
+                if input.send(bytes?).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<(), Failure>(())
+        };
+        tokio::select! {
+            biased;
+            result = &mut done => return result,
+            fed = feeding => fed,
+        }
+    };
+    if let Err(failure) = fed {
+        drop(done);
+        return Err(failure);
+    }
+    drop(input);
+    done.await
+}
+
+/// A statement in the registry.
+struct Listed {
+    registry: Arc<Registry>,
+    entry: Arc<StatementEntry>,
+    hosted: Arc<super::login::Hosted>,
+}
+
+impl Listed {
+    fn end(&self, failure: Option<&Failure>) {
+        let failure = failure.map(|failure| (failure.sqlstate.clone(), failure.message.clone()));
+        self.registry.end(&self.entry, failure);
+        self.hosted.guard.entry.set_activity(match self.hosted.session.transaction() {
+            TransactionState::Idle => Activity::Idle,
+            TransactionState::Open => Activity::IdleInTransaction,
+            TransactionState::Failed => Activity::IdleInFailedTransaction,
+        });
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if !self.entry.has_ended() {
+            self.end(Some(&gone()));
+        }
+    }
+}
+
+/// Returns when the session is asked to stop what it does.
+async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> Failure {
+    loop {
+        if stops.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        match stops.borrow_and_update().1 {
+            Some(Stop::Statement) => {
+                return Failure::new("57014", "canceling statement due to user request");
+            }
+            Some(Stop::Session) => return super::login::terminated(),
+            // What runs may end.
+            Some(Stop::Drain) | None => {}
+        }
+    }
+}
+
+/// A time as PostgreSQL's settings have it: `5s`, `1min`, or a number of milliseconds.
+fn milliseconds(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    Some(Duration::from_millis(number.checked_mul(unit)?))
+}
+
+/// How many rows a statement touched, by what it says when it is done.
+pub(super) fn row_count(done: &Done) -> i64 {
+    done.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_counts_are_read() {
+        assert_eq!(milliseconds("0"), Some(Duration::ZERO));
+        assert_eq!(milliseconds("250"), Some(Duration::from_millis(250)));
+        assert_eq!(milliseconds("2s"), Some(Duration::from_secs(2)));
+        assert_eq!(milliseconds("1 min"), Some(Duration::from_secs(60)));
+        assert_eq!(milliseconds("never"), None);
+        let count = |tag: &str| row_count(&Done { tag: tag.to_string(), notices: vec![] });
+        assert_eq!((count("INSERT 0 3"), count("CREATE TABLE"), count("")), (3, 0, 0));
+    }
+}

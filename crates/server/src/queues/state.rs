@@ -1,0 +1,297 @@
+//! Who waits and who runs, as a value: no clock, no thread, no channel. What is asked of it comes in, who may go comes out.
+//!
+//! Invariants:
+//! - What runs in a queue keeps to its limits, unless they were lowered meanwhile or one statement over `max_cost` runs alone.
+//! - Statements that need a place on the gang never run in greater number than there are places.
+//! - In a queue, statements go in the order they came. One exception: while its head waits for nothing but a place on
+//!   the gang, small statements pass it, [`OVERTAKES_MAX`] of them at most.
+//! - After every call nobody waits who could go.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Priority, QueueDefinition, Refusal};
+
+/// Small statements that may pass a larger one which waits for the gang. Without a bound they could hold the places
+/// of its queue in turn, so that it finds none whenever the gang has one.
+pub(super) const OVERTAKES_MAX: u32 = 16;
+
+/// What a queue's turn moves by when its weight is 1; divisible by every weight.
+const STRIDE: u64 = 1 << 20;
+
+/// What a statement needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Request {
+    pub cost: f64,
+    pub memory: u64,
+}
+
+/// The statements of all queues. `T` is what the caller wants to have back of one that waits.
+#[derive(Debug)]
+pub(super) struct State<T> {
+    queues: BTreeMap<String, Queue<T>>,
+    /// Where every statement is.
+    places: BTreeMap<u64, String>,
+    last: u64,
+    gang_max: Option<usize>,
+    small_cost: f64,
+    gang_running: usize,
+    /// The turn of the queue that went last.
+    turn: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    pub definition: QueueDefinition,
+    /// It was taken away and lives until its last statement has ended.
+    pub is_dropped: bool,
+    pub running: BTreeMap<u64, Runner>,
+    pub waiting: VecDeque<Waiter<T>>,
+    /// When its next turn on the gang is, in units of [`STRIDE`].
+    turn: u64,
+    /// Its head waits for the gang alone.
+    is_ready: bool,
+    pub admitted: u64,
+    pub refused: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runner {
+    pub request: Request,
+    pub is_small: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter<T> {
+    pub id: u64,
+    pub request: Request,
+    pub is_small: bool,
+    pub overtakes: u32,
+    pub payload: T,
+}
+
+/// Somebody who waited does no longer.
+#[derive(Debug, PartialEq)]
+pub(super) enum Event<T> {
+    Admitted(u64, T),
+    /// The limits were changed so that it can never run.
+    Refused(u64, T, Refusal),
+}
+
+impl<T> State<T> {
+    pub fn new(gang_max: Option<usize>, small_cost: f64) -> Self {
+        Self {
+            queues: BTreeMap::new(),
+            places: BTreeMap::new(),
+            last: 0,
+            gang_max,
+            small_cost,
+            gang_running: 0,
+            turn: 0,
+        }
+    }
+
+    pub fn queues(&self) -> impl Iterator<Item = (&str, &Queue<T>)> {
+        self.queues.iter().map(|(name, queue)| (name.as_str(), queue))
+    }
+
+    /// How many statements have a place on the gang.
+    pub fn gang_running(&self) -> usize {
+        self.gang_running
+    }
+
+    /// Puts a statement at the end of its queue. Call [`State::advance`] afterwards.
+    pub fn enter(&mut self, queue: &str, request: Request, payload: T) -> Result<u64, Refusal> {
+        let is_small = request.cost < self.small_cost;
+        let Some(held) = self.queues.get_mut(queue).filter(|queue| !queue.is_dropped) else {
+            return Err(Refusal::NoQueue { queue: queue.to_string() });
+        };
+        if let Some(refusal) = held.refusal(&request) {
+            held.refused += 1;
+            return Err(refusal);
+        }
+        self.last += 1;
+        let id = self.last;
+        held.waiting.push_back(Waiter { id, request, is_small, overtakes: 0, payload });
+        self.places.insert(id, queue.to_string());
+        Ok(id)
+    }
+
+    /// Takes a statement away, be it that it waits or that it runs. Call [`State::advance`] afterwards.
+    pub fn leave(&mut self, id: u64) {
+        let Some(name) = self.places.remove(&id) else { return };
+        let Some(queue) = self.queues.get_mut(&name) else { return };
+        match queue.running.remove(&id) {
+            Some(runner) if !runner.is_small => self.gang_running -= 1,
+            Some(_) => {}
+            None => queue.waiting.retain(|waiter| waiter.id != id),
+        }
+        if queue.is_dropped && queue.running.is_empty() {
+            self.queues.remove(&name);
+        }
+    }
+
+    /// Replaces all definitions. What runs goes on; what waits in a queue that is no more, or asks for more than its queue
+    /// gives now, is refused. Call [`State::advance`] afterwards.
+    pub fn define(&mut self, definitions: Vec<QueueDefinition>) -> Vec<Event<T>> {
+        let mut events = Vec::new();
+        let mut named: BTreeMap<_, _> =
+            definitions.into_iter().map(|definition| (definition.name.clone(), definition)).collect();
+        for (name, queue) in &mut self.queues {
+            match named.remove(name) {
+                Some(definition) => (queue.definition, queue.is_dropped) = (definition, false),
+                None => queue.is_dropped = true,
+            }
+            for waiter in std::mem::take(&mut queue.waiting) {
+                let refusal = if queue.is_dropped {
+                    Some(Refusal::Dropped { queue: name.clone() })
+                } else {
+                    queue.refusal(&waiter.request)
+                };
+                match refusal {
+                    None => queue.waiting.push_back(waiter),
+                    Some(refusal) => {
+                        queue.refused += 1;
+                        self.places.remove(&waiter.id);
+                        events.push(Event::Refused(waiter.id, waiter.payload, refusal));
+                    }
+                }
+            }
+        }
+        self.queues.retain(|_, queue| !queue.is_dropped || !queue.running.is_empty());
+        for (name, definition) in named {
+            let turn = self.turn;
+            self.queues.insert(name, Queue::new(definition, turn));
+        }
+        events
+    }
+
+    /// Changes how many statements may be on the gang and which are small. Those that are here stay what they are.
+    pub fn limit(&mut self, gang_max: Option<usize>, small_cost: f64) {
+        (self.gang_max, self.small_cost) = (gang_max, small_cost);
+    }
+
+    /// Lets all go who can.
+    pub fn advance(&mut self) -> Vec<Event<T>> {
+        let mut events = Vec::new();
+        loop {
+            for queue in self.queues.values_mut() {
+                while let Some(waiter) = queue.take_small() {
+                    events.push(Event::Admitted(waiter.id, waiter.payload));
+                }
+                let is_ready = queue.is_head_ready();
+                if is_ready && !queue.is_ready {
+                    // A turn that came while it could not go is not saved up.
+                    queue.turn = queue.turn.max(self.turn);
+                }
+                queue.is_ready = is_ready;
+            }
+            if self.gang_max.is_some_and(|gang_max| self.gang_running >= gang_max) {
+                return events;
+            }
+            // Of queues whose turn is the same, the one with the greater weight, then the first by name.
+            let next = self
+                .queues
+                .values_mut()
+                .filter(|queue| queue.is_ready)
+                .min_by_key(|queue| (queue.turn, std::cmp::Reverse(queue.definition.priority.weight())));
+            let Some(queue) = next else { return events };
+            let Some(waiter) = queue.waiting.pop_front() else { return events };
+            self.turn = queue.turn;
+            queue.turn += STRIDE / u64::from(queue.definition.priority.weight());
+            self.gang_running += 1;
+            queue.start(&waiter);
+            events.push(Event::Admitted(waiter.id, waiter.payload));
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    fn new(definition: QueueDefinition, turn: u64) -> Self {
+        Self {
+            definition,
+            is_dropped: false,
+            running: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            turn,
+            is_ready: false,
+            admitted: 0,
+            refused: 0,
+        }
+    }
+
+    /// What all that run have reserved.
+    pub fn memory(&self) -> u64 {
+        self.running.values().map(|runner| runner.request.memory).sum()
+    }
+
+    /// What all that run are estimated to cost.
+    pub fn cost(&self) -> f64 {
+        self.running.values().map(|runner| runner.request.cost).sum()
+    }
+
+    /// Why a statement could never run, if it could not.
+    fn refusal(&self, request: &Request) -> Option<Refusal> {
+        let definition = &self.definition;
+        if let Some(limit) = definition.memory_limit.filter(|limit| request.memory > *limit) {
+            let queue = definition.name.clone();
+            return Some(Refusal::Memory { queue, asked: request.memory, limit });
+        }
+        let limit =
+            definition.max_cost.filter(|limit| request.cost > *limit && !definition.cost_overcommit)?;
+        Some(Refusal::Cost { queue: definition.name.clone(), asked: request.cost, limit })
+    }
+
+    /// Whether the queue's own limits let a statement run beside those that do.
+    fn has_room(&self, request: &Request) -> bool {
+        let definition = &self.definition;
+        let is_within = |limit: f64| {
+            if request.cost > limit { self.running.is_empty() } else { self.cost() + request.cost <= limit }
+        };
+        definition.active_statements.is_none_or(|places| self.running.len() < places)
+            && definition
+                .memory_limit
+                .is_none_or(|limit| self.memory().saturating_add(request.memory) <= limit)
+            && definition.max_cost.is_none_or(is_within)
+    }
+
+    fn is_head_ready(&self) -> bool {
+        self.waiting.front().is_some_and(|head| !head.is_small && self.has_room(&head.request))
+    }
+
+    /// Starts the next statement that needs no place on the gang, if it may go now.
+    fn take_small(&mut self) -> Option<Waiter<T>> {
+        let at = self.waiting.iter().position(|waiter| waiter.is_small)?;
+        if !self.has_room(&self.waiting[at].request) {
+            return None;
+        }
+        if at > 0 {
+            // Those before it wait for the gang only if their head does: the others wait for the head.
+            let head = self.waiting.front()?;
+            if !self.has_room(&head.request) || head.overtakes >= OVERTAKES_MAX {
+                return None;
+            }
+            self.waiting.front_mut()?.overtakes += 1;
+        }
+        let waiter = self.waiting.remove(at)?;
+        self.start(&waiter);
+        Some(waiter)
+    }
+
+    fn start(&mut self, waiter: &Waiter<T>) {
+        self.admitted += 1;
+        self.running.insert(waiter.id, Runner { request: waiter.request, is_small: waiter.is_small });
+    }
+}
+
+impl Priority {
+    /// Its share of the gang's places, of those that want one.
+    pub(super) fn weight(self) -> u32 {
+        match self {
+            Self::Min => 1,
+            Self::Low => 2,
+            Self::Medium => 4,
+            Self::High => 8,
+            Self::Max => 16,
+        }
+    }
+}
