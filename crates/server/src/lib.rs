@@ -7,5 +7,8 @@
 //! ```
 
 pub mod backend;
+pub mod config;
+pub mod http;
+pub mod overview;
 pub mod pg;
 pub mod registry;
