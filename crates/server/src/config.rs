@@ -438,21 +438,41 @@ struct Places<'a> {
     /// Full names, where they stand, and which bytes their values take.
     keys: Vec<(String, usize, std::ops::Range<usize>)>,
     known: Vec<Key>,
+    /// Settings whose values are none, by where they stand.
+    unsuitable: Vec<(String, usize)>,
 }
 
 impl<'a> Places<'a> {
     fn of(text: &'a str, document: &DeTable<'_>) -> Self {
-        let mut keys = Vec::new();
+        let mut places = Self { text, keys: Vec::new(), known: Config::keys(), unsuitable: Vec::new() };
         for (section, value) in document.iter() {
             let name = section.get_ref().to_string();
-            keys.push((name.clone(), section.span().start, value.span()));
+            places.keys.push((name.clone(), section.span().start, value.span()));
             if let DeValue::Table(table) = value.get_ref() {
-                for (key, value) in table.iter() {
-                    keys.push((format!("{name}.{}", key.get_ref()), key.span().start, value.span()));
-                }
+                places.add(&name, table);
             }
         }
-        Self { text, keys, known: Config::keys() }
+        places
+    }
+
+    /// Adds the keys of a table. A dot in a key makes a table, which below `settings` is only part of a name.
+    fn add(&mut self, prefix: &str, table: &DeTable<'_>) {
+        for (key, value) in table.iter() {
+            let (name, at) = (format!("{prefix}.{}", key.get_ref()), key.span().start);
+            if prefix.split('.').next() == Some(Settings::SECTION) {
+                match value.get_ref() {
+                    DeValue::Table(table) => {
+                        self.add(&name, table);
+                        continue;
+                    }
+                    DeValue::Array(_) | DeValue::Datetime(_) => self.unsuitable.push((name.clone(), at)),
+                    // The same name, once in quotes and once not.
+                    _ if self.line(&name).is_some() => self.unsuitable.push((name.clone(), at)),
+                    _ => {}
+                }
+            }
+            self.keys.push((name, at, value.span()));
+        }
     }
 
     fn line(&self, key: &str) -> Option<usize> {
@@ -498,6 +518,12 @@ impl<'a> Places<'a> {
                 hint: Some(hint),
             });
         }
+        problems.extend(self.unsuitable.iter().map(|(name, at)| Problem {
+            key: name.clone(),
+            line: Some(line_at(self.text, *at)),
+            message: "not a value of a setting, or set twice".to_string(),
+            hint: Some("allowed: a text in quotes, a number, true or false".to_string()),
+        }));
         problems.sort_by_key(|problem| problem.line);
         problems
     }

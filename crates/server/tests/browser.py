@@ -97,7 +97,7 @@ class Browser:
         until = time.monotonic() + WAIT_MAX
         while True:
             try:
-                value = self.evaluate(expression)
+                value = self.evaluate(f"!!({expression})")
             except AssertionError as error:
                 # While one page goes and the next comes, there is none to ask.
                 if time.monotonic() > until or not any(word in str(error) for word in ["context", "navigated"]):
@@ -186,6 +186,10 @@ def pictures(browser, server, folder):
                 browser.picture(folder / f"{name}-{device}-{scheme}.png")
                 wide = browser.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{name} is {wide} wide on a {device} of {width}"
+                # Tables fit, and only plans and their text have to be scrolled.
+                cut = browser.evaluate("[...document.querySelectorAll('.scroll')].filter((area) => area.querySelector('.cards')"
+                                       " && area.scrollWidth > area.clientWidth).length")
+                assert cut == 0, f"{name} has a table that is cut off on a {device}"
                 ratio, text = browser.evaluate(CONTRAST)
                 assert ratio >= 4.5, f"{name} in {scheme}: {text!r} has a contrast of {ratio:.2f}"
     browser.scheme("light")

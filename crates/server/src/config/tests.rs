@@ -194,7 +194,12 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
             "line 2: gang.restart_wait_min: 1h is longer than restart_wait_max (allowed: 1ms to 30s)",
         ),
         ("[logging]\nlevel = \"loud\"", "line 2: logging.level: \"loud\" is not allowed"),
-        ("[settings]\na = [1]", "line 1: settings: a is a list"),
+        (
+            "[settings]\na = [1]",
+            "line 2: settings.a: not a value of a setting, or set twice (allowed: a text",
+        ),
+        ("[settings]\n\na.b.c = 2026-01-01", "line 3: settings.a.b.c: not a value of a setting"),
+        ("[settings]\na.b = 1\n\"a.b\" = 2", "line 3: settings.a.b: not a value of a setting, or set twice"),
         ("[settings]\n\"a b\" = 1", "line 2: settings.a b: not a name of a setting"),
         (
             "[server]\nhttp_names = [\"http://x\"]",

@@ -66,13 +66,21 @@ pub(crate) fn date_and_time(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// The same without parts of a second.
+pub(crate) fn seconds(value: Duration) -> String {
+    match value.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => duration(Duration::from_secs(seconds)),
+    }
+}
+
 /// `3 min 2 s ago`, with the time itself for who points at it.
 pub(crate) fn ago(at: SystemTime) -> Markup {
     let exact = date_and_time(at);
     let passed = at.elapsed().unwrap_or_default();
     html! {
         time datetime={(exact.replace(' ', "T")) "Z"} title={(exact) " UTC"} {
-            @if passed.as_secs() == 0 { "now" } @else { (duration(Duration::from_secs(passed.as_secs()))) " ago" }
+            @if passed.as_secs() == 0 { "now" } @else { (seconds(passed)) " ago" }
         }
     }
 }

@@ -225,7 +225,7 @@ impl Plan {
                 div.scroll { table.cards {
                     thead { tr {
                         th { "operator" } th.number { "slice" } th.number { "ranks" } th.number { "rows" }
-                        th.number { "fewest" } th.number { "most" } th.number { "most by mean" }
+                        th.number { "fewest" } th.number { "most" } th.number title="what the busiest rank had, by the mean of all" { "skew" }
                     } }
                     tbody { @for (node, skew) in uneven {
                         @let (least, most) = node.spread.unwrap_or_default();
@@ -236,7 +236,7 @@ impl Plan {
                             td.number data-label="rows" { (format::count(node.rows.unwrap_or(0))) }
                             td.number data-label="fewest" { (format::count(least)) }
                             td.number data-label="most" { (format::count(most)) }
-                            td.number.warn[node.is_skewed()] data-label="most by mean" { (format!("{skew:.1} ×")) }
+                            td.number.warn[node.is_skewed()] data-label="skew" { (format!("{skew:.1} ×")) }
                         }
                     } }
                 } }
@@ -260,12 +260,15 @@ impl Node {
                 @if let Some(slice) = self.slice {
                     rect.{"slice s" (slice % 8)} x=(px(x)) y=(px(y)) width="5" height=(px(HEIGHT)) rx="2.5" {}
                 }
-                text.title x=(px(x + 14.0)) y=(px(y + 20.0)) { (clipped(&self.title, TITLE_LETTERS)) }
-                text.detail x=(px(x + 14.0)) y=(px(y + 37.0)) { (clipped(&self.detail, DETAIL_LETTERS)) }
-                text.told x=(px(x + 14.0)) y=(px(y + 54.0)) { (clipped(&told.join(" · "), DETAIL_LETTERS)) }
-                @if let Some((least, most)) = self.spread {
-                    text class=(if self.is_skewed() { "told warn" } else { "told" }) x=(px(x + 14.0)) y=(px(y + 70.0)) {
-                        (format!("{} … {} a rank", format::count(least), format::count(most)))
+                // An inner picture cuts off what is too long for it.
+                svg x=(px(x + 14.0)) y=(px(y)) width=(px(WIDTH - 20.0)) height=(px(HEIGHT)) {
+                    text.title y="20" { (clipped(&self.title, TITLE_LETTERS)) }
+                    text.detail y="37" { (clipped(&self.detail, DETAIL_LETTERS)) }
+                    text.told y="54" { (clipped(&told.join(" · "), DETAIL_LETTERS)) }
+                    @if let Some((least, most)) = self.spread {
+                        text class=(if self.is_skewed() { "told warn" } else { "told" }) y="70" {
+                            (format!("{} … {} a rank", format::count(least), format::count(most)))
+                        }
                     }
                 }
                 @if let Some(share) = share {

@@ -276,16 +276,18 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry) -> Page {
             p.notice.bad { strong { (sqlstate) } " " (message) }
         }
         pre.sql tabindex="0" { code { (statement.text) } }
-        dl {
-            dt { "role" } dd { (statement.role) }
-            dt { "session" } dd { (statement.session) }
-            @if let Some(queue) = statement.queue() { dt { "queue" } dd { (queue) } }
-            dt { "ran on" } dd { @if statement.is_on_gang() { "the gang" } @else { "the server alone" } }
-            dt { "begun" } dd { (format::ago(statement.since)) }
-            @if !statement.queued().is_zero() { dt { "waited" } dd { (format::duration(statement.queued())) } }
-            dt { "time" } dd { (format::duration(statement.elapsed())) }
-            dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) }
-            dt { "bytes" } dd { (format::bytes(statement.bytes.load(Ordering::Relaxed))) }
+        dl.facts {
+            div { dt { "role" } dd { (statement.role) } }
+            div { dt { "session" } dd { (statement.session) } }
+            @if let Some(queue) = statement.queue() { div { dt { "queue" } dd { (queue) } } }
+            div { dt { "ran on" } dd { @if statement.is_on_gang() { "the gang" } @else { "the server alone" } } }
+            div { dt { "begun" } dd { (format::ago(statement.since)) } }
+            @if !statement.queued().is_zero() {
+                div { dt { "waited" } dd { (format::duration(statement.queued())) } }
+            }
+            div { dt { "time" } dd { (format::duration(statement.elapsed())) } }
+            div { dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) } }
+            div { dt { "bytes" } dd { (format::bytes(statement.bytes.load(Ordering::Relaxed))) } }
         }
         @if let Some(plan) = plan {
             h2 { "Plan" }
@@ -321,14 +323,14 @@ pub(super) fn sessions(site: &Site) -> Page {
                     @let (activity, since) = session.activity();
                     tr {
                         td.number data-label="#" { (session.id) }
-                        td data-label="state" { (badge(activity_kind(activity), activity.name())) }
-                        td data-label="for" { (format::duration(std::time::Duration::from_secs(since.elapsed().unwrap_or_default().as_secs()))) }
+                        td.whole data-label="state" { (badge(activity_kind(activity), activity.name())) }
+                        td data-label="for" { (format::seconds(since.elapsed().unwrap_or_default())) }
                         td data-label="role" { (session.role) }
                         td data-label="database" { (session.database) }
                         td data-label="client" {
                             @match session.client { Some(client) => (client.to_string()), None => "this machine" }
                         }
-                        td data-label="application" { (session.application()) }
+                        td.wrap data-label="application" { (session.application()) }
                         td.text data-label="" {
                             @if let Some(statement) = session.statement() {
                                 a href={"/statements/" (statement.id)} { code { (one_line(&statement.text)) } }
@@ -384,11 +386,11 @@ pub(super) fn ranks(facts: &Facts) -> Page {
                         tr #{"rank-" (rank.number)} {
                             td.number data-label="rank" { (rank.number) }
                             td data-label="state" { (badge(rank.state.name(), rank.state.name())) }
-                            td data-label="host" { (rank.host) }
+                            td.whole data-label="host" { (rank.host) }
                             td.number data-label="process" { @if let Some(process) = rank.process { (process) } }
                             td.number data-label="sent" { (format::bytes(rank.sent_bytes)) }
-                            td.number data-label="memory held" { (format::bytes(rank.reserved_bytes)) }
-                            td.number data-label="processor time" { (format!("{:.1} s", rank.processor_seconds)) }
+                            td.number data-label="memory" { (format::bytes(rank.reserved_bytes)) }
+                            td.number data-label="processor" { (format!("{:.1} s", rank.processor_seconds)) }
                             td.text data-label="" { (rank.reason.as_deref().unwrap_or_default()) }
                         }
                     } }
@@ -420,7 +422,7 @@ fn queue_table(queues: &[QueueFacts]) -> Markup {
                     td data-label="queue" { (queue.name) }
                     td.number data-label="running" { (queue.running) }
                     td.number.warn[queue.waiting > 0] data-label="waiting" { (queue.waiting) }
-                    td data-label="limits" {
+                    td.whole data-label="limits" {
                         @for (at, (name, value)) in queue.limits.iter().enumerate() {
                             @if at > 0 { ", " }
                             (name) " " (value)
