@@ -125,11 +125,17 @@ fn router(pages: Pages) -> Router {
             "/pages.js",
             get(|| async { fixed("text/javascript; charset=utf-8", include_str!("http/pages.js")) }),
         )
-        .route("/favicon.svg", get(|| async { fixed("image/svg+xml", include_str!("http/favicon.svg")) }))
+        .route("/favicon.svg", get(icon))
+        // What browsers look for beside a text that names no other.
+        .route("/favicon.ico", get(icon))
         .merge(guarded)
         .layer(middleware::from_fn_with_state(site.clone(), guard::host))
         .layer(middleware::from_fn(guard::headers))
         .with_state(site)
+}
+
+async fn icon() -> Response {
+    fixed("image/svg+xml", include_str!("http/favicon.svg"))
 }
 
 fn fixed(kind: &'static str, text: &'static str) -> Response {

@@ -214,7 +214,7 @@ def nothing_hostile_runs(browser, server):
 
 
 def refreshes_and_stays_where_it_is(browser, server):
-    browser.size(800, 400)
+    browser.size(420, 400)
     browser.go(f"{server.url}/statements?show=running")
     rows = f"{link_to('<script>')}.closest('tr').querySelector('[data-label=rows]').textContent"
     before = browser.evaluate(rows)
@@ -226,7 +226,8 @@ def refreshes_and_stays_where_it_is(browser, server):
     browser.evaluate("document.getElementById('text').open = true; document.querySelector('.plan').scrollLeft = 33; window.scrollTo(0, 300)")
     before = browser.evaluate(told)
     browser.wait(f"{told} !== {json.dumps(before)}")
-    assert browser.evaluate("[scrollY, document.querySelector('.plan').scrollLeft, document.getElementById('text').open]") == [300, 33, True]
+    stayed = browser.evaluate("[scrollY, document.querySelector('.plan').scrollLeft, document.getElementById('text').open]")
+    assert stayed == [300, 33, True], stayed
     # So does what is selected.
     browser.evaluate("getSelection().selectAllChildren(document.querySelector('pre.sql'))")
     before = browser.evaluate(told)

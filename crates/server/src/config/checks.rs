@@ -80,7 +80,8 @@ impl Config {
             );
         }
         if let Some(http) = server.http.get() {
-            if !http.is_loopback() && !(has_tls && server.http_login) {
+            let is_guarded = has_tls && server.http_login;
+            if !http.is_loopback() && !is_guarded {
                 check.add(
                     "server.http",
                     format!("other machines can reach {http}, and anybody there could read statements"),

@@ -22,7 +22,7 @@ const MARGIN: f64 = 8.0;
 
 /// Letters of a line that fit into a box, at the width of most.
 const TITLE_LETTERS: usize = 26;
-const DETAIL_LETTERS: usize = 36;
+const DETAIL_LETTERS: usize = 34;
 
 /// Ranks share work unevenly when one has so many times the mean.
 const SKEW_SEEN: f64 = 1.5;

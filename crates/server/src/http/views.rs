@@ -327,10 +327,10 @@ pub(super) fn sessions(site: &Site) -> Page {
                         td data-label="for" { (format::seconds(since.elapsed().unwrap_or_default())) }
                         td data-label="role" { (session.role) }
                         td data-label="database" { (session.database) }
-                        td data-label="client" {
+                        td.whole data-label="client" {
                             @match session.client { Some(client) => (client.to_string()), None => "this machine" }
                         }
-                        td.wrap data-label="application" { (session.application()) }
+                        td.wrap.whole data-label="application" { (session.application()) }
                         td.text data-label="" {
                             @if let Some(statement) = session.statement() {
                                 a href={"/statements/" (statement.id)} { code { (one_line(&statement.text)) } }
@@ -338,7 +338,7 @@ pub(super) fn sessions(site: &Site) -> Page {
                         }
                         td data-label="opened" { (format::ago(session.since)) }
                         @if site.pages.actions {
-                            td { (action(site, &format!("/sessions/{}/terminate", session.id), "End")) }
+                            td.whole { (action(site, &format!("/sessions/{}/terminate", session.id), "End")) }
                         }
                     }
                 } }
