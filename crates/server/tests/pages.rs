@@ -429,6 +429,22 @@ async fn an_overview_that_does_not_answer_makes_no_page_hang() {
 }
 
 #[tokio::test]
+async fn one_connection_too_many_waits_for_another_to_end() {
+    let server = Server::start(|_| {}).await;
+    let mut idle = Vec::new();
+    for _ in 0..http::CONNECTIONS_MAX {
+        idle.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let waits = tokio::time::timeout(Duration::from_millis(500), server.get("/healthz")).await;
+    assert!(waits.is_err(), "{waits:?}");
+    drop(idle.pop());
+    tokio::time::timeout(Duration::from_secs(10), server.get("/healthz"))
+        .await
+        .expect("has its turn")
+        .expect(200);
+}
+
+#[tokio::test]
 async fn a_stop_ends_idle_connections_and_lets_no_new_one_in() {
     let mut server = Server::start(|_| {}).await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();

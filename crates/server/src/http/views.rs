@@ -448,7 +448,7 @@ pub(super) fn tables(tables: &Result<Vec<TableFacts>, String>) -> Page {
                     tbody { @for table in tables.iter().take(ROWS_MAX) {
                         tr {
                             td data-label="schema" { (table.schema) }
-                            td data-label="table" { (table.name) }
+                            td.whole data-label="table" { (table.name) }
                             td.number data-label="rows" { (format::count(table.rows)) }
                             td.number data-label="bytes" { (format::bytes(table.bytes)) }
                             td.number data-label="files" { (format::count(table.files)) }
