@@ -8,7 +8,13 @@
 
 pub mod auth;
 pub mod backend;
+<<<<<<< HEAD
 pub mod flight;
+=======
+pub mod config;
+pub mod http;
+pub mod overview;
+>>>>>>> web
 pub mod pg;
 pub mod queues;
 pub mod registry;

@@ -15,6 +15,10 @@ const FINISHED_MAX: usize = 500;
 /// Bytes of a statement's text that are kept.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Upper bounds of the classes that durations of statements are counted in, in milliseconds; above the last is one more.
+pub const DURATIONS_MS: [u64; 17] =
+    [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
+
 /// The sessions and statements of one server.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -37,6 +41,8 @@ pub struct Totals {
     pub bytes: AtomicU64,
     /// Of all statements that have ended.
     pub running_us: AtomicU64,
+    /// Statements that have ended, by how long they took: see [`DURATIONS_MS`].
+    pub durations: [AtomicU64; DURATIONS_MS.len() + 1],
 }
 
 /// What a session is doing.
@@ -253,6 +259,8 @@ impl Registry {
             inner.failure = failure;
         }
         let us = statement.started.elapsed().as_micros() as u64;
+        let class = DURATIONS_MS.partition_point(|bound| bound * 1_000 < us);
+        self.totals.durations[class].fetch_add(1, Ordering::Relaxed);
         self.totals.running_us.fetch_add(us, Ordering::Relaxed);
         self.totals.rows.fetch_add(statement.rows.load(Ordering::Relaxed), Ordering::Relaxed);
         self.totals.bytes.fetch_add(statement.bytes.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,0 +1,211 @@
+//! The pages over invented sessions, statements and ranks, for the tests of the pages in a real browser and for whoever changes them.
+//!
+//! Prints where it listens, and ends when its standard input does. `--actions`: statements can be canceled; `--login`: role
+//! `ada` with password `lovelace`; `--moving`: rows are counted up; `--ill`: a rank is down.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use harrier_server::backend::Failure;
+use harrier_server::http::{self, Pages};
+use harrier_server::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts, TableFacts};
+use harrier_server::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
+
+const PLAN: &str = include_str!("../tests/plans/three_ranks.txt");
+
+const LONG: &str = "SELECT o_orderpriority, count(*)\n  FROM orders JOIN lineitem ON l_orderkey = o_orderkey\n \
+                    WHERE l_quantity > 3\n GROUP BY 1\n ORDER BY 2";
+
+const HOSTILE: &str = "SELECT '<script>document.title = ''taken''</script>', \"<img src=x onerror=alert(1)>\" FROM t -- &amp; </code>";
+
+struct Invented {
+    since: SystemTime,
+    is_ill: bool,
+}
+
+#[async_trait]
+impl Overview for Invented {
+    async fn server(&self) -> ServerFacts {
+        ServerFacts {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            since: self.since,
+            warehouse: "postgres://catalog.example.com/warehouse, s3://warehouse/tables".to_string(),
+            listen: vec!["127.0.0.1:5433".to_string(), "/run/harrier/.s.PGSQL.5433".to_string()],
+            closed: None,
+            ranks_wanted: 8,
+        }
+    }
+
+    async fn ranks(&self) -> Vec<RankFacts> {
+        let is_down = |number| self.is_ill && number == 5;
+        let state = |number| match number {
+            number if is_down(number) => RankState::Down,
+            8 | 9 => RankState::Spare,
+            _ => RankState::Working,
+        };
+        let rank = |number: usize| RankFacts {
+            number,
+            host: format!("node{:02}.example.com", number / 2 + 1),
+            process: (!is_down(number)).then_some(4000 + number as u32),
+            state: state(number),
+            reason: is_down(number).then(|| "process 4005 was killed by signal 9 <SIGKILL>".to_string()),
+            sent_bytes: 7_654_321_000 * number as u64,
+            reserved_bytes: if number < 8 { 314_572_800 + (number as u64) * 1_000_000 } else { 0 },
+            processor_seconds: 12.25 * number as f64,
+        };
+        (0..10).map(rank).collect()
+    }
+
+    async fn queues(&self) -> Vec<QueueFacts> {
+        let limit = |name: &str, value: &str| (name.to_string(), value.to_string());
+        vec![
+            QueueFacts {
+                name: "default".to_string(),
+                limits: vec![limit("active_statements", "8"), limit("memory_limit", "8GiB")],
+                running: 2,
+                waiting: 0,
+            },
+            QueueFacts {
+                name: "etl".to_string(),
+                limits: vec![limit("active_statements", "1"), limit("priority", "low")],
+                running: 1,
+                waiting: 3,
+            },
+        ]
+    }
+
+    async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
+        let table = |(name, rows, bytes, files): (&str, u64, u64, u64)| TableFacts {
+            schema: "public".to_string(),
+            name: name.to_string(),
+            rows,
+            bytes,
+            files,
+        };
+        let tables = [
+            ("customer", 150_000, 9_876_543, 4),
+            ("lineitem", 6_001_215, 234_567_890, 16),
+            ("orders", 1_500_000, 65_432_100, 8),
+            ("a_table_with_a_name_that_is_about_as_long_as_names_may_be_63_by", 1, 512, 1),
+        ];
+        Ok(tables.map(table).into())
+    }
+}
+
+/// A session that does what it is asked to stop.
+fn session(registry: &Arc<Registry>, role: &str, application: &str) -> SessionGuard {
+    let id = registry.next_session();
+    let client = format!("192.0.2.{}:5{:04}", id % 250 + 1, id % 9999).parse().ok();
+    let session = registry.enter(id, 1, role, "warehouse", client);
+    session.entry.set_application(application);
+    session
+}
+
+fn ran(
+    registry: &Arc<Registry>,
+    session: &SessionGuard,
+    text: &str,
+    rows: u64,
+    failure: Option<(&str, &str)>,
+) -> Arc<StatementEntry> {
+    let statement = begun(registry, session, text, rows);
+    registry.end(&statement, failure.map(|(state, message)| (state.to_string(), message.to_string())));
+    session.entry.set_activity(Activity::Idle);
+    statement
+}
+
+fn begun(registry: &Arc<Registry>, session: &SessionGuard, text: &str, rows: u64) -> Arc<StatementEntry> {
+    let statement = registry.begin(&session.entry, text);
+    session.entry.set_activity(Activity::Active);
+    statement.set_queue("default");
+    statement.set_phase(Phase::Running);
+    statement.rows.store(rows, Ordering::Relaxed);
+    statement.bytes.store(rows * 117, Ordering::Relaxed);
+    statement
+}
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    let has = |option: &str| options.iter().any(|given| given == option);
+    let registry = Arc::new(Registry::default());
+    let ada = session(&registry, "ada", "psql");
+    for day in 1..=40 {
+        ran(
+            &registry,
+            &ada,
+            &format!("INSERT INTO sales SELECT * FROM staging WHERE day = {day}"),
+            day * 1000,
+            None,
+        );
+    }
+    let bob = session(&registry, "bob", "<b>notebook</b>");
+    ran(&registry, &bob, "SELECT 1 / 0", 0, Some(("22012", "division by zero")));
+    ran(
+        &registry,
+        &bob,
+        "SELECT * FROM lineitem",
+        12_345,
+        Some(("57014", "canceling statement due to user request")),
+    );
+    let planned = ran(&registry, &bob, LONG, 5, None);
+    planned.set_plan(PLAN.to_string());
+    planned.set_on_gang();
+    bob.entry.set_activity(Activity::IdleInTransaction);
+    let eve = session(&registry, "eve", "dbt");
+    let hostile = begun(&registry, &eve, HOSTILE, 3);
+    hostile.set_plan(format!("{PLAN}\n<script>document.title = 'taken'</script>"));
+    let waiting = session(&registry, "etl", "etl");
+    let queued = registry.begin(
+        &waiting.entry,
+        "CREATE TABLE summary AS SELECT region, sum(amount) FROM sales GROUP BY region",
+    );
+    queued.set_queue("etl");
+    queued.set_phase(Phase::Queued);
+    waiting.entry.set_activity(Activity::Active);
+    let sleeping = session(&registry, "ada", "a BI tool with quite a long name, version 12.3.4");
+
+    // Who is asked to stop does, as the sessions of a server.
+    let (asked, told) = (Arc::clone(&registry), Arc::clone(&hostile));
+    let (mut heard, mut heard_by_sleeping) = (eve.entry.listen(), sleeping.entry.listen());
+    tokio::spawn(async move {
+        while heard.changed().await.is_ok() {
+            if matches!(heard.borrow().1, Some(Stop::Statement)) {
+                asked.end(
+                    &told,
+                    Some(("57014".to_string(), "canceling statement due to user request".to_string())),
+                );
+            }
+        }
+    });
+    tokio::spawn(async move {
+        while heard_by_sleeping.changed().await.is_ok() {
+            if matches!(heard_by_sleeping.borrow().1, Some(Stop::Session)) {
+                break;
+            }
+        }
+        drop(sleeping);
+    });
+    if has("--moving") {
+        let moving = Arc::clone(&hostile);
+        tokio::spawn(async move {
+            while !moving.has_ended() {
+                moving.rows.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+    let since = SystemTime::now() - Duration::from_secs(98_765);
+    let mut pages = Pages::new(registry, Arc::new(Invented { since, is_ill: has("--ill") }));
+    pages.actions = has("--actions");
+    if has("--login") {
+        pages.login = Some(Arc::new(|role: &str, password: &str| (role, password) == ("ada", "lovelace")));
+    }
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+    println!("http://{}", listener.local_addr()?);
+    let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    http::serve(listener, pages, async move { drop(ended.await) }).await
+}

@@ -1,0 +1,576 @@
+//! The configuration file of `harrier serve`: its keys, what they mean, and what is wrong with a file.
+//!
+//! A key is declared once, below, with its documentation, its default, and whether a running server takes a new value over. From that
+//! come the fields, the commented example file ([`Config::example`]), the errors, and what [`Config::reload`] does.
+
+pub mod values;
+
+mod checks;
+mod findings;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
+
+pub use findings::{Finding, Gravity};
+use values::{Address, HostName, Kind, Launcher, LogFormat, OrAuto, OrOff, Period, Size};
+
+use crate::backend::Failure;
+
+/// SQLSTATE config_file_error.
+const CONFIG_FILE_ERROR: &str = "F0000";
+
+/// Everything a server can be told.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub gang: Gang,
+    pub statements: Statements,
+    pub settings: Settings,
+    pub logging: Logging,
+}
+
+/// What is known of a key beside its value.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// `gang.ranks`.
+    pub name: String,
+    /// Sentences, a line each.
+    pub documentation: &'static [&'static str],
+    /// What may stand after `key =`.
+    pub allowed: String,
+    /// The default, as TOML.
+    pub default: String,
+    /// Whether a running server takes a new value over.
+    pub can_change: bool,
+}
+
+/// Declares a section: a struct with its defaults, and what is known of its keys.
+macro_rules! section {
+    ($(#[doc = $about:literal])+ $section:literal $name:ident {
+        $($(#[doc = $doc:literal])+ $change:ident $field:ident: $kind:ty = $default:expr;)+
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $field: $kind,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl $name {
+            const SECTION: &str = $section;
+            const ABOUT: &[&str] = &[$($about),+];
+
+            fn keys() -> Vec<Key> {
+                let default = Self::default();
+                vec![$(Key {
+                    name: concat!($section, ".", stringify!($field)).to_string(),
+                    documentation: &[$($doc),+],
+                    allowed: <$kind as Kind>::allowed(),
+                    default: default.$field.written(),
+                    can_change: section!(@ $change),
+                }),+]
+            }
+
+            /// Takes over what can change, and tells which others differ.
+            fn reload(&mut self, new: Self, differ: &mut Vec<&'static str>) {
+                $(if self.$field != new.$field {
+                    if section!(@ $change) {
+                        self.$field = new.$field;
+                    } else {
+                        differ.push(concat!($section, ".", stringify!($field)));
+                    }
+                })+
+            }
+
+            fn place(&mut self, folder: &Path) {
+                $(self.$field.place(folder);)+
+            }
+        }
+    };
+    (@ reload) => { true };
+    (@ restart) => { false };
+}
+
+section! {
+    /// Where clients come in.
+    "server" Server {
+        /// Where clients of the PostgreSQL protocol connect to.
+        /// An address that other machines can reach needs a certificate.
+        restart listen: Vec<Address> = vec![Address::loopback(5433)];
+
+        /// The folder of a socket for clients on this machine, as psql's -h takes it.
+        /// The socket gets the name .s.PGSQL.<port>, with the port of the first address.
+        restart unix_socket: OrOff<PathBuf> = OrOff::OFF;
+
+        /// Where the pages, /metrics and /healthz are.
+        /// An address that other machines can reach needs a certificate and http_login.
+        restart http: OrOff<Address> = OrOff(Some(Address::loopback(8080)));
+
+        /// Names by which browsers reach the pages, beside localhost and addresses.
+        /// A request for another name is refused, so that a foreign page cannot have its own name point here.
+        restart http_names: Vec<HostName> = Vec::new();
+
+        /// Whether the pages ask for a role and its password.
+        reload http_login: bool = false;
+
+        /// Whether statements can be canceled and sessions ended from the pages.
+        reload http_actions: bool = false;
+
+        /// Sessions at a time, from 1 to 100000.
+        reload max_connections: u32 = 1024;
+
+        /// How many of these are kept for superusers.
+        reload superuser_reserved: u32 = 3;
+
+        /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.
+        /// Off: from this machine only, with a password.
+        reload hba_file: OrOff<PathBuf> = OrOff::OFF;
+
+        /// The certificate for TLS with the chain below its root, as PEM.
+        reload tls_certificate: OrOff<PathBuf> = OrOff::OFF;
+
+        /// The key of that certificate, as PEM, in a file that nobody else can read.
+        reload tls_key: OrOff<PathBuf> = OrOff::OFF;
+
+        /// Certificates, as PEM, of who may sign certificates of clients.
+        reload tls_client_ca: OrOff<PathBuf> = OrOff::OFF;
+
+        /// How long a client may take to say and prove who it is.
+        reload authentication_timeout: Period = Period::seconds(30);
+
+        /// The file that tells who came in, was refused, changed rights or tables, a line each.
+        restart audit_log: OrOff<PathBuf> = OrOff::OFF;
+    }
+}
+
+section! {
+    /// The ranks that statements run on.
+    "gang" Gang {
+        /// Ranks that work, from 1 to 4096. Auto: as many as fit the cores of the hosts.
+        restart ranks: OrAuto<u32> = OrAuto::AUTO;
+
+        /// Ranks that wait to replace one that is lost, from 0 to 4096.
+        restart spares: u32 = 0;
+
+        /// What starts the ranks. Auto: srun in a Slurm allocation, mpirun where there is one, else local. Local: this server does, and
+        /// they meet over QUIC. None: there are no ranks, and statements run in the server's process.
+        restart launcher: Launcher = Launcher::Auto;
+
+        /// The hosts to start ranks on, a line each.
+        restart hostfile: OrOff<PathBuf> = OrOff::OFF;
+
+        /// What mpirun or srun gets before the program.
+        restart launcher_arguments: Vec<String> = Vec::new();
+
+        /// Threads of each rank, from 1 to 1024. Auto: the cores of a host by its ranks.
+        restart threads_per_rank: OrAuto<u32> = OrAuto::AUTO;
+
+        /// How long to wait before a gang that is lost is started again; doubled after each that fails.
+        reload restart_wait_min: Period = Period(std::time::Duration::from_millis(100));
+
+        /// The longest such wait.
+        reload restart_wait_max: Period = Period::seconds(30);
+    }
+}
+
+section! {
+    /// What sessions and statements may take, unless their role or their queue says otherwise.
+    "statements" Statements {
+        /// How long a statement may run. What SET statement_timeout starts from.
+        reload timeout: OrOff<Period> = OrOff::OFF;
+
+        /// How long a session may do nothing outside of a transaction.
+        reload idle_session_timeout: OrOff<Period> = OrOff::OFF;
+
+        /// How long a session may do nothing inside of a transaction.
+        reload idle_in_transaction_timeout: OrOff<Period> = OrOff::OFF;
+
+        /// Memory that a statement may take on each rank. Auto: what a rank has, by how many statements its queue lets run.
+        reload memory: OrAuto<Size> = OrAuto::AUTO;
+
+        /// Rows that a statement may return.
+        reload max_rows: OrOff<u64> = OrOff::OFF;
+
+        /// Temporary files that a statement may write on each rank.
+        reload max_spill: OrOff<Size> = OrOff::OFF;
+
+        /// The resource queue of roles that have none.
+        reload queue: String = "default".to_string();
+
+        /// How long a statement may wait in its queue.
+        reload queue_wait_max: OrOff<Period> = OrOff(Some(Period::seconds(300)));
+    }
+}
+
+section! {
+    /// What the server tells of itself.
+    "logging" Logging {
+        /// The least that is told: error, warn, info, debug or trace; parts can have their own, as in "info,harrier_server=debug".
+        reload level: String = "info".to_string();
+
+        /// Lines for people, or objects for programs.
+        restart format: LogFormat = LogFormat::Text;
+
+        /// Where it goes. Off: to the standard error.
+        restart file: OrOff<PathBuf> = OrOff::OFF;
+    }
+}
+
+/// SQL settings that every session starts with, as `SET` takes them. Their values are not shown by `Debug`: some are secrets.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct Settings(pub BTreeMap<String, String>);
+
+impl Settings {
+    const SECTION: &str = "settings";
+    const ABOUT: &[&str] = &[
+        " SQL settings that every session starts with, as SET takes them: a text, a number, or true or false.",
+        " A running server takes new ones over, for new sessions.",
+    ];
+    const EXAMPLE: &[&str] = &["timezone = \"UTC\"", "harrier.distribute_bytes_min = \"1MiB\""];
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl TryFrom<toml::Table> for Settings {
+    type Error = String;
+
+    fn try_from(table: toml::Table) -> Result<Self, String> {
+        let mut settings = BTreeMap::new();
+        flatten("", table, &mut settings)?;
+        Ok(Self(settings))
+    }
+}
+
+/// A dot in a key of TOML makes a table, and a dot in a setting's name does not.
+fn flatten(prefix: &str, table: toml::Table, settings: &mut BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in table {
+        let name = format!("{prefix}{key}");
+        let value = match value {
+            toml::Value::Table(table) => {
+                flatten(&format!("{name}."), table, settings)?;
+                continue;
+            }
+            toml::Value::String(text) => text,
+            toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => value.to_string(),
+            _ => return Err(format!("{name} is a list or a date without quotes")),
+        };
+        if settings.insert(name.clone(), value).is_some() {
+            return Err(format!("{name} is set twice"));
+        }
+    }
+    Ok(())
+}
+
+/// One thing that is wrong in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// `gang.ranks`; empty if it is about the text as a whole.
+    pub key: String,
+    /// 1-based; `None` if the file does not have the key, or cannot be read.
+    pub line: Option<usize>,
+    pub message: String,
+    /// What may stand there, or what to do.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)?;
+        self.hint.iter().try_for_each(|hint| write!(f, " ({hint})"))
+    }
+}
+
+/// Why a configuration file cannot be used: everything that was found wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    pub path: PathBuf,
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    pub fn sqlstate(&self) -> &'static str {
+        CONFIG_FILE_ERROR
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration file \"{}\" cannot be used", self.path.display())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let problems: Vec<String> = error.problems.iter().map(Problem::to_string).collect();
+        let message = format!("configuration file \"{}\" cannot be used", error.path.display());
+        Self::new(error.sqlstate(), message).with_detail(problems.join("\n"))
+    }
+}
+
+impl Config {
+    /// Reads and checks a file. Relative paths in it are relative to its folder. Blocks.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let fail = |problems| ConfigError { path: path.to_path_buf(), problems };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = error.to_string();
+            fail(vec![Problem { key: String::new(), line: None, message, hint: None }])
+        })?;
+        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
+        Self::parse(&text, &folder.unwrap_or_default()).map_err(fail)
+    }
+
+    /// Reads and checks the text of a file that lies in `folder`.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+        let document = DeTable::parse(text).map_err(|error| vec![syntax_problem(text, &error)])?;
+        let places = Places::of(text, document.get_ref());
+        let unknown = places.unknown();
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
+        let mut config: Self = toml::from_str(text).map_err(|error| vec![places.kind_problem(&error)])?;
+        config.server.place(folder);
+        config.gang.place(folder);
+        config.statements.place(folder);
+        config.logging.place(folder);
+        let mut problems = config.check();
+        for problem in &mut problems {
+            problem.line = places.line(&problem.key);
+        }
+        problems.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Takes over from `new` what can change while the server runs. Returns the keys that differ and need a restart.
+    pub fn reload(&mut self, new: Self) -> Vec<&'static str> {
+        let mut differ = Vec::new();
+        self.server.reload(new.server, &mut differ);
+        self.gang.reload(new.gang, &mut differ);
+        self.statements.reload(new.statements, &mut differ);
+        self.logging.reload(new.logging, &mut differ);
+        self.settings = new.settings;
+        differ
+    }
+
+    /// What is known of every key, in the order of the example file; the free ones of `settings` are not among them.
+    pub fn keys() -> Vec<Key> {
+        [Server::keys(), Gang::keys(), Statements::keys(), Logging::keys()].concat()
+    }
+
+    /// A file with every key, its documentation and its default, all commented out.
+    pub fn example() -> String {
+        let mut lines = vec![
+            "# The configuration of `harrier serve`. Every key has its default; remove the # before one to change it.".to_string(),
+            "# Relative paths are relative to the folder of this file.".to_string(),
+        ];
+        let sections = [
+            (Server::SECTION, Server::ABOUT, Server::keys()),
+            (Gang::SECTION, Gang::ABOUT, Gang::keys()),
+            (Statements::SECTION, Statements::ABOUT, Statements::keys()),
+            (Settings::SECTION, Settings::ABOUT, Vec::new()),
+            (Logging::SECTION, Logging::ABOUT, Logging::keys()),
+        ];
+        for (section, about, keys) in sections {
+            lines.push(String::new());
+            lines.extend(about.iter().map(|line| format!("#{line}")));
+            lines.push(format!("[{section}]"));
+            if section == Settings::SECTION {
+                lines.extend(Settings::EXAMPLE.iter().map(|line| format!("#{line}")));
+            }
+            for key in keys {
+                let name = key.name.rsplit('.').next().unwrap_or_default();
+                lines.push(String::new());
+                lines.extend(key.documentation.iter().map(|line| format!("#{line}")));
+                lines.push(format!("# Allowed: {}.", key.allowed));
+                if !key.can_change {
+                    lines.push("# A new value needs a restart of the server.".to_string());
+                }
+                lines.push(format!("#{name} = {}", key.default));
+            }
+        }
+        lines.push(String::new());
+        lines.join("\n")
+    }
+}
+
+fn syntax_problem(text: &str, error: &toml::de::Error) -> Problem {
+    Problem {
+        key: String::new(),
+        line: error.span().map(|span| line_at(text, span.start)),
+        message: error.message().lines().next().unwrap_or_default().to_string(),
+        hint: error.message().lines().nth(1).map(str::to_string),
+    }
+}
+
+/// 1-based.
+fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Where a text has which keys.
+struct Places<'a> {
+    text: &'a str,
+    /// Full names, where they stand, and which bytes their values take.
+    keys: Vec<(String, usize, std::ops::Range<usize>)>,
+    known: Vec<Key>,
+    /// Settings whose values are none, by where they stand.
+    unsuitable: Vec<(String, usize)>,
+}
+
+impl<'a> Places<'a> {
+    fn of(text: &'a str, document: &DeTable<'_>) -> Self {
+        let mut places = Self { text, keys: Vec::new(), known: Config::keys(), unsuitable: Vec::new() };
+        for (section, value) in document.iter() {
+            let name = section.get_ref().to_string();
+            places.keys.push((name.clone(), section.span().start, value.span()));
+            if let DeValue::Table(table) = value.get_ref() {
+                places.add(&name, table);
+            }
+        }
+        places
+    }
+
+    /// Adds the keys of a table. A dot in a key makes a table, which below `settings` is only part of a name.
+    fn add(&mut self, prefix: &str, table: &DeTable<'_>) {
+        for (key, value) in table.iter() {
+            let (name, at) = (format!("{prefix}.{}", key.get_ref()), key.span().start);
+            if prefix.split('.').next() == Some(Settings::SECTION) {
+                match value.get_ref() {
+                    DeValue::Table(table) => {
+                        self.add(&name, table);
+                        continue;
+                    }
+                    DeValue::Array(_) | DeValue::Datetime(_) => self.unsuitable.push((name.clone(), at)),
+                    // The same name, once in quotes and once not.
+                    _ if self.line(&name).is_some() => self.unsuitable.push((name.clone(), at)),
+                    _ => {}
+                }
+            }
+            self.keys.push((name, at, value.span()));
+        }
+    }
+
+    fn line(&self, key: &str) -> Option<usize> {
+        let at = self.keys.iter().find(|(name, ..)| name == key)?.1;
+        Some(line_at(self.text, at))
+    }
+
+    fn unknown(&self) -> Vec<Problem> {
+        let sections =
+            [Server::SECTION, Gang::SECTION, Statements::SECTION, Settings::SECTION, Logging::SECTION];
+        let mut problems: Vec<Problem> = Vec::new();
+        for (name, at, _) in &self.keys {
+            let names: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
+            let (message, allowed) = match name.split_once('.') {
+                None if !sections.contains(&name.as_str()) => ("there is no such section", sections.to_vec()),
+                Some((section, _)) if section != Settings::SECTION && sections.contains(&section) => {
+                    if names.contains(&name.as_str()) {
+                        continue;
+                    }
+                    let prefix = &name[..=section.len()];
+                    (
+                        "there is no such key",
+                        names.iter().filter_map(|name| name.strip_prefix(prefix)).collect(),
+                    )
+                }
+                _ => continue,
+            };
+            let own = name.rsplit('.').next().unwrap_or_default();
+            let elsewhere =
+                names.iter().find(|known| known.rsplit('.').next() == Some(own)).map(ToString::to_string);
+            let meant = elsewhere.or_else(|| {
+                let near = allowed.iter().map(|known| (distance(own, known), known)).min()?;
+                (near.0 <= own.len() / 3).then(|| near.1.to_string())
+            });
+            let hint = match meant {
+                Some(meant) => format!("did you mean {meant}?"),
+                None => format!("allowed: {}", allowed.join(", ")),
+            };
+            problems.push(Problem {
+                key: name.clone(),
+                line: Some(line_at(self.text, *at)),
+                message: message.to_string(),
+                hint: Some(hint),
+            });
+        }
+        problems.extend(self.unsuitable.iter().map(|(name, at)| Problem {
+            key: name.clone(),
+            line: Some(line_at(self.text, *at)),
+            message: "not a value of a setting, or set twice".to_string(),
+            hint: Some("allowed: a text in quotes, a number, true or false".to_string()),
+        }));
+        problems.sort_by_key(|problem| problem.line);
+        problems
+    }
+
+    /// A value is not of its key's kind.
+    fn kind_problem(&self, error: &toml::de::Error) -> Problem {
+        let at = error.span().map_or(0, |span| span.start);
+        let around = self.keys.iter().filter(|(_, start, value)| (*start..value.end).contains(&at));
+        // A section is around its keys.
+        let place = around.min_by_key(|(_, start, value)| value.end - start);
+        let Some((name, start, value)) = place else {
+            return syntax_problem(self.text, error);
+        };
+        let known = self.known.iter().find(|key| key.name == *name);
+        // What serde says by itself names types of Rust.
+        let is_serdes = error.message().starts_with("invalid ");
+        let (message, hint) = match known {
+            Some(key) => {
+                let shown = self.text[value.clone()].lines().next().unwrap_or_default();
+                let message =
+                    if is_serdes { format!("{shown} is not allowed") } else { error.message().to_string() };
+                (message, Some(format!("allowed: {}", key.allowed)))
+            }
+            None if is_serdes => {
+                ("not a section".to_string(), Some(format!("write [{name}] and keys below it")))
+            }
+            None => (error.message().to_string(), None),
+        };
+        Problem { key: name.clone(), line: Some(line_at(self.text, *start)), message, hint }
+    }
+}
+
+/// How many letters have to be put in, taken out or changed to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, char) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(char != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests;

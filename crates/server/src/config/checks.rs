@@ -1,0 +1,192 @@
+//! What values have to fulfil beyond being of their kind, alone and together.
+
+use super::values::{Launcher, Period};
+use super::{Config, Problem};
+
+const CONNECTIONS_MAX: u32 = 100_000;
+const RANKS_MAX: u32 = 4096;
+const THREADS_MAX: u32 = 1024;
+
+/// Problems found so far, without lines.
+struct Check(Vec<Problem>);
+
+impl Check {
+    fn add(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
+        let (message, hint) = (message.into(), Some(hint.into()));
+        self.0.push(Problem { key: key.to_string(), line: None, message, hint });
+    }
+
+    fn range(&mut self, key: &str, value: u32, least: u32, most: u32) {
+        if !(least..=most).contains(&value) {
+            self.add(key, format!("{value} is not allowed"), format!("allowed: {least} to {most}"));
+        }
+    }
+}
+
+impl Config {
+    /// Everything that is wrong with the values, whatever the machine is like. What depends on the machine is in
+    /// [`Config::findings`]. To be called again when options of the command line have changed values.
+    pub fn check(&self) -> Vec<Problem> {
+        let mut check = Check(Vec::new());
+        self.check_server(&mut check);
+        self.check_gang(&mut check);
+        self.check_rest(&mut check);
+        check.0
+    }
+
+    fn check_server(&self, check: &mut Check) {
+        let server = &self.server;
+        if server.listen.is_empty() && server.unix_socket.get().is_none() {
+            check.add(
+                "server.listen",
+                "no client could connect",
+                "give an address such as \"127.0.0.1:5433\", or unix_socket",
+            );
+        }
+        for (at, address) in server.listen.iter().enumerate() {
+            if server.listen[..at].contains(address) && address.port != 0 {
+                check.add("server.listen", format!("{address} is listed twice"), "list each address once");
+            }
+        }
+        if server.unix_socket.get().is_some() && server.listen.first().is_none_or(|first| first.port == 0) {
+            check.add(
+                "server.unix_socket",
+                "the socket has no port to be named by",
+                "give server.listen an address with a port, such as \"127.0.0.1:5433\"",
+            );
+        }
+        match (server.tls_certificate.get(), server.tls_key.get()) {
+            (Some(_), None) => check.add("server.tls_certificate", "there is no key for it", "set tls_key"),
+            (None, Some(_)) => {
+                check.add("server.tls_key", "there is no certificate for it", "set tls_certificate")
+            }
+            _ => {}
+        }
+        let has_tls = server.tls_certificate.get().is_some() && server.tls_key.get().is_some();
+        if server.tls_client_ca.get().is_some() && !has_tls {
+            check.add(
+                "server.tls_client_ca",
+                "certificates of clients need TLS",
+                "set tls_certificate and tls_key",
+            );
+        }
+        if !has_tls && let Some(public) = server.listen.iter().find(|address| !address.is_loopback()) {
+            check.add(
+                "server.listen",
+                format!(
+                    "other machines can reach {public}, and passwords and rows would be readable on the way"
+                ),
+                "set tls_certificate and tls_key, or listen on 127.0.0.1",
+            );
+        }
+        if let Some(http) = server.http.get() {
+            let is_guarded = has_tls && server.http_login;
+            if !http.is_loopback() && !is_guarded {
+                check.add(
+                    "server.http",
+                    format!("other machines can reach {http}, and anybody there could read statements"),
+                    "set tls_certificate, tls_key and http_login = true, or listen on 127.0.0.1",
+                );
+            }
+            if server.listen.contains(http) && http.port != 0 {
+                check.add(
+                    "server.http",
+                    format!("{http} is in server.listen, too"),
+                    "give the pages a port of their own",
+                );
+            }
+        }
+        check.range("server.max_connections", server.max_connections, 1, CONNECTIONS_MAX);
+        if server.max_connections > 0 && server.superuser_reserved >= server.max_connections {
+            check.add(
+                "server.superuser_reserved",
+                format!("{} leaves no connection for others", server.superuser_reserved),
+                format!("allowed: 0 to {}", server.max_connections - 1),
+            );
+        }
+    }
+
+    fn check_gang(&self, check: &mut Check) {
+        let gang = &self.gang;
+        if let Some(ranks) = gang.ranks.get() {
+            check.range("gang.ranks", *ranks, 1, RANKS_MAX);
+        }
+        check.range("gang.spares", gang.spares, 0, RANKS_MAX);
+        if let Some(threads) = gang.threads_per_rank.get() {
+            check.range("gang.threads_per_rank", *threads, 1, THREADS_MAX);
+        }
+        if gang.launcher == Launcher::None {
+            if gang.ranks.get().is_some_and(|ranks| *ranks > 1) {
+                check.add("gang.ranks", "launcher \"none\" starts no ranks", "allowed: 1, or \"auto\"");
+            }
+            if gang.spares > 0 {
+                check.add("gang.spares", "launcher \"none\" starts no ranks", "allowed: 0");
+            }
+        }
+        if matches!(gang.launcher, Launcher::None | Launcher::Srun) && gang.hostfile.get().is_some() {
+            let hint = match gang.launcher {
+                Launcher::Srun => "Slurm says which hosts there are; leave it \"off\"",
+                _ => "leave it \"off\", or choose another launcher",
+            };
+            check.add("gang.hostfile", format!("launcher {:?} takes none", gang.launcher.word()), hint);
+        }
+        if matches!(gang.launcher, Launcher::None | Launcher::Local) && !gang.launcher_arguments.is_empty() {
+            check.add(
+                "gang.launcher_arguments",
+                format!("launcher {:?} takes none", gang.launcher.word()),
+                "leave it [], or choose \"mpirun\" or \"srun\"",
+            );
+        }
+        if gang.restart_wait_min > gang.restart_wait_max {
+            let Period(most) = gang.restart_wait_max;
+            check.add(
+                "gang.restart_wait_min",
+                format!("{} is longer than restart_wait_max", gang.restart_wait_min),
+                format!("allowed: 1ms to {}", Period(most)),
+            );
+        }
+    }
+
+    fn check_rest(&self, check: &mut Check) {
+        let statements = &self.statements;
+        if statements.memory.get().is_some_and(|memory| memory.0 < 1 << 20) {
+            check.add("statements.memory", "too little for any statement", "allowed: 1MiB or more");
+        }
+        if statements.max_rows.get() == Some(&0) {
+            check.add("statements.max_rows", "0 is not allowed", "allowed: 1 or more, or \"off\"");
+        }
+        if statements.queue.is_empty() || statements.queue.len() > 63 {
+            check.add(
+                "statements.queue",
+                format!("{:?} is no name of a queue", statements.queue),
+                "allowed: a name of 1 to 63 bytes",
+            );
+        }
+        for name in self.settings.0.keys() {
+            let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '.');
+            if name.is_empty() || !name.chars().all(plain) {
+                check.add(
+                    &format!("settings.{name}"),
+                    "not a name of a setting",
+                    "allowed: letters, digits, _ and dots",
+                );
+            }
+        }
+        let level = &self.logging.level;
+        let is_level = |word: &str| {
+            ["off", "error", "warn", "info", "debug", "trace"].contains(&word.to_ascii_lowercase().as_str())
+        };
+        let is_part = |part: &str| match part.split_once('=') {
+            Some((target, word)) => !target.is_empty() && is_level(word),
+            None => is_level(part),
+        };
+        if !level.split(',').map(str::trim).all(is_part) {
+            check.add(
+                "logging.level",
+                format!("{level:?} is not allowed"),
+                "allowed: error, warn, info, debug or trace, or parts with their own, as in \
+                 \"info,harrier_server=debug\"",
+            );
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Tests of the configuration file, from its text to what is said about it.
+
+use super::values::*;
+use super::*;
+
+const FOLDER: &str = "/etc/harrier";
+
+fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    Config::parse(text, Path::new(FOLDER))
+}
+
+/// Each problem as people read it.
+fn problems(text: &str) -> Vec<String> {
+    parse(text).expect_err(text).iter().map(Problem::to_string).collect()
+}
+
+#[test]
+fn an_empty_file_and_the_example_are_the_defaults() {
+    assert_eq!(parse(""), Ok(Config::default()));
+    let example = Config::example();
+    assert_eq!(parse(&example), Ok(Config::default()));
+    // Every `#key = value` without its mark; what explains has a space behind it.
+    let active: Vec<String> = example
+        .lines()
+        .filter(|line| !Settings::EXAMPLE.contains(&line.trim_start_matches('#')))
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if !rest.starts_with(' ') => rest.to_string(),
+            _ => line.to_string(),
+        })
+        .collect();
+    let keys = active.iter().filter(|line| line.contains(" = ") && !line.starts_with('#')).count();
+    assert_eq!(keys, Config::keys().len());
+    assert_eq!(parse(&active.join("\n")), Ok(Config::default()));
+}
+
+#[test]
+fn the_settings_of_the_example_can_be_set() {
+    let text = format!("[settings]\n{}", Settings::EXAMPLE.join("\n"));
+    assert_eq!(parse(&text).unwrap().settings.0.len(), Settings::EXAMPLE.len());
+}
+
+#[test]
+fn every_key_is_documented_and_its_documentation_ends_as_a_sentence() {
+    for key in Config::keys() {
+        assert!(key.documentation.last().unwrap().ends_with('.'), "{}", key.name);
+        assert!(key.documentation.iter().all(|line| line.starts_with(' ')), "{}", key.name);
+    }
+}
+
+#[test]
+fn every_value_can_be_given() {
+    let config = parse(
+        r#"
+[server]
+listen = ["127.0.0.1:5500", "[::1]:5500", "0.0.0.0:5501"]
+unix_socket = "/run/harrier"
+http = "off"
+http_names = ["warehouse.example.com"]
+http_login = true
+http_actions = true
+max_connections = 10
+superuser_reserved = 1
+hba_file = "hba.conf"
+tls_certificate = "/tls/server.pem"
+tls_key = "tls/server.key"
+tls_client_ca = "off"
+authentication_timeout = "500 ms"
+audit_log = "audit.log"
+
+[gang]
+ranks = 4
+spares = 2
+launcher = "mpirun"
+hostfile = "hosts"
+launcher_arguments = ["--bind-to", "none"]
+threads_per_rank = 1
+restart_wait_min = "1s"
+restart_wait_max = "1min"
+
+[statements]
+timeout = "1h"
+idle_session_timeout = "1d"
+idle_in_transaction_timeout = "10min"
+memory = "2GiB"
+max_rows = 1_000_000
+max_spill = "64GiB"
+queue = "etl"
+queue_wait_max = "off"
+
+[settings]
+timezone = "UTC"
+harrier.distribute_bytes_min = "4MiB"
+"datafusion.execution.batch_size" = 4096
+datafusion.optimizer.enable_dynamic_filter_pushdown = false
+
+[logging]
+level = "warn,harrier_server=debug"
+format = "json"
+file = "off"
+"#,
+    )
+    .unwrap();
+    let server = &config.server;
+    assert_eq!(server.listen[1], Address { host: "::1".to_string(), port: 5500 });
+    assert_eq!(server.unix_socket.get(), Some(&PathBuf::from("/run/harrier")));
+    assert_eq!(server.http, OrOff::OFF);
+    assert_eq!(server.hba_file.get(), Some(&PathBuf::from("/etc/harrier/hba.conf")));
+    assert_eq!(server.tls_certificate.get(), Some(&PathBuf::from("/tls/server.pem")));
+    assert_eq!(server.tls_key.get(), Some(&PathBuf::from("/etc/harrier/tls/server.key")));
+    assert_eq!(server.tls_client_ca, OrOff::OFF);
+    assert_eq!(server.authentication_timeout.0.as_millis(), 500);
+    assert_eq!((config.gang.ranks.get(), config.gang.spares), (Some(&4), 2));
+    assert_eq!(config.gang.launcher, Launcher::Mpirun);
+    assert_eq!(config.gang.launcher_arguments, ["--bind-to", "none"]);
+    assert_eq!(config.statements.memory.get(), Some(&Size(2 << 30)));
+    assert_eq!(config.statements.max_rows.get(), Some(&1_000_000));
+    assert_eq!(config.statements.queue_wait_max, OrOff::OFF);
+    let settings: Vec<(&str, &str)> =
+        config.settings.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let expected = [
+        ("datafusion.execution.batch_size", "4096"),
+        ("datafusion.optimizer.enable_dynamic_filter_pushdown", "false"),
+        ("harrier.distribute_bytes_min", "4MiB"),
+        ("timezone", "UTC"),
+    ];
+    assert_eq!(settings, expected);
+    assert_eq!(config.logging.format, LogFormat::Json);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
+    for (text, expected) in [
+        (
+            "[server]\n\nlisten = 5433",
+            "line 3: server.listen: 5433 is not allowed (allowed: a list, in brackets, of: an address",
+        ),
+        (
+            "[server]\nlisten = [\n  \"127.0.0.1\"]",
+            "line 2: server.listen: \"127.0.0.1\" is not an address with a port (allowed: ",
+        ),
+        (
+            "[server]\nmax_connections = \"many\"",
+            "line 2: server.max_connections: \"many\" is not allowed (allowed: a number)",
+        ),
+        (
+            "[server]\nmax_connections = -1",
+            "line 2: server.max_connections: -1 is not allowed (allowed: a number)",
+        ),
+        (
+            "[server]\nmax_connections = 0\nsuperuser_reserved = 0",
+            "line 2: server.max_connections: 0 is not allowed (allowed: 1 to 100000)",
+        ),
+        (
+            "[server]\nmax_conections = 5",
+            "line 2: server.max_conections: there is no such key (did you mean max_connections?)",
+        ),
+        ("[server]\nranks = 5", "line 2: server.ranks: there is no such key (did you mean gang.ranks?)"),
+        (
+            "[statements]\nxyzzyxyzzy = 5",
+            "line 2: statements.xyzzyxyzzy: there is no such key (allowed: timeout, idle_session",
+        ),
+        ("\n[sever]\nlisten = []", "line 2: sever: there is no such section (did you mean server?)"),
+        ("listen = []", "line 1: listen: there is no such section (did you mean server.listen?)"),
+        ("server = 5", "line 1: server: not a section (write [server] and keys below it)"),
+        (
+            "[statements]\nmemory = 8",
+            "line 2: statements.memory: 8 is not a size in quotes (allowed: a size in B, KiB",
+        ),
+        (
+            "[statements]\nmemory = \"8GB\"",
+            "line 2: statements.memory: \"8GB\" is not a size (allowed: a size in B, KiB, MiB, GiB or TiB, such as \"8GiB\", or \"auto\")",
+        ),
+        (
+            "[statements]\ntimeout = \"30\"",
+            "line 2: statements.timeout: \"30\" is not a time (allowed: a time in ms, s",
+        ),
+        ("[statements]\ntimeout = \"0s\"", "line 2: statements.timeout: \"0s\" is not from 1ms to 24d"),
+        (
+            "[statements]\nmax_rows = \"many\"",
+            "line 2: statements.max_rows: \"many\" is not allowed here (allowed: a number, or \"off\")",
+        ),
+        ("[statements]\nmax_rows = 0", "line 2: statements.max_rows: 0 is not allowed"),
+        (
+            "[gang]\nlauncher = \"ssh\"",
+            "line 2: gang.launcher: \"ssh\" is not a launcher (allowed: \"auto\", \"mpirun\", \"srun\", \"local\" or \"none\")",
+        ),
+        ("[gang]\nranks = 9999", "line 2: gang.ranks: 9999 is not allowed (allowed: 1 to 4096)"),
+        (
+            "[gang]\nlauncher = \"none\"\nspares = 1",
+            "line 3: gang.spares: launcher \"none\" starts no ranks (allowed: 0)",
+        ),
+        (
+            "[gang]\nrestart_wait_min = \"1h\"",
+            "line 2: gang.restart_wait_min: 1h is longer than restart_wait_max (allowed: 1ms to 30s)",
+        ),
+        ("[logging]\nlevel = \"loud\"", "line 2: logging.level: \"loud\" is not allowed"),
+        (
+            "[settings]\na = [1]",
+            "line 2: settings.a: not a value of a setting, or set twice (allowed: a text",
+        ),
+        ("[settings]\n\na.b.c = 2026-01-01", "line 3: settings.a.b.c: not a value of a setting"),
+        ("[settings]\na.b = 1\n\"a.b\" = 2", "line 3: settings.a.b: not a value of a setting, or set twice"),
+        ("[settings]\n\"a b\" = 1", "line 2: settings.a b: not a name of a setting"),
+        (
+            "[server]\nhttp_names = [\"http://x\"]",
+            "line 2: server.http_names: \"http://x\" is not a host name",
+        ),
+        ("[server]\nlisten = []\n[server]", "line 3: "),
+        ("[server", "line 1: "),
+    ] {
+        let found = problems(text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].starts_with(expected), "{text}:\n{}\n{expected}", found[0]);
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let text = "[gang]\nranks = 0\n[server]\nlisten = []\nsuperuser_reserved = 5\nmax_connections = 5";
+    let keys: Vec<String> = parse(text).unwrap_err().into_iter().map(|problem| problem.key).collect();
+    assert_eq!(keys, ["gang.ranks", "server.listen", "server.superuser_reserved"]);
+}
+
+#[test]
+fn what_others_can_reach_needs_tls_and_the_pages_a_login() {
+    let tls = "tls_certificate = \"c\"\ntls_key = \"k\"";
+    for (text, key) in [
+        ("listen = [\"0.0.0.0:5433\"]".to_string(), Some("server.listen")),
+        ("listen = [\"warehouse:5433\"]".to_string(), Some("server.listen")),
+        (format!("listen = [\"0.0.0.0:5433\"]\n{tls}"), None),
+        ("http = \"[::]:8080\"".to_string(), Some("server.http")),
+        (format!("http = \"[::]:8080\"\n{tls}"), Some("server.http")),
+        ("http = \"[::]:8080\"\nhttp_login = true".to_string(), Some("server.http")),
+        (format!("http = \"[::]:8080\"\nhttp_login = true\n{tls}"), None),
+        ("tls_key = \"k\"".to_string(), Some("server.tls_key")),
+        ("tls_certificate = \"c\"".to_string(), Some("server.tls_certificate")),
+        ("tls_client_ca = \"c\"".to_string(), Some("server.tls_client_ca")),
+    ] {
+        let keys: Vec<String> = match parse(&format!("[server]\n{text}")) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems.into_iter().map(|problem| problem.key).collect(),
+        };
+        assert_eq!(keys.first().map(String::as_str), key, "{text}");
+    }
+}
+
+#[test]
+fn a_reload_takes_over_what_can_change_and_names_the_rest() {
+    let mut config = Config::default();
+    let new = parse(
+        "[server]\nlisten = [\"127.0.0.1:6000\"]\nmax_connections = 7\n[gang]\nranks = 3\n\
+         [statements]\ntimeout = \"1s\"\n[settings]\ntimezone = \"UTC\"\n[logging]\nformat = \"json\"",
+    )
+    .unwrap();
+    assert_eq!(config.reload(new.clone()), ["server.listen", "gang.ranks", "logging.format"]);
+    assert_eq!(config.server.max_connections, 7);
+    assert_eq!(config.statements.timeout, OrOff(Some(Period::seconds(1))));
+    assert_eq!(config.settings, new.settings);
+    assert_eq!(config.server.listen, Config::default().server.listen);
+    assert_eq!(config.gang, Gang::default());
+    let same = config.clone();
+    assert_eq!(config.reload(same), Vec::<&str>::new());
+}
+
+#[test]
+fn values_of_settings_are_not_shown() {
+    let config = parse("[settings]\ns3.secret_access_key = \"hunter2\"").unwrap();
+    let shown = format!("{config:?}");
+    assert!(shown.contains("s3.secret_access_key") && !shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn a_file_is_loaded_or_the_error_names_it() {
+    let folder = std::env::temp_dir().join(format!("harrier-config-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("harrier.toml");
+    std::fs::write(&path, "[server]\nhba_file = \"hba.conf\"\n").unwrap();
+    let config = Config::load(&path).unwrap();
+    assert_eq!(config.server.hba_file.get(), Some(&folder.join("hba.conf")));
+    std::fs::write(&path, "[server]\nhttp_login = 1\n").unwrap();
+    let error = Config::load(&path).unwrap_err();
+    let shown = error.to_string();
+    assert!(shown.starts_with("configuration file \"/"), "{shown}");
+    assert!(
+        shown.ends_with("line 2: server.http_login: 1 is not allowed (allowed: true or false)"),
+        "{shown}"
+    );
+    assert_eq!(Failure::from(error).sqlstate, "F0000");
+    assert!(Config::load(&folder.join("absent")).unwrap_err().to_string().contains("No such file"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("harrier-config-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write("empty.pem", "");
+    write("key.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n");
+    std::fs::set_permissions(folder.join("key.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    write("hosts", "# none\n\n");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = format!(
+        "[server]\nlisten = [\"{}\", \"192.0.2.1:5433\"]\nhttp = \"off\"\nhttp_actions = true\nhba_file = \"absent\"\n\
+         tls_certificate = \"empty.pem\"\ntls_key = \"key.pem\"\naudit_log = \"no/where\"\nunix_socket = \"/{}\"\n\
+         [gang]\nhostfile = \"hosts\"\n[statements]\nmemory = \"1024TiB\"",
+        taken.local_addr().unwrap(),
+        "long/".repeat(30),
+    );
+    let config = Config::parse(&text, &folder).unwrap();
+    let findings = config.findings();
+    let of = |key: &str, gravity| {
+        findings.iter().filter(|finding| (finding.key, finding.gravity) == (key, gravity)).count()
+    };
+    assert_eq!(of("server.listen", Gravity::Note), 1, "{findings:?}");
+    assert_eq!(of("server.listen", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.hba_file", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.tls_certificate", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.tls_key", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.audit_log", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.unix_socket", Gravity::Wrong), 2, "{findings:?}");
+    assert_eq!(of("gang.hostfile", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("statements.memory", Gravity::Note), 1, "{findings:?}");
+    assert!(findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.gravity)));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

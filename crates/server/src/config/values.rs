@@ -1,0 +1,516 @@
+//! The kinds of values that keys of the configuration file have: how each is written, read, and told of.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Value;
+
+/// The longest time a key can have: SQL settings count milliseconds in 32 bits.
+const PERIOD_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+
+/// Units of a [`Size`], the largest first.
+const SIZES: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+/// Units of a [`Period`] in milliseconds, the largest first.
+const PERIODS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A kind of value.
+pub trait Kind: Sized {
+    /// What may stand after `key =`, for documentation and errors.
+    fn allowed() -> String;
+
+    /// The value as TOML.
+    fn written(&self) -> String;
+
+    /// Relative paths in it are relative to `folder`.
+    fn place(&mut self, _folder: &std::path::Path) {}
+}
+
+/// Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "Value")]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number_with_unit(text, &SIZES).map(Self).ok_or_else(|| format!("{text:?} is not a size"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shortest(self.0, &SIZES))
+    }
+}
+
+impl TryFrom<Value> for Size {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        string(value, "a size")?.parse()
+    }
+}
+
+impl Kind for Size {
+    fn allowed() -> String {
+        "a size in B, KiB, MiB, GiB or TiB, such as \"8GiB\"".to_string()
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+/// How long, above zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "Value")]
+pub struct Period(pub Duration);
+
+impl Period {
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ms = number_with_unit(text, &PERIODS).ok_or_else(|| format!("{text:?} is not a time"))?;
+        let period = Duration::from_millis(ms);
+        if period.is_zero() || period > PERIOD_MAX {
+            return Err(format!("{text:?} is not from 1ms to {}", Self(PERIOD_MAX)));
+        }
+        Ok(Self(period))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shortest(self.0.as_millis() as u64, &PERIODS))
+    }
+}
+
+impl TryFrom<Value> for Period {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        string(value, "a time")?.parse()
+    }
+}
+
+impl Kind for Period {
+    fn allowed() -> String {
+        format!("a time in ms, s, min, h or d from 1ms to {}, such as \"30s\"", Self(PERIOD_MAX))
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+/// A value, or `"off"`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value", bound = "T: serde::de::DeserializeOwned")]
+pub struct OrOff<T>(pub Option<T>);
+
+impl<T> OrOff<T> {
+    pub const OFF: Self = Self(None);
+
+    /// The value; `None`: off.
+    pub fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+}
+
+impl<T: serde::de::DeserializeOwned> TryFrom<Value> for OrOff<T> {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(text) if text == "off" => Ok(Self(None)),
+            value => within(value).map(|value| Self(Some(value))),
+        }
+    }
+}
+
+impl<T: Kind> Kind for OrOff<T> {
+    fn allowed() -> String {
+        format!("{}, or \"off\"", T::allowed())
+    }
+
+    fn written(&self) -> String {
+        self.0.as_ref().map_or_else(|| quoted("off"), T::written)
+    }
+
+    fn place(&mut self, folder: &std::path::Path) {
+        if let Some(value) = &mut self.0 {
+            value.place(folder);
+        }
+    }
+}
+
+/// A value, or `"auto"`: Harrier finds it out.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value", bound = "T: serde::de::DeserializeOwned")]
+pub struct OrAuto<T>(pub Option<T>);
+
+impl<T> OrAuto<T> {
+    pub const AUTO: Self = Self(None);
+
+    /// The value; `None`: to be found out.
+    pub fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+}
+
+impl<T: serde::de::DeserializeOwned> TryFrom<Value> for OrAuto<T> {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(text) if text == "auto" => Ok(Self(None)),
+            value => within(value).map(|value| Self(Some(value))),
+        }
+    }
+}
+
+impl<T: Kind> Kind for OrAuto<T> {
+    fn allowed() -> String {
+        format!("{}, or \"auto\"", T::allowed())
+    }
+
+    fn written(&self) -> String {
+        self.0.as_ref().map_or_else(|| quoted("auto"), T::written)
+    }
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub struct Address {
+    /// A name, or an IP address without brackets.
+    pub host: String,
+    pub port: u16,
+}
+
+impl Address {
+    pub fn loopback(port: u16) -> Self {
+        Self { host: "127.0.0.1".to_string(), port }
+    }
+
+    /// Whether only this machine can reach it. A name other than `localhost` may be anything, so it is not.
+    pub fn is_loopback(&self) -> bool {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => self.host.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("{text:?} is not an address with a port");
+        let (host, port) = text.rsplit_once(':').ok_or_else(refuse)?;
+        let port = port.parse().map_err(|_| refuse())?;
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(inner) if inner.parse::<std::net::Ipv6Addr>().is_ok() => inner,
+            None if is_host_name(host) => host,
+            _ => return Err(refuse()),
+        };
+        Ok(Self { host: host.to_string(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl TryFrom<Value> for Address {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        string(value, "an address")?.parse()
+    }
+}
+
+impl Kind for Address {
+    fn allowed() -> String {
+        "an address and a port, such as \"127.0.0.1:5433\", \"[::1]:5433\" or \"localhost:5433\"".to_string()
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+/// A name that a host can have in a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub struct HostName(pub String);
+
+impl TryFrom<Value> for HostName {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let text = string(value, "a host name")?;
+        if is_host_name(&text) { Ok(Self(text)) } else { Err(format!("{text:?} is not a host name")) }
+    }
+}
+
+impl Kind for HostName {
+    fn allowed() -> String {
+        "a host name without a port, such as \"warehouse.example.com\"".to_string()
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.0)
+    }
+}
+
+/// What starts the ranks of the gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub enum Launcher {
+    /// `srun` in a Slurm allocation, else `mpirun` where there is one and more than one rank is wanted, else `local`.
+    Auto,
+    Mpirun,
+    Srun,
+    /// This server starts them, here or on the hosts of `hostfile`, and they meet over QUIC.
+    Local,
+    /// There is no gang: statements run in the server's process.
+    None,
+}
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Writes what an enumeration of words needs.
+macro_rules! words {
+    ($name:ident, $what:literal, $($variant:ident = $word:literal),+) => {
+        impl $name {
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl TryFrom<Value> for $name {
+            type Error = String;
+
+            fn try_from(value: Value) -> Result<Self, String> {
+                match string(value, $what)?.as_str() {
+                    $($word => Ok(Self::$variant),)+
+                    other => Err(format!("{other:?} is not {}", $what)),
+                }
+            }
+        }
+
+        impl Kind for $name {
+            fn allowed() -> String {
+                let words = [$($word),+].map(quoted);
+                let (last, others) = words.split_last().expect("there are words");
+                format!("{} or {last}", others.join(", "))
+            }
+
+            fn written(&self) -> String {
+                quoted(self.word())
+            }
+        }
+    };
+}
+
+words!(
+    Launcher,
+    "a launcher",
+    Auto = "auto",
+    Mpirun = "mpirun",
+    Srun = "srun",
+    Local = "local",
+    None = "none"
+);
+words!(LogFormat, "a format", Text = "text", Json = "json");
+
+impl Kind for u32 {
+    fn allowed() -> String {
+        "a number".to_string()
+    }
+
+    fn written(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for u64 {
+    fn allowed() -> String {
+        "a number".to_string()
+    }
+
+    fn written(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for bool {
+    fn allowed() -> String {
+        "true or false".to_string()
+    }
+
+    fn written(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for String {
+    fn allowed() -> String {
+        "a text in quotes".to_string()
+    }
+
+    fn written(&self) -> String {
+        quoted(self)
+    }
+}
+
+impl Kind for PathBuf {
+    fn allowed() -> String {
+        "a path in quotes".to_string()
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.to_string_lossy())
+    }
+
+    fn place(&mut self, folder: &std::path::Path) {
+        // Joined with an absolute path, a folder does not matter.
+        *self = folder.join(&*self);
+    }
+}
+
+impl<T: Kind> Kind for Vec<T> {
+    fn allowed() -> String {
+        format!("a list, in brackets, of: {}", T::allowed())
+    }
+
+    fn written(&self) -> String {
+        let items: Vec<String> = self.iter().map(T::written).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
+/// A string of TOML.
+pub(super) fn quoted(text: &str) -> String {
+    Value::String(text.to_string()).to_string()
+}
+
+/// A value inside of another, with an error that names no type of Rust's.
+fn within<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
+    let shown = value.to_string();
+    let error = match value.try_into() {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let error: toml::de::Error = error;
+    match error.message().starts_with("invalid ") {
+        true => Err(format!("{shown} is not allowed here")),
+        false => Err(error.message().to_string()),
+    }
+}
+
+fn string(value: Value, what: &str) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text),
+        value => Err(format!("{value} is not {what} in quotes")),
+    }
+}
+
+fn is_host_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 253
+        && text.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_'))
+}
+
+/// `8GiB` or `8 GiB` in the smallest unit; `None` if it is no such thing, or too large.
+fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.find(|char: char| !char.is_ascii_digit())?;
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let factor = units.iter().find(|(name, _)| *name == unit)?.1;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// In the largest unit that needs no fraction.
+fn shortest(value: u64, units: &[(&str, u64)]) -> String {
+    let last = units[units.len() - 1];
+    let (unit, factor) =
+        units.iter().copied().find(|(_, factor)| value > 0 && value.is_multiple_of(*factor)).unwrap_or(last);
+    format!("{}{unit}", value / factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_and_written() {
+        let sizes = [("8GiB", 8 << 30), ("0B", 0), ("1536KiB", 1536 << 10), ("3 TiB", 3 << 40), ("7B", 7)];
+        for (text, bytes) in sizes {
+            let size: Size = text.parse().unwrap();
+            assert_eq!(size.0, bytes, "{text}");
+            assert_eq!(size.to_string(), text.replace(' ', ""));
+        }
+        for (text, ms) in [("30s", 30_000), ("1500ms", 1500), ("90min", 5_400_000), ("24d", 2_073_600_000)] {
+            let period: Period = text.parse().unwrap();
+            assert_eq!(period.0.as_millis(), ms, "{text}");
+            assert_eq!(period.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_and_no_time_is_refused() {
+        for text in
+            ["", "8", "GiB", "8GB", "8 gib", "-1B", "1.5GiB", "99999999999999TiB", "18446744073709551616B"]
+        {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        for text in ["", "30", "s", "0s", "25d", "-1s", "30 seconds", "18446744073709551615d"] {
+            assert!(text.parse::<Period>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_and_known_as_loopback_or_not() {
+        for (text, loopback) in [
+            ("127.0.0.1:5433", true),
+            ("127.8.8.8:1", true),
+            ("[::1]:80", true),
+            ("[::ffff:127.0.0.1]:80", true),
+            ("localhost:65535", true),
+            ("0.0.0.0:5433", false),
+            ("[::]:5433", false),
+            ("10.0.0.1:5433", false),
+            ("localhost.example.com:5433", false),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!((address.is_loopback(), address.to_string().as_str()), (loopback, text));
+        }
+        for text in ["", ":1", "localhost", "::1:80", "[::1]", "a b:1", "h:65536", "[h]:1", "http://h:1"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

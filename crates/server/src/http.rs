@@ -1,0 +1,393 @@
+//! Pages for people, `/metrics` for Prometheus, and `/healthz` and `/readyz` for whoever watches the server.
+//!
+//! Pages are made here and need nothing from anywhere else; without scripts they load themselves anew by the browser's own means. What
+//! comes in is not trusted: a request for a name that is not this server's is refused (a foreign page could have its name point here),
+//! what changes something has to carry a token that only these pages have, and everything shown is escaped.
+//!
+//! Memory bound: [`CONNECTIONS_MAX`] connections, each with one request; a page shows at most [`ROWS_MAX`] rows of a kind.
+//! Cancellation: handlers hold nothing, so a client that goes away leaves nothing behind.
+
+mod connection;
+mod format;
+mod guard;
+mod metrics;
+mod plan;
+mod views;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Form, Path, Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+use views::Page;
+
+use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, TableFacts};
+use crate::registry::{Registry, Stop};
+
+pub use connection::CONNECTIONS_MAX;
+
+/// How long a page waits for one answer of [`Overview`].
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Rows of one kind on a page.
+pub const ROWS_MAX: usize = 1000;
+
+/// How long clients may take to read what they asked for when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether a role with this password may see the pages. Is called in a thread that may block.
+pub type Login = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+
+/// What pages show, and to whom.
+#[derive(Clone)]
+pub struct Pages {
+    pub registry: Arc<Registry>,
+    pub overview: Arc<dyn Overview>,
+    /// Names of this server in URLs, beside `localhost` and IP addresses; without ports.
+    pub names: Vec<String>,
+    /// Whether statements can be canceled and sessions ended. Everybody who may see the pages then can, whatever their role.
+    pub actions: bool,
+    /// `None`: who can connect can see. What is asked for is HTTP's basic authentication, which needs TLS except on loopback.
+    pub login: Option<Login>,
+    /// `None`: without TLS.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Pages {
+    /// Pages that show everything to who can connect, and change nothing.
+    pub fn new(registry: Arc<Registry>, overview: Arc<dyn Overview>) -> Self {
+        Self { registry, overview, names: Vec::new(), actions: false, login: None, tls: None }
+    }
+}
+
+/// Serves until `stop` is ready, then lets requests that are being answered end, but not for long.
+pub async fn serve(
+    listener: TcpListener,
+    pages: Pages,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let connections = connection::Connections::start(listener, pages.tls.clone())?;
+    let router = router(pages).into_make_service_with_connect_info::<connection::Peer>();
+    let stopping = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&stopping);
+    let server = axum::serve(connections, router).with_graceful_shutdown(async move {
+        stop.await;
+        told.notify_one();
+    });
+    tokio::select! {
+        ended = server.into_future() => ended,
+        () = async { stopping.notified().await; tokio::time::sleep(STOP_PATIENCE).await } => Ok(()),
+    }
+}
+
+/// What every handler has.
+#[derive(Clone)]
+struct Site {
+    pages: Pages,
+    /// Only pages of this server know it.
+    token: Arc<str>,
+}
+
+/// All pages, behind what guards them.
+fn router(pages: Pages) -> Router {
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    let site = Site { pages, token: token.into() };
+    let guarded = Router::new()
+        .route("/", get(overview))
+        .route("/statements", get(statements))
+        .route("/statements/{id}", get(statement))
+        .route("/statements/{id}/cancel", post(cancel))
+        .route("/sessions", get(sessions))
+        .route("/sessions/{id}/terminate", post(terminate))
+        .route("/ranks", get(ranks))
+        .route("/queues", get(queues))
+        .route("/tables", get(tables))
+        .route("/metrics", get(metrics))
+        .fallback(absent)
+        .layer(middleware::from_fn_with_state(site.clone(), guard::login));
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route(
+            "/pages.css",
+            get(|| async { fixed("text/css; charset=utf-8", include_str!("http/pages.css")) }),
+        )
+        .route(
+            "/pages.js",
+            get(|| async { fixed("text/javascript; charset=utf-8", include_str!("http/pages.js")) }),
+        )
+        .route("/favicon.svg", get(icon))
+        // What browsers look for beside a text that names no other.
+        .route("/favicon.ico", get(icon))
+        .merge(guarded)
+        .layer(middleware::from_fn_with_state(site.clone(), guard::host))
+        .layer(middleware::from_fn(guard::headers))
+        .with_state(site)
+}
+
+async fn icon() -> Response {
+    fixed("image/svg+xml", include_str!("http/favicon.svg"))
+}
+
+fn fixed(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// What `Overview` was asked, or why there is no answer.
+async fn ask<T>(what: &str, answer: impl Future<Output = T>) -> Result<T, String> {
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .map_err(|_| format!("{what} did not answer in {} s", PATIENCE.as_secs()))
+}
+
+/// Everything but tables, which take reading.
+struct Facts {
+    server: Result<ServerFacts, String>,
+    ranks: Result<Vec<RankFacts>, String>,
+    queues: Result<Vec<QueueFacts>, String>,
+}
+
+impl Facts {
+    async fn of(overview: &Arc<dyn Overview>) -> Self {
+        let (server, ranks, queues) = tokio::join!(
+            ask("the server", overview.server()),
+            ask("the gang", overview.ranks()),
+            ask("the queues", overview.queues()),
+        );
+        Self { server, ranks, queues }
+    }
+
+    fn health(&self) -> Health {
+        match (&self.server, &self.ranks) {
+            (Ok(server), Ok(ranks)) => Health::of(server, ranks),
+            (server, ranks) => {
+                let complaints =
+                    server.as_ref().err().into_iter().chain(ranks.as_ref().err()).cloned().collect();
+                Health { is_ready: false, complaints }
+            }
+        }
+    }
+}
+
+async fn overview(State(site): State<Site>) -> Page {
+    let facts = Facts::of(&site.pages.overview).await;
+    views::overview(&site, &facts)
+}
+
+/// Which statements are listed.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+struct Filter {
+    /// `running`, `failed` or all.
+    show: String,
+    /// What is in their text or is their role, in any case.
+    find: String,
+}
+
+async fn statements(State(site): State<Site>, Query(filter): Query<Filter>) -> Page {
+    views::statements(&site, &filter)
+}
+
+async fn statement(State(site): State<Site>, Path(id): Path<String>) -> Response {
+    match id.parse().ok().and_then(|id| site.pages.registry.statement(id)) {
+        Some(statement) => views::statement(&site, &statement).into_response(),
+        None => missing(&format!("There is no statement {id}, or it was forgotten: only the last are kept.")),
+    }
+}
+
+async fn sessions(State(site): State<Site>) -> Page {
+    views::sessions(&site)
+}
+
+async fn ranks(State(site): State<Site>) -> Page {
+    views::ranks(&Facts::of(&site.pages.overview).await)
+}
+
+async fn queues(State(site): State<Site>) -> Page {
+    views::queues(&Facts::of(&site.pages.overview).await)
+}
+
+async fn tables(State(site): State<Site>) -> Page {
+    let tables: Result<Vec<TableFacts>, String> = match ask("the catalog", site.pages.overview.tables()).await
+    {
+        Ok(tables) => tables.map_err(|failure| failure.to_string()),
+        Err(reason) => Err(reason),
+    };
+    views::tables(&tables)
+}
+
+async fn absent() -> Response {
+    missing("There is no such page.")
+}
+
+fn missing(message: &str) -> Response {
+    (StatusCode::NOT_FOUND, views::message("Not found", message)).into_response()
+}
+
+/// What a form of these pages sends.
+#[derive(Deserialize)]
+struct Action {
+    #[serde(default)]
+    token: String,
+}
+
+impl Site {
+    /// Why an action is not done.
+    fn refuse(&self, action: &Action) -> Option<Response> {
+        let message = if !self.pages.actions {
+            "Nothing can be changed from these pages. Set http_actions = true in section server of the configuration file."
+        } else if !guard::are_equal(action.token.as_bytes(), self.token.as_bytes()) {
+            "The form is not of this page, or of before the server was started anew. Go back, load the page anew, try again."
+        } else {
+            return None;
+        };
+        Some((StatusCode::FORBIDDEN, views::message("Refused", message)).into_response())
+    }
+}
+
+async fn cancel(
+    State(site): State<Site>,
+    Path(id): Path<String>,
+    who: guard::Who,
+    Form(action): Form<Action>,
+) -> Response {
+    if let Some(refusal) = site.refuse(&action) {
+        return refusal;
+    }
+    let registry = &site.pages.registry;
+    let Some(statement) = id.parse().ok().and_then(|id| registry.statement(id)) else {
+        return missing("The statement was forgotten.");
+    };
+    // The session may be at its next statement already, which nobody asked to cancel.
+    let session = registry.session(statement.session).filter(|session| {
+        let current = session.statement().is_some_and(|current| current.id == statement.id);
+        current && !statement.has_ended()
+    });
+    if let Some(session) = session {
+        tracing::info!(statement = statement.id, session = session.id, by = %who, "statement canceled from the pages");
+        session.stop(Stop::Statement);
+    }
+    Redirect::to(&format!("/statements/{}", statement.id)).into_response()
+}
+
+async fn terminate(
+    State(site): State<Site>,
+    Path(id): Path<String>,
+    who: guard::Who,
+    Form(action): Form<Action>,
+) -> Response {
+    if let Some(refusal) = site.refuse(&action) {
+        return refusal;
+    }
+    // One that has ended in between is where it was to be.
+    if let Some(session) = id.parse().ok().and_then(|id| site.pages.registry.session(id)) {
+        tracing::info!(session = session.id, role = session.role, by = %who, "session ended from the pages");
+        session.stop(Stop::Session);
+    }
+    Redirect::to("/sessions").into_response()
+}
+
+async fn metrics(State(site): State<Site>) -> Response {
+    let facts = Facts::of(&site.pages.overview).await;
+    match metrics::text(&site.pages.registry, &facts) {
+        Ok(text) => {
+            ([(header::CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE))], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be written: {error}\n"))
+            .into_response(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HealthQuery {
+    full: Option<String>,
+}
+
+/// 200 when sessions are let in and as many ranks work as are wanted, else 503 with the reasons.
+async fn healthz(State(site): State<Site>, Query(query): Query<HealthQuery>, request: Request) -> Response {
+    let facts = Facts::of(&site.pages.overview).await;
+    let health = facts.health();
+    tell(&site, &facts, &health, health.is_well(), query, request).await
+}
+
+/// 200 when sessions are let in and their statements can run, if on fewer ranks than wanted; else 503 with the reasons.
+async fn readyz(State(site): State<Site>, Query(query): Query<HealthQuery>, request: Request) -> Response {
+    let facts = Facts::of(&site.pages.overview).await;
+    let health = facts.health();
+    tell(&site, &facts, &health, health.is_ready, query, request).await
+}
+
+async fn tell(
+    site: &Site,
+    facts: &Facts,
+    health: &Health,
+    is_good: bool,
+    query: HealthQuery,
+    request: Request,
+) -> Response {
+    let status = if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    // Whoever asks gets to know whether, and only who may see the pages, why.
+    if !guard::may_see(&site.pages, request.headers()).await {
+        return (status, if is_good { "ok\n" } else { "unavailable\n" }).into_response();
+    }
+    if query.full.is_some_and(|full| full != "0") {
+        return (
+            status,
+            [(header::CONTENT_TYPE, "application/json")],
+            described(site, facts, health).to_string(),
+        )
+            .into_response();
+    }
+    if health.complaints.is_empty() {
+        return (status, if is_good { "ok\n" } else { "unavailable\n" }).into_response();
+    }
+    (status, format!("{}\n", health.complaints.join("\n"))).into_response()
+}
+
+/// Health with the numbers it is made of.
+fn described(site: &Site, facts: &Facts, health: &Health) -> serde_json::Value {
+    let server = facts.server.as_ref().ok();
+    let running = site.pages.registry.statements().iter().filter(|statement| !statement.has_ended()).count();
+    let ranks: Vec<_> = facts
+        .ranks
+        .iter()
+        .flatten()
+        .map(|rank| {
+            json!({
+                "number": rank.number,
+                "host": rank.host,
+                "process": rank.process,
+                "state": rank.state.name(),
+                "reason": rank.reason,
+            })
+        })
+        .collect();
+    let queues: Vec<_> = facts
+        .queues
+        .iter()
+        .flatten()
+        .map(|queue| json!({ "name": queue.name, "running": queue.running, "waiting": queue.waiting }))
+        .collect();
+    json!({
+        "healthy": health.is_well(),
+        "ready": health.is_ready,
+        "complaints": health.complaints,
+        "version": server.map(|server| &server.version),
+        "uptime_seconds": server.map(|server| server.since.elapsed().unwrap_or_default().as_secs()),
+        "ranks_wanted": server.map(|server| server.ranks_wanted),
+        "ranks": ranks,
+        "queues": queues,
+        "sessions": site.pages.registry.sessions().len(),
+        "statements": running,
+    })
+}
