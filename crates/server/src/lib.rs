@@ -2,19 +2,17 @@
 //! and no engine: what runs statements is behind [`backend`].
 //!
 //! ```text
-//! client ═ TCP, TLS ═► pg/ ─► registry ─► backend ─► rows ─► pg/rows.rs ═► client
-//!                      who may come in, which message comes when, cursors, time limits
+//! client ═ TCP, TLS ═► pg/      ─► auth ─► registry, queues ─► backend ─► rows ═► client
+//!          gRPC         flight/     who       what runs and waits
+//!          HTTP         http/  ─► overview
 //! ```
 
 pub mod auth;
 pub mod backend;
-<<<<<<< HEAD
-pub mod flight;
-=======
 pub mod config;
+pub mod flight;
 pub mod http;
 pub mod overview;
->>>>>>> web
 pub mod pg;
 pub mod queues;
 pub mod registry;
