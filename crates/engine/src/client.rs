@@ -7,12 +7,14 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
 
 use crate::SqlError;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
-use crate::session::{Outcome, Session, command};
-use crate::warehouse::DEFAULT_SCHEMA;
+use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
+use crate::warehouse::{DEFAULT_SCHEMA, Identity, SessionSource, Surroundings};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -35,12 +37,25 @@ pub struct TimeLimits {
 }
 
 impl Session {
-    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that.
+    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that. To be called once,
+    /// before its first statement.
     ///
-    /// Errors: a parameter is unknown (42704) or its value not allowed (22023).
-    pub fn begin(&self, role: &str, settings: &[(String, String)]) -> Result<(), SqlError> {
+    /// Errors: a parameter is unknown (42704) or its value not allowed (22023); there is no such database (3D000).
+    pub fn begin(
+        &self,
+        identity: Identity,
+        surroundings: Arc<dyn Surroundings>,
+        settings: &[(String, String)],
+    ) -> Result<(), SqlError> {
         let parameters = self.parameters();
-        parameters.fix("session_authorization", role.to_string());
+        parameters.fix("session_authorization", identity.role.clone());
+        if let Some(kept) = self.kept() {
+            let source = SessionSource::new(&kept.names, Arc::clone(parameters), identity, surroundings);
+            let source = Arc::new(source);
+            let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
+            kept.names.set_postgres(installed);
+            let _ = self.postgres().set(source);
+        }
         for (name, value) in settings {
             match parameters::name_of(name) {
                 Some(name) => {
@@ -157,6 +172,32 @@ impl Session {
             crate::session::tell_functions(&mut state)?;
         }
         Ok(())
+    }
+
+    /// To be called before a statement is planned, when it is known what it sees.
+    pub(crate) async fn prepare_statement(&self, statement: &ParsedStatement) -> Result<()> {
+        if self.parameters().has_changed() {
+            self.apply_parameters()?;
+        }
+        self.follow_search_path();
+        let reads_catalogs = statement.asked.as_ref().is_some_and(|asked| asked.may_read_catalogs);
+        if let Some(source) = self.postgres().get().filter(|_| reads_catalogs) {
+            source.look_at_views().await;
+        }
+        Ok(())
+    }
+
+    /// Makes a client's statement fit for PostgreSQL's catalogs; returns what it was.
+    pub(crate) fn rewrite(&self, form: &mut Form, text: &str) -> Option<Arc<Asked>> {
+        let Form::Sql(Statement::Statement(statement)) = form else {
+            return None;
+        };
+        self.postgres().get()?;
+        let text = text.to_ascii_lowercase();
+        let may_read_catalogs = text.contains("pg_") || text.contains("information_schema");
+        let asked = Asked { statement: ast::Statement::clone(statement), may_read_catalogs };
+        harrier_pgcatalog::rewrite(statement);
+        Some(Arc::new(asked))
     }
 
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.

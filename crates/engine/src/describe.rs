@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::SqlError;
 use crate::guard::guarded;
 use crate::parameters::{self, Change};
-use crate::session::{Form, ParsedStatement, Session};
+use crate::session::{Asked, Form, ParsedStatement, Session};
 use crate::warehouse::Control;
 
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
@@ -71,6 +71,25 @@ impl ParsedStatement {
         }
     }
 
+    /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
+    pub fn named(&self, schema: &SchemaRef) -> SchemaRef {
+        let Some(Asked { statement, .. }) = self.asked.as_deref() else {
+            return Arc::clone(schema);
+        };
+        let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let names = harrier_pgcatalog::column_names(statement, &planned);
+        let fields: Vec<FieldRef> = schema
+            .fields()
+            .iter()
+            .zip(names)
+            .map(|(field, name)| match *field.name() == name {
+                true => Arc::clone(field),
+                false => Arc::new(Field::clone(field).with_name(name)),
+            })
+            .collect();
+        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+    }
+
     /// The statement with values for its parameters.
     pub fn with_values(&self, values: Vec<ScalarValue>) -> Self {
         Self { values: values.into(), ..self.clone() }
@@ -110,7 +129,7 @@ impl Session {
             return self.planned(parsed, returns_rows, types).await;
         };
         kept.transactions.begin_statement().await?;
-        self.follow_search_path();
+        self.prepare_statement(statement).await?;
         match self.planned(parsed, returns_rows, types).await {
             Ok(described) => {
                 kept.transactions.end_statement().await?;

@@ -47,7 +47,7 @@ impl Session {
             return Ok(Ok(command(self.control(control, kept).await?)));
         }
         kept.transactions.begin_statement().await?;
-        self.follow_search_path();
+        self.prepare_statement(statement).await?;
         let mut unfinished = Unfinished(Some(Arc::clone(kept)));
         let outcome = match self.run_kept(statement, kept).await {
             Ok(Some(outcome)) => Ok(Ok(outcome)),

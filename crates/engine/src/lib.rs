@@ -23,7 +23,6 @@
 //! ```
 
 mod analyze;
-mod column_names;
 mod compact_views;
 mod client;
 mod copy;
@@ -59,5 +58,6 @@ pub use harrier_exec::sqlstate::SqlState;
 pub use parameters::SERVER_VERSION;
 pub use progress::{Progress, ProgressReading};
 pub use session::{Outcome, ParsedStatement, Session};
-pub use warehouse::{ServerTable, WarehouseOptions};
+pub use harrier_pgcatalog::Activity;
+pub use warehouse::{Identity, ServerTable, Surroundings, WarehouseOptions};
 pub use write::{Write, Written};

@@ -11,12 +11,13 @@ use crate::files;
 
 /// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
 /// planner would refuse for having the same name, as in `SELECT a, a::text`, names of their own.
-pub(crate) fn prepare(statement: &mut Statement) {
+/// Without `tells_apart`, they keep their names.
+pub(crate) fn prepare(statement: &mut Statement, tells_apart: bool) {
     match statement {
         Statement::Statement(statement) => {
-            let _ = statement.visit(&mut Names);
+            let _ = statement.visit(&mut Names { tells_apart });
         }
-        Statement::Explain(explain) => prepare(&mut explain.statement),
+        Statement::Explain(explain) => prepare(&mut explain.statement, tells_apart),
         Statement::CopyTo(copy) => match &mut copy.source {
             CopyToSource::Query(query) => prepare_query(query),
             CopyToSource::Relation(name) => mark_file(name),
@@ -27,7 +28,7 @@ pub(crate) fn prepare(statement: &mut Statement) {
 
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
-    let _ = query.visit(&mut Names);
+    let _ = query.visit(&mut Names { tells_apart: true });
 }
 
 /// A name as the planner takes it: in lower case unless it is quoted.
@@ -35,7 +36,9 @@ pub(crate) fn plain(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
 }
 
-struct Names;
+struct Names {
+    tells_apart: bool,
+}
 
 impl VisitorMut for Names {
     type Break = ();
@@ -46,7 +49,9 @@ impl VisitorMut for Names {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        tell_apart_in(&mut query.body);
+        if self.tells_apart {
+            tell_apart_in(&mut query.body);
+        }
         ControlFlow::Continue(())
     }
 }

@@ -134,6 +134,8 @@ type Values = BTreeMap<&'static str, String>;
 pub(crate) struct Parameters {
     inner: Mutex<Inner>,
     version: AtomicU64,
+    /// The version that planning knows.
+    seen: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -264,6 +266,12 @@ impl Parameters {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Whether a parameter may have changed since this was asked last.
+    pub(crate) fn has_changed(&self) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        self.seen.swap(version, Ordering::AcqRel) != version
+    }
+
     /// A parameter as a length of time; none for 0.
     pub(crate) fn time(&self, name: &str) -> Option<std::time::Duration> {
         let ms = self.get(name).and_then(|value| milliseconds(&value)).filter(|ms| *ms > 0)?;
@@ -294,7 +302,7 @@ pub(crate) fn name_of(name: &str) -> Option<&'static str> {
     definition(name).map(|definition| definition.name)
 }
 
-fn unknown(name: &str) -> CodedError {
+pub(crate) fn unknown(name: &str) -> CodedError {
     CodedError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }
 

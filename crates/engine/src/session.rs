@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -41,7 +41,9 @@ use crate::progress::Progress;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
-use crate::warehouse::{self, DEFAULT_CATALOG, Names, SessionCatalog, TableClauses, Transactions};
+use crate::warehouse::{
+    self, DEFAULT_CATALOG, Names, SessionCatalog, SessionSource, TableClauses, Transactions,
+};
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 
@@ -57,8 +59,17 @@ pub struct ParsedStatement {
     pub(crate) clauses: Option<TableClauses>,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
+    /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
+    pub(crate) asked: Option<Arc<Asked>>,
     /// Those of its parameters.
     pub(crate) values: Arc<[ScalarValue]>,
+}
+
+/// A client's statement as it was.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) statement: ast::Statement,
+    pub(crate) may_read_catalogs: bool,
 }
 
 /// A statement as one of the parsers has it.
@@ -93,7 +104,9 @@ pub struct Session {
     keeps_rows: AtomicBool,
     kept: Option<Arc<Kept>>,
     prepared: PreparedStatements,
-    parameters: Parameters,
+    parameters: Arc<Parameters>,
+    /// PostgreSQL's catalogs, for clients.
+    postgres: OnceLock<Arc<SessionSource>>,
 }
 
 impl Session {
@@ -147,7 +160,8 @@ impl Session {
             keeps_rows: AtomicBool::new(false),
             kept,
             prepared: PreparedStatements::default(),
-            parameters: Parameters::default(),
+            parameters: Arc::default(),
+            postgres: OnceLock::new(),
         }
     }
 
@@ -182,7 +196,11 @@ impl Session {
         set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }
 
-    pub(crate) fn parameters(&self) -> &Parameters {
+    pub(crate) fn postgres(&self) -> &OnceLock<Arc<SessionSource>> {
+        &self.postgres
+    }
+
+    pub(crate) fn parameters(&self) -> &Arc<Parameters> {
         &self.parameters
     }
 
@@ -209,6 +227,7 @@ impl Session {
             })
         };
         let (mut form, clauses) = parsed().map_err(|error| SqlError::in_statement(&error, &text))?;
+        let asked = self.rewrite(&mut form, &text);
         let mut temporary = false;
         if let Form::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
@@ -216,7 +235,7 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
         }
-        Ok(ParsedStatement { text, line, form, clauses, temporary, values: Arc::default() })
+        Ok(ParsedStatement { text, line, form, clauses, temporary, asked, values: Arc::default() })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -235,7 +254,8 @@ impl Session {
             .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
-                names::prepare(&mut statement);
+                // What a client reads has PostgreSQL's names, whatever the planner's.
+                names::prepare(&mut statement, self.postgres.get().is_none());
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),

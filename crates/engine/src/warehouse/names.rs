@@ -15,6 +15,7 @@ use harrier_catalog::Catalog;
 use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
 
 use super::explain;
@@ -56,6 +57,8 @@ pub(crate) struct Names {
     session: OnceLock<Weak<RwLock<SessionState>>>,
     /// Of schema `sys`, beside those about the warehouse.
     server_tables: Arc<[ServerTable]>,
+    /// PostgreSQL's catalogs, if the session is a client's.
+    postgres: OnceLock<Installed>,
 }
 
 impl Names {
@@ -65,12 +68,18 @@ impl Names {
             sight: RwLock::default(),
             own: MemorySchemaProvider::new(),
             session: OnceLock::new(),
+            postgres: OnceLock::new(),
         })
     }
 
     /// To be called once, before the first statement.
     pub(crate) fn bind(&self, session: Weak<RwLock<SessionState>>) {
         assert!(self.session.set(session).is_ok(), "bound twice");
+    }
+
+    /// To be called once.
+    pub(crate) fn set_postgres(&self, installed: Installed) {
+        assert!(self.postgres.set(installed).is_ok(), "a session begins once");
     }
 
     pub(crate) fn server_tables(&self) -> &[ServerTable] {
@@ -89,6 +98,12 @@ impl Names {
     /// Whether the session has a table or view of its own of this name.
     pub(crate) fn is_own(&self, name: &TableReference) -> bool {
         name.schema().is_none_or(is_default) && self.own.table_exist(name.table())
+    }
+
+    /// Whether one of PostgreSQL's catalogs is called so.
+    fn is_postgres(&self, name: &str) -> bool {
+        let postgres = self.postgres.get().filter(|_| name.starts_with("pg_"));
+        postgres.is_some_and(|postgres| postgres.catalog.table_exist(name))
     }
 
     /// Whether there is a schema of this name.
@@ -152,7 +167,7 @@ impl Names {
         }
     }
 
-    async fn view(&self, view: &View) -> Result<ViewTable> {
+    pub(crate) async fn view(&self, view: &View) -> Result<ViewTable> {
         let state = self.session()?;
         // How DuckDB writes down a count of rows.
         let sql = match view.dialect.as_str() {
@@ -206,6 +221,11 @@ impl CatalogProvider for SessionCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match (self.0.postgres.get(), name) {
+            (Some(postgres), CATALOG_SCHEMA) => return Some(Arc::clone(&postgres.catalog)),
+            (Some(postgres), INFORMATION_SCHEMA) => return Some(Arc::clone(&postgres.information)),
+            _ => {}
+        }
         let known = is_default(name) || self.0.sight().schema(name).is_some();
         if name == SYSTEM_SCHEMA && !known {
             return Some(Arc::new(SystemSchema(Arc::clone(&self.0))));
@@ -242,7 +262,14 @@ impl SchemaProvider for SessionSchema {
         {
             return Ok(Some(own));
         }
-        self.names.provider(&self.name, name).await
+        if let Some(found) = self.names.provider(&self.name, name).await? {
+            return Ok(Some(found));
+        }
+        match self.names.postgres.get() {
+            // Every search path begins with it.
+            Some(postgres) if name.starts_with("pg_") => postgres.catalog.table(name).await,
+            _ => Ok(None),
+        }
     }
 
     async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
@@ -289,9 +316,11 @@ impl SchemaProvider for SessionSchema {
         match (&sight.state, sight.schema(&self.name)) {
             (Some(state), Some(schema)) => {
                 let name = name.split_once(PAST).map_or(name, |(name, _)| name);
-                state.table(schema.id, name).is_some() || state.view(schema.id, name).is_some()
+                state.table(schema.id, name).is_some()
+                    || state.view(schema.id, name).is_some()
+                    || self.names.is_postgres(name)
             }
-            _ => false,
+            _ => self.names.is_postgres(name),
         }
     }
 }
