@@ -12,6 +12,8 @@ steadily "installing PostgreSQL" scripts/postgres.sh || true
 step "installing the servers of S3 and HDFS that the tests run upon"
 steadily "installing S3" scripts/s3.sh || true
 steadily "installing HDFS" scripts/hdfs.sh || true
+step "installing the clients that talk to a served warehouse in the tests"
+steadily "installing clients" scripts/clients.sh || true
 # Outside of the workspace, so that the model checker's libraries select no other features of the ones they share.
 step "checking the handshake of a sleeping driver in every order of its steps"
 steadily "checking the handshake" cargo test --quiet --manifest-path checks/handshake/Cargo.toml \

@@ -10,6 +10,8 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 
+use harrier_exec::front::{Admission, Admit};
+
 use crate::SqlError;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
@@ -66,6 +68,11 @@ impl Session {
         }
         parameters.begun();
         self.apply_parameters().map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
+    /// Who lets the coming statements onto the gang.
+    pub fn set_admission(&self, admit: Arc<dyn Admit>) {
+        self.context().state_ref().write().config_mut().set_extension(Arc::new(Admission(admit)));
     }
 
     pub fn transaction(&self) -> TransactionState {

@@ -8,7 +8,6 @@ use datafusion::config::Dialect;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionConfig;
 use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
@@ -50,8 +49,6 @@ pub struct EngineOptions {
     pub warehouse: Option<WarehouseOptions>,
     /// Tables of schema `sys` about the process around the engine.
     pub server_tables: Vec<ServerTable>,
-    /// Functions about the process around the engine.
-    pub server_functions: Vec<Arc<ScalarUDF>>,
 }
 
 impl Default for EngineOptions {
@@ -65,7 +62,6 @@ impl Default for EngineOptions {
             link: None,
             warehouse: None,
             server_tables: Vec::new(),
-            server_functions: Vec::new(),
         }
     }
 }
@@ -85,7 +81,6 @@ struct Inner {
     link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
-    server_functions: Vec<Arc<ScalarUDF>>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Option<SpillFolder>,
 }
@@ -116,7 +111,6 @@ impl Engine {
                 link: options.link,
                 warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
                 server_tables: options.server_tables.into(),
-                server_functions: options.server_functions,
                 spill,
             }),
         })
@@ -153,10 +147,6 @@ impl Engine {
 
     pub(crate) fn server_tables(&self) -> &Arc<[ServerTable]> {
         &self.inner.server_tables
-    }
-
-    pub(crate) fn server_functions(&self) -> &[Arc<ScalarUDF>] {
-        &self.inner.server_functions
     }
 
     pub(crate) fn link(&self) -> Option<&Link> {

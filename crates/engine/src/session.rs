@@ -123,11 +123,6 @@ impl Session {
             }
         };
         let mut state = builder.build();
-        for function in engine.server_functions() {
-            if let Err(error) = state.register_udf(Arc::clone(function)) {
-                tracing::warn!(%error, function = function.name(), "a function cannot be used");
-            }
-        }
         let external = Arc::new(ExternalTables::default());
         state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
         if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {

@@ -15,6 +15,7 @@
 //! # Crash
 //! A connection that ends without an end is the loss of the gang (57P02). The front end lives on.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
+use futures::future::BoxFuture;
 use futures::stream::try_unfold;
 use parking_lot::RwLock;
 use prost::Message;
@@ -366,6 +368,16 @@ impl QueryPlanner for FrontPlanner {
     }
 }
 
+/// Lets statements onto the gang. An extension of the session's settings.
+#[derive(Clone)]
+pub struct Admission(pub Arc<dyn Admit>);
+
+/// Who decides when a statement may run on the gang.
+pub trait Admit: Send + Sync {
+    /// Waits for the turn of a statement that reads so many bytes, which ends when what this gives is dropped. Cancel-safe.
+    fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Box<dyn Any + Send>>>;
+}
+
 /// A scan of fewer bytes than this stays in the front end. An extension of the session's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct DistributeBytesMin(pub usize);
@@ -383,6 +395,7 @@ fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
 pub struct GangExec {
     link: Link,
     plan: Arc<dyn ExecutionPlan>,
+    bytes: u64,
     request: Request,
     properties: Arc<PlanProperties>,
 }
@@ -410,7 +423,8 @@ impl GangExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(Self { link, plan, request, properties: Arc::new(properties) })
+        let bytes = scanned_bytes(&plan) as u64;
+        Ok(Self { link, plan, bytes, request, properties: Arc::new(properties) })
     }
 
     async fn ask(link: &Link, request: &Request) -> Result<(UnixStream, Visit)> {
@@ -490,12 +504,17 @@ impl ExecutionPlan for GangExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
-        let (link, request) = (self.link.clone(), self.request.clone());
+        let (link, request, bytes) = (self.link.clone(), self.request.clone(), self.bytes);
+        let admission = context.session_config().get_extension::<Admission>();
         let rows = futures::stream::once(async move {
+            let turn = match admission {
+                Some(admission) => Some(admission.0.admit(bytes).await?),
+                None => None,
+            };
             let (stream, visit) = Self::ask(&link, &request).await?;
-            Ok::<_, DataFusionError>(rows(link, stream, visit))
+            Ok::<_, DataFusionError>(rows(link, stream, (visit, turn)))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -505,7 +524,7 @@ impl ExecutionPlan for GangExec {
 fn rows(
     link: Link,
     stream: UnixStream,
-    visit: Visit,
+    visit: (Visit, Option<Box<dyn Any + Send>>),
 ) -> impl futures::Stream<Item = Result<datafusion::arrow::array::RecordBatch>> {
     let state = (link, stream, visit, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
     try_unfold(state, |(link, mut stream, visit, mut decoder, mut buffer)| async move {

@@ -21,6 +21,21 @@ pub(crate) struct WarehouseArgs {
 }
 
 impl WarehouseArgs {
+    /// Where it is, for people; without what is secret.
+    pub(crate) fn describe(&self) -> String {
+        match &self.catalog {
+            Some(catalog) => match catalog.split_once('@') {
+                // What stands before it may have a password in it.
+                Some((before, place)) => {
+                    let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+                    format!("{scheme}://…@{place}")
+                }
+                None => catalog.clone(),
+            },
+            None => self.warehouse.display().to_string(),
+        }
+    }
+
     /// Where tables are kept, if they are.
     pub(crate) fn options(&self) -> Option<WarehouseOptions> {
         if let Some(catalog) = &self.catalog {

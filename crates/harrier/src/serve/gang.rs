@@ -52,8 +52,8 @@ const REPLACE_PATIENCE: Duration = Duration::from_secs(30);
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What starts the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Launcher {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Launcher {
     /// Slurm's inside an allocation, or else MPI's
     Auto,
     /// The `mpirun` of Open MPI or MPICH

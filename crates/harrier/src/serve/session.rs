@@ -8,16 +8,21 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use datafusion::common::ScalarValue;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use harrier_engine::{
-    CopyIn, CopyOut, Engine, ParsedStatement, SqlError, StatementKind, Written, split,
+    CopyIn, CopyOut, Engine, ParsedStatement, SqlError, SqlState, StatementKind, Surroundings, Written, split,
 };
+use harrier_exec::front::Admit;
+use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
     Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
     TransactionState,
 };
+use harrier_server::queues::Queues;
 use harrier_server::registry::{Phase, StatementEntry};
+use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError};
@@ -25,28 +30,64 @@ use tokio::task::{AbortHandle, JoinError};
 /// Batches, or pieces of text, that are ready before they are asked for.
 const AHEAD: usize = 2;
 
+/// The resource queue of every statement.
+pub(super) const QUEUE: &str = "default";
+
 /// Opens sessions of one engine.
 pub(super) struct Sessions {
     pub(super) engine: Engine,
     /// Where statements run.
     pub(super) runtime: Handle,
+    pub(super) surroundings: Arc<dyn Surroundings>,
+    pub(super) queues: Queues,
+    /// Put before what the client asks to set.
+    pub(super) settings: RwLock<Vec<(String, String)>>,
 }
 
 #[async_trait]
 impl Backend for Sessions {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
+        let Identity { role, database, client, settings, process } = identity;
         let session = self.engine.session();
-        session.begin(&identity.role, &identity.settings).map_err(|error| Failure {
+        let identity = harrier_engine::Identity { role, database, process, client, server: None };
+        let settings: Vec<_> = self.settings.read().iter().cloned().chain(settings).collect();
+        session.begin(identity, Arc::clone(&self.surroundings), &settings).map_err(|error| Failure {
             is_fatal: true,
             ..failure(error)
         })?;
-        Ok(Arc::new(EngineSession { session: Arc::new(session), runtime: self.runtime.clone() }))
+        Ok(Arc::new(EngineSession {
+            session: Arc::new(session),
+            runtime: self.runtime.clone(),
+            queues: self.queues.clone(),
+        }))
     }
 }
 
 struct EngineSession {
     session: Arc<harrier_engine::Session>,
     runtime: Handle,
+    queues: Queues,
+}
+
+/// A statement that waits for its turn on the gang.
+struct Turn {
+    queues: Queues,
+    entry: Arc<StatementEntry>,
+}
+
+impl Admit for Turn {
+    fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Box<dyn Any + Send>>> {
+        let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
+        async move {
+            let ticket = queues.admit(QUEUE, bytes as f64, 0, &entry).await.map_err(|failure| {
+                let state = SqlState::parse(&failure.sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
+                datafusion::error::DataFusionError::from(CodedError::new(state, failure.message))
+            })?;
+            entry.set_on_gang();
+            Ok(Box::new(ticket) as Box<dyn Any + Send>)
+        }
+        .boxed()
+    }
 }
 
 pub(super) fn failure(error: SqlError) -> Failure {
@@ -201,6 +242,7 @@ impl Session for EngineSession {
             parsed = Arc::new(parsed.with_values(values));
         }
         let session = Arc::clone(&self.session);
+        session.set_admission(Arc::new(Turn { queues: self.queues.clone(), entry: Arc::clone(entry) }));
         let entry = Arc::clone(entry);
         let runtime = self.runtime.clone();
         let text = statement.text.clone();

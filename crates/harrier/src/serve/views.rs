@@ -1,32 +1,35 @@
 //! What the server is doing, as tables of schema `sys` and as functions that change it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray,
 };
-use arrow::datatypes::{DataType, Int64Type, Schema};
-use datafusion::common::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
-use harrier_engine::ServerTable;
-use harrier_server::registry::{Registry, SessionEntry, StatementEntry, Stop};
+use arrow::datatypes::Schema;
+use harrier_engine::{Activity, ServerTable, Surroundings};
+use harrier_server::queues::{QueueSnapshot, Queues};
+use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
 
 use super::gang::{State, Supervisor};
 
 type Columns = Vec<(&'static str, ArrayRef)>;
 
 /// All tables about the server.
-pub(super) fn tables(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> Vec<ServerTable> {
+pub(super) fn tables(
+    registry: &Arc<Registry>,
+    queues: &Queues,
+    gang: Option<&Supervisor>,
+) -> Vec<ServerTable> {
     let ranks = gang.cloned();
     vec![
         table("sessions", registry, |registry| sessions(&registry.sessions())),
         table("statements", registry, |registry| statements(&registry.statements())),
         table("ranks", &Arc::new(ranks), |gang| self::ranks(gang.as_ref())),
+        table("queues", &Arc::new(queues.clone()), |queues| self::queues(&queues.snapshot().0)),
     ]
 }
 
@@ -101,6 +104,22 @@ fn statements(statements: &[Arc<StatementEntry>]) -> Columns {
     ]
 }
 
+fn queues(queues: &[QueueSnapshot]) -> Columns {
+    let each = || queues.iter();
+    let limit = |queue: &QueueSnapshot| queue.definition.active_statements.map(|limit| limit as i64);
+    let ms = |queue: &QueueSnapshot| Some(queue.longest_wait.as_secs_f64() * 1000.0);
+    vec![
+        ("name", texts(each().map(|queue| Some(queue.definition.name.clone())))),
+        ("active_statements", Arc::new(each().map(limit).collect::<Int64Array>())),
+        ("priority", texts(each().map(|queue| Some(queue.definition.priority.name().to_string())))),
+        ("running", counts(each().map(|queue| queue.running as u64))),
+        ("waiting", counts(each().map(|queue| queue.waiting as u64))),
+        ("longest_wait_ms", Arc::new(each().map(ms).collect::<Float64Array>())),
+        ("admitted", counts(each().map(|queue| queue.admitted))),
+        ("refused", counts(each().map(|queue| queue.refused))),
+    ]
+}
+
 fn ranks(gang: Option<&Supervisor>) -> Columns {
     let view = gang.map(Supervisor::view);
     let ranks = view.as_ref().map(|view| view.status.ranks.clone()).unwrap_or_default();
@@ -132,66 +151,52 @@ fn ranks(gang: Option<&Supervisor>) -> Columns {
     ]
 }
 
-/// The functions that change what sessions do.
-pub(super) fn functions(registry: &Arc<Registry>) -> Vec<Arc<ScalarUDF>> {
-    let function = |name, stop| {
-        let registry = Arc::clone(registry);
-        let signature = Signature::exact(vec![DataType::Int64], Volatility::Volatile);
-        Arc::new(ScalarUDF::new_from_impl(StopSession { name, stop, registry, signature }))
-    };
-    vec![function("pg_cancel_backend", Stop::Statement), function("pg_terminate_backend", Stop::Session)]
+/// What a session finds around it.
+pub(super) struct Server {
+    pub(super) registry: Arc<Registry>,
+    pub(super) since: SystemTime,
 }
 
-/// Cancels the statement of a session, or ends it; true if there is one of that number.
-#[derive(Debug)]
-struct StopSession {
-    name: &'static str,
-    stop: Stop,
-    registry: Arc<Registry>,
-    signature: Signature,
-}
-
-impl PartialEq for StopSession {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server")
     }
 }
 
-impl Eq for StopSession {}
+impl Surroundings for Server {
+    fn activity(&self) -> Vec<Activity> {
+        let us = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        let sessions = self.registry.sessions();
+        let one = |session: &Arc<SessionEntry>| {
+            let statement = session.statement();
+            let (activity, changed) = session.activity();
+            let is_queued = statement.as_ref().is_some_and(|statement| statement.phase() == Phase::Queued);
+            Activity {
+                pid: session.id,
+                user: session.role.clone(),
+                application: session.application(),
+                client_address: session.client.map(|client| (client.ip().to_string(), client.port())),
+                backend_start: us(session.since),
+                transaction_start: None,
+                query_start: statement.as_ref().map(|statement| us(statement.since)),
+                state_change: Some(us(changed)),
+                wait: is_queued.then(|| ("Extension".to_string(), "ResourceQueue".to_string())),
+                state: activity.name().to_string(),
+                query: statement.map(|statement| statement.text.clone()).unwrap_or_default(),
+            }
+        };
+        sessions.iter().map(one).collect()
+    }
 
-impl std::hash::Hash for StopSession {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+    fn signal(&self, process: i32, terminate: bool) -> bool {
+        let session = self.registry.session(process);
+        if let Some(session) = &session {
+            session.stop(if terminate { Stop::Session } else { Stop::Statement });
+        }
+        session.is_some()
+    }
+
+    fn since(&self) -> SystemTime {
+        self.since
     }
 }
-
-impl ScalarUDFImpl for StopSession {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let numbers = args.args[0].to_array(args.number_rows)?;
-        let stopped: BooleanArray = numbers
-            .as_primitive::<Int64Type>()
-            .iter()
-            .map(|number| {
-                let session = self.registry.session(i32::try_from(number?).ok()?);
-                if let Some(session) = &session {
-                    session.stop(self.stop);
-                }
-                Some(session.is_some())
-            })
-            .collect();
-        Ok(ColumnarValue::Array(Arc::new(stopped)))
-    }
-}
-

@@ -1,0 +1,353 @@
+//! `harrier serve`: sessions, cancellation and time limits, a gang that comes and goes, clients that say anything at all.
+
+#[path = "support/served.rs"]
+mod served;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use served::{Client, PATIENCE, Served, page, signal};
+
+/// Runs until somebody ends it.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 200000) a(x), generate_series(1, 200000) b(y) WHERE x + y < 0";
+
+/// Two ranks that take every scan of a file.
+const GANG: &[&str] = &["--ranks", "2", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
+
+const ALONE: &[&str] = &["--launcher", "none"];
+
+fn make_table(client: &mut Client) {
+    let sql = "CREATE TABLE t WITH (inline_rows_max = 0) AS SELECT x, x % 7 AS k FROM generate_series(1, 100000) s(x)";
+    let made = client.query(sql);
+    if made.is_err() {
+        client.query("CREATE TABLE t AS SELECT x, x % 7 AS k FROM generate_series(1, 100000) s(x)").unwrap();
+    }
+}
+
+const SUM: &str = "SELECT sum(x) FROM t WHERE k < 3";
+
+fn expected_sum() -> String {
+    (1..=100_000_i64).filter(|x| x % 7 < 3).sum::<i64>().to_string()
+}
+
+#[test]
+fn a_server_answers_and_goes() {
+    let mut served = Served::start(ALONE);
+    let mut client = served.client();
+    assert_eq!(client.one("SELECT 1").as_deref(), Ok("1"));
+    assert_eq!(client.parameters["server_encoding"], "UTF8");
+    client.query("CREATE TABLE kept AS SELECT 42 AS a").unwrap();
+    assert_eq!(served.stop(), Some(0));
+    assert_eq!(client.answer().unwrap_err().0, "57P01");
+    served.wait_for_no_others();
+    let left: Vec<_> = std::fs::read_dir(served.folder.path().join("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let folder = std::mem::replace(&mut served.folder, tempfile::tempdir().unwrap());
+    let again = Served::start_in(folder, ALONE);
+    assert_eq!(again.client().one("SELECT a FROM kept").as_deref(), Ok("42"));
+}
+
+#[test]
+fn transactions_are_each_sessions_own() {
+    let served = Served::start(ALONE);
+    let (mut one, mut other) = (served.client(), served.client());
+    one.query("CREATE TABLE t (a int)").unwrap();
+    one.query("BEGIN").unwrap();
+    assert_eq!(one.state, b'T');
+    one.query("INSERT INTO t VALUES (1)").unwrap();
+    assert_eq!(other.one("SELECT count(*) FROM t").as_deref(), Ok("0"));
+    assert_eq!(one.fails("SELECT nosuch"), "42703");
+    assert_eq!(one.state, b'E');
+    assert_eq!(one.fails("SELECT 1"), "25P02");
+    one.query("ROLLBACK").unwrap();
+    assert_eq!(one.state, b'I');
+    // Several statements of one text are one transaction.
+    assert_eq!(one.fails("INSERT INTO t VALUES (2); SELECT 1/0"), "22012");
+    assert_eq!(other.one("SELECT count(*) FROM t").as_deref(), Ok("0"));
+    one.query("INSERT INTO t VALUES (3); INSERT INTO t VALUES (4)").unwrap();
+    assert_eq!(other.one("SELECT count(*) FROM t").as_deref(), Ok("2"));
+    // A change of one session is seen by the next statement of any other.
+    other.query("ALTER TABLE t ADD COLUMN b text").unwrap();
+    assert_eq!(one.one("SELECT count(b) FROM t").as_deref(), Ok("0"));
+    // A client that goes takes its transaction with it.
+    one.query("BEGIN; INSERT INTO t VALUES (5)").unwrap();
+    drop(one);
+    served.wait_for("SELECT count(*) FROM sys.sessions", "2");
+    assert_eq!(other.one("SELECT count(*) FROM t").as_deref(), Ok("2"));
+}
+
+#[test]
+fn statements_are_canceled() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    let (process, secret) = (client.process, client.secret);
+    client.ask(ENDLESS);
+    served.wait_for(&format!("SELECT state FROM sys.sessions WHERE pid = {process}"), "active");
+    let cancel = |secret: i32| {
+        let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+        let parts = [16, 80_877_102, process, secret];
+        stream.write_all(&parts.map(i32::to_be_bytes).concat()).unwrap();
+        let _ = stream.read(&mut [0]);
+    };
+    cancel(secret ^ 1);
+    std::thread::sleep(Duration::from_millis(100));
+    let state = format!("SELECT state FROM sys.sessions WHERE pid = {process}");
+    assert_eq!(served.client().one(&state).as_deref(), Ok("active"));
+    cancel(secret);
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    // The session lives, and the next statement hears nothing of it.
+    assert_eq!(client.one("SELECT 2").as_deref(), Ok("2"));
+    client.ask(ENDLESS);
+    served.wait_for(&state, "active");
+    assert_eq!(served.client().one(&format!("SELECT pg_cancel_backend({process})")).as_deref(), Ok("t"));
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    client.query("SET statement_timeout = '100ms'").unwrap();
+    let started = Instant::now();
+    assert_eq!(client.fails(ENDLESS), "57014");
+    assert!(started.elapsed() >= Duration::from_millis(100));
+    client.query("RESET statement_timeout").unwrap();
+    client.ask(ENDLESS);
+    served.wait_for(&state, "active");
+    assert_eq!(served.client().one(&format!("SELECT pg_terminate_backend({process})")).as_deref(), Ok("t"));
+    assert_eq!(client.answer().unwrap_err().0, "57P01");
+    served.wait_for(&format!("SELECT count(*) FROM sys.sessions WHERE pid = {process}"), "0");
+    // A client that has gone wants no answer.
+    let mut client = served.client();
+    let process = client.process;
+    client.ask(ENDLESS);
+    served.wait_for(&format!("SELECT state FROM sys.sessions WHERE pid = {process}"), "active");
+    drop(client);
+    served.wait_for(&format!("SELECT count(*) FROM sys.sessions WHERE pid = {process}"), "0");
+}
+
+#[test]
+fn the_idle_are_sent_away() {
+    let served = Served::start(ALONE);
+    let mut client = Client::connect(served.port, &[("options", "-c idle_session_timeout=200ms")]).unwrap();
+    assert_eq!(client.one("SHOW idle_session_timeout").as_deref(), Ok("200ms"));
+    assert_eq!(client.answer().unwrap_err().0, "57P05");
+    let mut client = served.client();
+    client.query("SET idle_in_transaction_session_timeout = 200").unwrap();
+    client.query("BEGIN").unwrap();
+    assert_eq!(client.answer().unwrap_err().0, "25P03");
+    assert_eq!(Client::connect(served.port, &[("nosuch", "1")]).err().unwrap().0, "42704");
+}
+
+#[test]
+fn what_is_worth_it_runs_on_the_gang() {
+    let served = Served::start(GANG);
+    let mut client = served.client();
+    // Before there is a gang, this process does the work.
+    make_table(&mut client);
+    assert_eq!(client.one(SUM), Ok(expected_sum()));
+    served.wait_for_ranks(2);
+    assert_eq!(client.one(SUM), Ok(expected_sum()));
+    let on_gang = "SELECT on_gang FROM sys.statements WHERE text LIKE 'SELECT sum%' ORDER BY id DESC LIMIT 1";
+    assert_eq!(client.one(on_gang).as_deref(), Ok("t"));
+    let rows = client.query(&format!("EXPLAIN ANALYZE {SUM}")).unwrap();
+    let text: Vec<String> = rows.into_iter().filter_map(|mut row| row.pop().flatten()).collect();
+    assert!(text.iter().any(|line| line.contains("gather 2→1")), "{text:#?}");
+    assert!(text.iter().any(|line| line.contains("on 2 ranks")), "{text:#?}");
+    // Writing too, with the commit here.
+    client.query("BEGIN").unwrap();
+    client.query("INSERT INTO t SELECT x + 100000, k FROM t").unwrap();
+    assert_eq!(client.one("SELECT count(*) FROM t").as_deref(), Ok("200000"));
+    client.query("ROLLBACK").unwrap();
+    assert_eq!(client.one("SELECT count(*) FROM t").as_deref(), Ok("100000"));
+    client.query("UPDATE t SET k = 100 WHERE x = 1").unwrap();
+    assert_eq!(client.one("SELECT count(*) FROM t WHERE k = 100").as_deref(), Ok("1"));
+    assert_eq!(client.fails("SELECT sum(x / (k - 3)) FROM t"), "22012");
+    assert_eq!(client.one(SUM), Ok((expected_sum().parse::<i64>().unwrap() - 1).to_string()));
+}
+
+#[test]
+fn the_service_outlives_its_ranks() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let served = Served::start(&[GANG, &["--spares", "1"]].concat());
+    let mut client = served.client();
+    make_table(&mut client);
+    served.wait_for_ranks(2);
+    // A spare takes the place of one that is killed or stopped; then the gang is started again, as it is when rank 0 has gone.
+    for how in ["KILL", "STOP", "KILL"] {
+        let ranks = served.ranks();
+        let victim = ranks[random.random_range(0..ranks.len())];
+        signal(victim, how);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match client.query(SUM) {
+                Ok(rows) => {
+                    assert_eq!(rows[0][0], Some(expected_sum()));
+                    break;
+                }
+                Err((state, message)) => {
+                    assert_eq!(state, "57P02", "{message}");
+                    assert!(Instant::now() < deadline, "{message}\n{}", served.log());
+                }
+            }
+        }
+        served.wait_for_ranks(2);
+        assert_eq!(client.one(SUM), Ok(expected_sum()), "{}", served.log());
+    }
+    for rank in served.ranks() {
+        signal(rank, "KILL");
+    }
+    // Without any rank, this process does the work until there are ranks again.
+    let deadline = Instant::now() + PATIENCE;
+    while client.one(SUM) != Ok(expected_sum()) {
+        assert!(Instant::now() < deadline, "{}", served.log());
+    }
+    served.wait_for_ranks(2);
+    assert_eq!(client.one(SUM), Ok(expected_sum()));
+}
+
+#[test]
+fn a_gang_ends_with_its_server() {
+    let mut served = Served::start(GANG);
+    served.wait_for_ranks(2);
+    assert_eq!(served.stop(), Some(0));
+    served.wait_for_no_others();
+    let served = Served::start(GANG);
+    served.wait_for_ranks(2);
+    signal(served.pid(), "KILL");
+    served.wait_for_no_others();
+}
+
+#[test]
+fn statements_wait_for_their_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    std::fs::write(&config, "[gang]\nranks = 2\nthreads_per_rank = 1\nstatements_max = 1\n[settings]\n\"harrier.distribute_bytes_min\" = 1\n").unwrap();
+    let served = Served::start(&["--config", config.to_str().unwrap()]);
+    let mut first = served.client();
+    make_table(&mut first);
+    served.wait_for_ranks(2);
+    let long = "SELECT count(*) FROM t a, t b WHERE a.x + b.x < 0";
+    first.ask(long);
+    served.wait_for("SELECT running FROM sys.queues", "1");
+    let mut second = served.client();
+    second.ask(SUM);
+    let process = second.process;
+    served.wait_for(&format!("SELECT state FROM sys.statements WHERE pid = {process}"), "queued");
+    // What does not need the gang does not wait.
+    assert_eq!(served.client().one("SELECT 3").as_deref(), Ok("3"));
+    served.client().query(&format!("SELECT pg_cancel_backend({})", first.process)).unwrap();
+    assert_eq!(first.answer().unwrap_err().0, "57014");
+    assert_eq!(second.answer().unwrap()[0][0], Some(expected_sum()));
+    assert_eq!(served.client().one("SELECT running + waiting FROM sys.queues").as_deref(), Ok("0"));
+}
+
+#[test]
+fn clients_may_say_anything() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let served = Served::start(ALONE);
+    for round in 0..300 {
+        let mut bytes: Vec<u8> = (0..random.random_range(0..200)).map(|_| random.random()).collect();
+        match round % 3 {
+            // Not even a beginning.
+            0 => {
+                let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+                let _ = stream.write_all(&bytes);
+            }
+            // Messages that are none.
+            1 => {
+                let mut client = served.client();
+                let _ = client.stream.write_all(&bytes);
+                let _ = client.stream.shutdown(std::net::Shutdown::Write);
+                let _ = client.stream.read_to_end(&mut Vec::new());
+            }
+            // Messages of a kind that there is, of the right length, with anything in them.
+            _ => {
+                let mut client = served.client();
+                for _ in 0..5 {
+                    let kind = *b"QPBDECHSdcfp".get(random.random_range(0..12)).unwrap();
+                    bytes.truncate(random.random_range(0..=bytes.len()));
+                    let mut message = vec![kind];
+                    message.extend((bytes.len() as i32 + 4).to_be_bytes());
+                    message.extend(&bytes);
+                    if client.stream.write_all(&message).is_err() {
+                        break;
+                    }
+                }
+                let _ = client.stream.shutdown(std::net::Shutdown::Write);
+                let _ = client.stream.read_to_end(&mut Vec::new());
+            }
+        }
+    }
+    assert_eq!(served.client().one("SELECT 4").as_deref(), Ok("4"), "{}", served.log());
+    assert!(!served.log().contains("panicked"), "{}", served.log());
+    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+}
+
+#[test]
+fn many_may_be_idle() {
+    let served = Served::start(&[ALONE, &["--set", "application_name=idle"]].concat());
+    let before = served.memory();
+    let clients: Vec<Client> = (0..900).map(|_| served.client()).collect();
+    let grown = served.memory().saturating_sub(before);
+    println!("900 idle sessions take {} MiB", grown >> 20);
+    assert!(grown < 200 << 20, "{grown} bytes");
+    drop(clients);
+    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+}
+
+#[test]
+fn a_long_statement_is_taken() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    let text = format!("SELECT length('{}')", "x".repeat(100 << 20));
+    assert_eq!(client.one(&text), Ok((100 << 20).to_string()));
+    assert_eq!(client.one("SELECT 5").as_deref(), Ok("5"));
+}
+
+#[test]
+fn pages_are_for_those_who_know_the_password() {
+    let served = Served::start(ALONE);
+    served.client().query("SELECT 'on a page'").unwrap();
+    assert_eq!(page(&served.pages, "/healthz", false).0, 200);
+    assert_eq!(page(&served.pages, "/statements", false).0, 401);
+    let (status, body) = page(&served.pages, "/statements", true);
+    assert_eq!(status, 200);
+    assert!(body.contains("on a page"), "{body}");
+    let (status, body) = page(&served.pages, "/metrics", true);
+    assert_eq!(status, 200);
+    assert!(body.contains("harrier_"), "{body}");
+}
+
+#[test]
+fn what_is_not_safe_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_harrier"))
+            .args(["serve", "--http", "off", "--warehouse"])
+            .arg(folder.path().join("warehouse"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).to_string())
+    };
+    let (status, message) = run(&["--listen", "0.0.0.0:0"]);
+    assert_eq!(status, Some(2), "{message}");
+    assert!(message.contains("tls_certificate"), "{message}");
+    let rules = folder.path().join("hba");
+    std::fs::write(&rules, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+    let config = folder.path().join("serve.toml");
+    std::fs::write(&config, "[server]\nhba_file = \"hba\"\n").unwrap();
+    let (status, message) = run(&["--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]);
+    assert_eq!(status, Some(2), "{message}");
+    assert!(message.contains("line 1"), "{message}");
+    std::fs::write(&config, "[server]\nlisten_on = 3\n").unwrap();
+    let (status, message) = run(&["--config", config.to_str().unwrap()]);
+    assert_eq!(status, Some(2), "{message}");
+    assert!(message.contains("listen_on"), "{message}");
+    std::fs::write(&rules, "host all all 127.0.0.1/32 reject\n").unwrap();
+    std::fs::write(&config, "[server]\nhba_file = \"hba\"\n").unwrap();
+    let served = Served::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
+    assert_eq!(Client::connect(served.port, &[]).err().unwrap().0, "28000");
+}
