@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tonic::Status;
@@ -21,6 +22,12 @@ use crate::backend::Failure;
 
 /// Characters of a client's name that are kept, as many as PostgreSQL keeps of an application's name.
 const APPLICATION_CHARACTERS_MAX: usize = 63;
+
+/// As headers are written: clients in Go leave the padding out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The calls of clients that are logged in go to `inner`, handshakes to `handshake`, which takes small messages only.
 #[derive(Clone)]
@@ -125,8 +132,7 @@ pub(super) fn application(headers: &MetadataMap) -> String {
 /// User and password of a header as RFC 7617 has it.
 pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
     let (scheme, encoded) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
-    let decoded =
-        BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let decoded = BASE64.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((user.to_string(), password.to_string()))
 }
@@ -135,4 +141,25 @@ pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
 pub(super) fn payload(bytes: Bytes) -> Option<(String, String)> {
     let basic: arrow_flight::BasicAuth = prost::Message::decode(bytes).ok()?;
     Some((basic.username, basic.password)).filter(|(user, _)| !user.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_passwords_are_read_with_and_without_padding() {
+        let read = |value: &str| {
+            let mut headers = MetadataMap::new();
+            headers.insert("authorization", value.parse().unwrap());
+            basic(&headers)
+        };
+        let ada = Some(("ada".to_string(), "a:b".to_string()));
+        assert_eq!(read("Basic YWRhOmE6Yg=="), ada);
+        assert_eq!(read("basic YWRhOmE6Yg"), ada);
+        for wrong in ["Bearer YWRhOmE6Yg", "Basic", "Basic !", "Basic YWRh"] {
+            assert_eq!(read(wrong), None);
+        }
+        assert_eq!(payload(Bytes::from_static(b"not a message")), None);
+    }
 }
