@@ -155,6 +155,10 @@ impl Session {
                     ("transaction_isolation" | "default_transaction_isolation", Some(kept)) => {
                         Some(kept.transactions.isolation().await.to_string())
                     }
+                    ("transaction_read_only" | "default_transaction_read_only", Some(kept)) => {
+                        let is_read_only = kept.transactions.is_read_only().await;
+                        Some(if is_read_only { "on" } else { "off" }.to_string())
+                    }
                     _ => None,
                 };
                 let value = isolation.or_else(|| self.parameters().get(name)).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
+    DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
 };
 
 use crate::files;
@@ -45,6 +45,21 @@ impl VisitorMut for Names {
 
     fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
         mark_file(name);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // PostgreSQL counts microseconds; nanoseconds do not reach back to the first centuries.
+        let data_type = match expr {
+            Expr::Cast { data_type, .. } => data_type,
+            Expr::TypedString(typed) => &mut typed.data_type,
+            _ => return ControlFlow::Continue(()),
+        };
+        if let DataType::Timestamp(precision @ None, _) = data_type
+            && !self.tells_apart
+        {
+            *precision = Some(6);
+        }
         ControlFlow::Continue(())
     }
 

@@ -347,11 +347,18 @@ impl Definition {
             },
             Kind::DateStyle => {
                 let parts: Vec<&str> = lower.split(',').map(str::trim).collect();
-                let is_order = |part: &str| matches!(part, "mdy" | "us" | "noneuropean" | "default");
-                match parts.iter().all(|part| *part == "iso" || is_order(part)) {
-                    true => "ISO, MDY".to_string(),
-                    false => return Err(invalid().with_hint("available values: ISO, MDY").into()),
+                let mut order = "MDY";
+                for part in parts {
+                    order = match part {
+                        "iso" | "default" => order,
+                        "mdy" | "us" | "noneuropean" => "MDY",
+                        "dmy" | "euro" | "european" => "DMY",
+                        "ymd" => "YMD",
+                        _ => return Err(invalid().with_hint("available values: ISO, with MDY, DMY or YMD").into()),
+                    };
                 }
+                // What is written is the same in every order; what is read has the year first.
+                format!("ISO, {order}")
             }
             Kind::Zone => zone(value.trim()).ok_or_else(|| {
                 invalid().with_hint("a name such as Europe/Berlin or a difference such as +02:00 is expected")

@@ -284,7 +284,7 @@ impl Parts {
                 registry: Arc::clone(&registry),
                 authenticate: Arc::new(doors.clone()),
                 tls: None,
-                database: "warehouse".to_string(),
+                database: session::DATABASE.to_string(),
                 limits: flight::Limits {
                     sessions_max: config.server.max_connections as usize,
                     ..flight::Limits::default()

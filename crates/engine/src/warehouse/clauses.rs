@@ -36,6 +36,9 @@ pub(crate) struct SortClause {
 
 /// The text to be parsed, and the clauses that were in it.
 pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
+    if !may_have_clauses(text) {
+        return Ok((text.to_string(), None));
+    }
     // What cannot be told apart here is for the parser to complain about.
     let Some(tokens) = Words::of(text) else {
         return Ok((text.to_string(), None));
@@ -63,6 +66,16 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     }
 }
 
+/// Whether a statement can be one that is cut here. Nearly all others are found out without being taken to words.
+fn may_have_clauses(text: &str) -> bool {
+    const BEGINNINGS: [&str; 4] = ["create", "alter", "optimize", "check"];
+    let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
+    // A comment may stand before the first word, and AS OF anywhere.
+    text.starts_with(|c: char| !c.is_alphabetic())
+        || BEGINNINGS.iter().any(|word| begins(&word))
+        || text.as_bytes().windows(2).any(|pair| pair.eq_ignore_ascii_case(b"of"))
+}
+
 struct Words {
     /// Without whitespace and comments, with the bytes they lie at.
     tokens: Vec<(Token, Range<usize>)>,
@@ -71,13 +84,17 @@ struct Words {
 impl Words {
     fn of(text: &str) -> Option<Self> {
         let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
-        let lines: Vec<usize> =
-            std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let byte = |location: Location| -> Option<usize> {
-            let line = *lines.get(usize::try_from(location.line).ok()?.checked_sub(1)?)?;
-            let column = usize::try_from(location.column).ok()?.checked_sub(1)?;
-            let rest = text.get(line..)?;
-            Some(line + rest.char_indices().nth(column).map_or(rest.len(), |(at, _)| at))
+        // Locations come in their order: the text is walked through once.
+        let (mut chars, mut line, mut column) = (text.char_indices(), 1, 1);
+        let mut byte = |location: Location| -> Option<usize> {
+            while (line, column) < (location.line, location.column) {
+                match chars.next() {
+                    Some((_, '\n')) => (line, column) = (line + 1, 1),
+                    Some(_) => column += 1,
+                    None => return Some(text.len()),
+                }
+            }
+            Some(chars.offset())
         };
         let tokens = tokens
             .into_iter()

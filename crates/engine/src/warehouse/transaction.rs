@@ -151,6 +151,13 @@ impl Transactions {
         }
     }
 
+    /// Whether the present transaction, or those that come, may change nothing.
+    pub(crate) async fn is_read_only(&self) -> bool {
+        let inner = self.inner.lock().await;
+        let open = inner.open.as_ref().filter(|open| open.explicit);
+        open.map_or(inner.read_only, |open| open.read_only)
+    }
+
     /// Whether a statement of the transaction has failed, so that it can only be rolled back.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)

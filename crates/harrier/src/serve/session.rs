@@ -30,6 +30,9 @@ use tokio::task::{AbortHandle, JoinError};
 /// Batches, or pieces of text, that are ready before they are asked for.
 const AHEAD: usize = 2;
 
+/// The one database, which also goes by the name of every role.
+pub(super) const DATABASE: &str = "warehouse";
+
 /// The resource queue of every statement.
 pub(super) const QUEUE: &str = "default";
 
@@ -48,6 +51,10 @@ pub(super) struct Sessions {
 impl Backend for Sessions {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
         let Identity { role, database, client, settings, process } = identity;
+        if database != DATABASE && database != role {
+            return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
+                .with_hint(format!("there is one, called \"{DATABASE}\"")));
+        }
         let session = self.engine.session();
         let identity = harrier_engine::Identity { role, database, process, client, server: None };
         let settings: Vec<_> = self.settings.read().iter().cloned().chain(settings).collect();
@@ -261,6 +268,8 @@ impl Session for EngineSession {
         Ok(match outcome {
             Ran::Written(written) => Outcome::Done(done(written)),
             Ran::Started(harrier_engine::Outcome::Command { tag }) => {
+                let starts = statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
+                let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
                 Outcome::Done(Done { tag, notices: vec![] })
             }
             Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {

@@ -22,7 +22,7 @@ use tonic::Status;
 use super::encode::{Encoder, wire_schema};
 use super::login::Lease;
 use super::status::status;
-use crate::backend::{Done, Failure, Outcome, Session, Statement, TransactionState};
+use crate::backend::{Done, Failure, Kind, Outcome, Session, Statement, TransactionState};
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
 /// Takes the rows of a statement.
@@ -256,9 +256,10 @@ impl Turn {
 
 /// Parses what has to be a single statement. `None`: the text is empty.
 pub(super) fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, Failure> {
-    let mut statements = session.parse(text)?;
-    match statements.len() {
-        0 | 1 => Ok(statements.pop()),
+    let mut parts = session.split(text).into_iter();
+    match (parts.next(), parts.next()) {
+        (None, _) => Ok(None),
+        (Some(part), None) => session.parse(&part.text).map(Some),
         _ => Err(Failure::new("42601", "cannot run several statements at once")
             .with_hint("Send one statement after the other, in a transaction if they belong together.")),
     }
@@ -277,7 +278,8 @@ async fn work(
         None => single(session, text)?,
     };
     let Some(statement) = parsed else { return Ok(Done::default()) };
-    if statement.is_control && is_side && !given.is_control {
+    let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
+    if is_control && is_side && !given.is_control {
         return Err(Failure::new(
             "55006",
             "rows of another statement of this connection are still being read",

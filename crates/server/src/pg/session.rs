@@ -36,9 +36,12 @@ use super::rows::{self, Zone};
 use super::types::{self, PgType};
 use super::values;
 use crate::backend::{
-    Description, Done, Failure, Kind, Outcome, Session, Statement, TransactionState,
+    Description, Done, Failure, Kind, Outcome, Part, Session, Statement, TransactionState,
 };
 use crate::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
+
+/// Bytes of a text from which parsing it is long.
+const LONG_TEXT_BYTES: usize = 64 << 10;
 
 /// Prepared statements and portals of a session, at most.
 const NAMES_MAX: usize = 10_000;
@@ -302,7 +305,10 @@ impl Conversation {
             Message::Close { target, name } => {
                 match target {
                     Target::Statement => drop(self.statements.remove(&name)),
-                    Target::Portal => drop(self.portals.remove(&name)),
+                    Target::Portal => {
+                        self.portals.remove(&name);
+                        self.cursors.remove(&name);
+                    }
                 }
                 self.io.reply.close_complete();
                 Ok(())
@@ -411,12 +417,12 @@ impl Conversation {
         self.portals.remove("");
         self.statements.remove("");
         let mut parsed = Vec::new();
-        for part in self.session.split(text) {
+        for part in split(&*self.session, text) {
             let shifted = |failure: Failure| shift(failure, part.offset);
             let prepared = match own::parse(&part.text).map_err(shifted)? {
                 Some(own) => Prepared::Own { own, text: part.text.clone() },
                 None => {
-                    let statement = self.session.parse(&part.text).map_err(shifted)?;
+                    let statement = parse(&*self.session, &part.text).map_err(shifted)?;
                     let description = Description { parameters: vec![], columns: None };
                     Prepared::Sql { statement, description, types: vec![] }
                 }
@@ -687,7 +693,7 @@ impl Conversation {
         if self.statements.len() >= NAMES_MAX {
             return Err(Failure::new("54000", "too many prepared statements").into());
         }
-        let mut parts = self.session.split(text).into_iter();
+        let mut parts = split(&*self.session, text).into_iter();
         let prepared = match (parts.next(), parts.next()) {
             (None, _) => Prepared::Empty,
             (_, Some(_)) => {
@@ -710,7 +716,7 @@ impl Conversation {
         if let Some(own) = own::parse(text)? {
             return Ok(Prepared::Own { own, text: text.to_string() });
         }
-        let statement = self.session.parse(text)?;
+        let statement = parse(&*self.session, text)?;
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
             let description = Description { parameters: vec![], columns: None };
@@ -802,6 +808,12 @@ impl Conversation {
             Target::Statement => (self.prepared(name)?, vec![]),
             Target::Portal => match self.portals.get(name) {
                 Some(portal) => (Arc::clone(&portal.prepared), portal.formats.clone()),
+                // A cursor of SQL is a portal too.
+                None if self.cursors.contains_key(name) => {
+                    let columns = self.cursor(name)?.rows.columns.clone();
+                    self.io.reply.columns(&columns);
+                    return Ok(());
+                }
                 None => {
                     return Err(Failure::new("34000", format!("portal \"{name}\" does not exist")).into());
                 }
@@ -829,6 +841,10 @@ impl Conversation {
 
     async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), Trouble> {
         let missing = || Failure::new("34000", format!("portal \"{name}\" does not exist"));
+        if !self.portals.contains_key(&name) && self.cursors.contains_key(&name) {
+            let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max) };
+            return self.fetch(&name, count, false).await;
+        }
         // Taken out while it runs; what fails is not put back.
         let mut portal = self.portals.remove(&name).ok_or_else(missing)?;
         let prepared = Arc::clone(&portal.prepared);
@@ -1010,6 +1026,21 @@ impl Conversation {
             left -= rows.skip(left);
         }
         Ok(())
+    }
+}
+
+/// Parses a statement. A long one takes its time, which others are not to wait for.
+fn parse(session: &dyn Session, text: &str) -> Result<Statement, Failure> {
+    match text.len() < LONG_TEXT_BYTES {
+        true => session.parse(text),
+        false => tokio::task::block_in_place(|| session.parse(text)),
+    }
+}
+
+fn split(session: &dyn Session, text: &str) -> Vec<Part> {
+    match text.len() < LONG_TEXT_BYTES {
+        true => session.split(text),
+        false => tokio::task::block_in_place(|| session.split(text)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int16Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int16Array,
     Int32Array, Int64Array, IntervalMonthDayNanoArray, ListArray, StringArray, Time64MicrosecondArray,
     TimestampMicrosecondArray, new_null_array,
 };
@@ -39,6 +39,14 @@ pub(crate) fn value(
     if found.data_type() == wanted {
         return Ok(found);
     }
+    // A number with a fraction stays one, whatever it is compared with.
+    if oid == types::NUMERIC
+        && !wanted.is_decimal()
+        && !wanted.is_floating()
+        && let Some(decimal) = decimal(&found)
+    {
+        return Ok(decimal);
+    }
     let text = || match is_binary {
         true => String::new(),
         false => format!(": \"{}\"", String::from_utf8_lossy(bytes)),
@@ -54,6 +62,18 @@ pub(crate) fn value(
         Failure::new(state, format!("invalid input syntax for type {name}{}", text()))
             .with_detail(format!("parameter ${number}"))
     })
+}
+
+/// A text as a decimal number with as many digits as it has.
+fn decimal(text: &ArrayRef) -> Option<ArrayRef> {
+    let text = text.as_string_opt::<i32>()?.value(0);
+    let digits = text.trim_start_matches(['-', '+']);
+    let scale = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let precision = digits.len().max(scale + 1).clamp(1, 38) as u8;
+    let wanted = DataType::Decimal128(precision, i8::try_from(scale).ok()?);
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
+    cast_with_options(&array, &wanted, &options).ok()
 }
 
 fn type_name(data_type: &DataType) -> &'static str {
@@ -298,7 +318,6 @@ fn binary_list(mut bytes: &[u8], item: u32) -> Option<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray;
     use arrow::datatypes::{Decimal128Type, Int32Type};
     use arrow::util::display::array_value_to_string;
 

@@ -11,7 +11,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use harrier_server::backend::{
-    Backend, Description, Done, Failure, Identity, Outcome, Session, Statement, TransactionState,
+    Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
+    TransactionState,
 };
 use harrier_server::registry::StatementEntry;
 use parking_lot::Mutex;
@@ -324,21 +325,25 @@ impl Inner {
 
 #[async_trait]
 impl Session for ToySession {
-    fn parse(&self, text: &str) -> Result<Vec<Statement>, Failure> {
+    fn split(&self, text: &str) -> Vec<Part> {
         let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
-        let statements = texts.map(|text| {
-            if text.starts_with("SELEC ") {
-                return Err(Failure {
-                    position: Some(1),
-                    ..Failure::new("42601", "syntax error at or near \"SELEC\"")
-                });
-            }
-            let is_control = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"];
-            let is_control = is_control.into_iter().any(|word| text.starts_with(word));
-            let inner = Arc::new(Arc::as_ptr(&self.0) as usize);
-            Ok(Statement { text: text.to_string(), inner, tag: "SELECT", is_control, is_alone: false })
-        });
-        statements.collect()
+        texts.map(|text| Part { text: text.to_string(), offset: 0 }).collect()
+    }
+
+    fn parse(&self, text: &str) -> Result<Statement, Failure> {
+        if text.starts_with("SELEC ") {
+            return Err(Failure {
+                position: Some(1),
+                ..Failure::new("42601", "syntax error at or near \"SELEC\"")
+            });
+        }
+        let kind = match text.split(' ').next() {
+            Some("BEGIN") => Kind::Begin,
+            Some("COMMIT" | "ROLLBACK" | "SAVEPOINT" | "RELEASE") => Kind::Control,
+            _ => Kind::Plain,
+        };
+        let inner = Arc::new(Arc::as_ptr(&self.0) as usize);
+        Ok(Statement { text: text.to_string(), inner, tag: "SELECT", kind })
     }
 
     async fn describe(&self, statement: &Statement, _: &[Option<DataType>]) -> Result<Description, Failure> {
@@ -400,6 +405,23 @@ impl Session for ToySession {
             Some(_) if own.has_failed => TransactionState::Failed,
             Some(_) => TransactionState::Open,
         }
+    }
+
+    fn fail(&self) {
+        let mut own = self.0.own.lock();
+        own.has_failed |= own.transaction.is_some();
+    }
+
+    async fn discard(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn reported(&self, _: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+        None
+    }
+
+    fn time_limits(&self) -> TimeLimits {
+        TimeLimits::default()
     }
 
     fn parameter(&self, name: &str) -> Option<String> {
