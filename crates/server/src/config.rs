@@ -16,7 +16,7 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 pub use findings::{Finding, Gravity};
-use values::{Address, HostName, Kind, Launcher, LogFormat, OrAuto, OrOff, Period, Size};
+use values::{Address, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
 
 use crate::backend::Failure;
 
@@ -31,7 +31,6 @@ pub struct Config {
     pub gang: Gang,
     pub statements: Statements,
     pub settings: Settings,
-    pub logging: Logging,
 }
 
 /// What is known of a key beside its value.
@@ -113,28 +112,27 @@ section! {
         /// The socket gets the name .s.PGSQL.<port>, with the port of the first address.
         restart unix_socket: OrOff<PathBuf> = OrOff::OFF;
 
-        /// Where the pages, /metrics and /healthz are.
-        /// An address that other machines can reach needs a certificate and http_login.
+        /// Where the pages, /metrics and /healthz are. No password protects them: an address that other
+        /// machines can reach is refused.
         restart http: OrOff<Address> = OrOff(Some(Address::loopback(8080)));
 
         /// Names by which browsers reach the pages, beside localhost and addresses.
         /// A request for another name is refused, so that a foreign page cannot have its own name point here.
         restart http_names: Vec<HostName> = Vec::new();
 
-        /// Whether the pages ask for a role and its password.
-        reload http_login: bool = false;
-
         /// Whether statements can be canceled and sessions ended from the pages.
         reload http_actions: bool = false;
+
+        /// Where clients of Arrow Flight SQL connect to. No password protects it: an address that
+        /// other machines can reach is refused.
+        restart flight: OrOff<Address> = OrOff::OFF;
 
         /// Sessions at a time, from 1 to 100000.
         reload max_connections: u32 = 1024;
 
-        /// How many of these are kept for superusers.
-        reload superuser_reserved: u32 = 3;
-
         /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.
-        /// Off: from this machine only, with a password.
+        /// Its methods are peer, trust, reject and cert; there are no roles with passwords yet.
+        /// Off: from this machine only, and only the operating system's user that runs the server.
         reload hba_file: OrOff<PathBuf> = OrOff::OFF;
 
         /// The certificate for TLS with the chain below its root, as PEM.
@@ -149,8 +147,8 @@ section! {
         /// How long a client may take to say and prove who it is.
         reload authentication_timeout: Period = Period::seconds(30);
 
-        /// The file that tells who came in, was refused, changed rights or tables, a line each.
-        restart audit_log: OrOff<PathBuf> = OrOff::OFF;
+        /// How long statements may go on when the server is asked to end.
+        reload drain_timeout: Period = Period::seconds(10);
     }
 }
 
@@ -163,8 +161,8 @@ section! {
         /// Ranks that wait to replace one that is lost, from 0 to 4096.
         restart spares: u32 = 0;
 
-        /// What starts the ranks. Auto: srun in a Slurm allocation, mpirun where there is one, else local. Local: this server does, and
-        /// they meet over QUIC. None: there are no ranks, and statements run in the server's process.
+        /// What starts the ranks. Auto: srun in a Slurm allocation, else mpirun where there is one, else none.
+        /// None: there are no ranks, and statements run in the server's process.
         restart launcher: Launcher = Launcher::Auto;
 
         /// The hosts to start ranks on, a line each.
@@ -176,16 +174,20 @@ section! {
         /// Threads of each rank, from 1 to 1024. Auto: the cores of a host by its ranks.
         restart threads_per_rank: OrAuto<u32> = OrAuto::AUTO;
 
-        /// How long to wait before a gang that is lost is started again; doubled after each that fails.
-        reload restart_wait_min: Period = Period(std::time::Duration::from_millis(100));
+        /// Memory that statements may hold, over all ranks of this host and this process, before they spill to disk.
+        /// Auto: 80 % of the machine's.
+        restart memory: OrAuto<Size> = OrAuto::AUTO;
 
-        /// The longest such wait.
-        reload restart_wait_max: Period = Period::seconds(30);
+        /// The folder of temporary files. Off: the system's.
+        restart spill_dir: OrOff<PathBuf> = OrOff::OFF;
+
+        /// Statements that run on the gang at a time; others wait. Off: any number.
+        reload statements_max: OrOff<u32> = OrOff(Some(4));
     }
 }
 
 section! {
-    /// What sessions and statements may take, unless their role or their queue says otherwise.
+    /// How long sessions and statements may take.
     "statements" Statements {
         /// How long a statement may run. What SET statement_timeout starts from.
         reload timeout: OrOff<Period> = OrOff::OFF;
@@ -196,34 +198,8 @@ section! {
         /// How long a session may do nothing inside of a transaction.
         reload idle_in_transaction_timeout: OrOff<Period> = OrOff::OFF;
 
-        /// Memory that a statement may take on each rank. Auto: what a rank has, by how many statements its queue lets run.
-        reload memory: OrAuto<Size> = OrAuto::AUTO;
-
-        /// Rows that a statement may return.
-        reload max_rows: OrOff<u64> = OrOff::OFF;
-
-        /// Temporary files that a statement may write on each rank.
-        reload max_spill: OrOff<Size> = OrOff::OFF;
-
-        /// The resource queue of roles that have none.
-        reload queue: String = "default".to_string();
-
-        /// How long a statement may wait in its queue.
+        /// How long a statement may wait for its turn on the gang.
         reload queue_wait_max: OrOff<Period> = OrOff(Some(Period::seconds(300)));
-    }
-}
-
-section! {
-    /// What the server tells of itself.
-    "logging" Logging {
-        /// The least that is told: error, warn, info, debug or trace; parts can have their own, as in "info,harrier_server=debug".
-        reload level: String = "info".to_string();
-
-        /// Lines for people, or objects for programs.
-        restart format: LogFormat = LogFormat::Text;
-
-        /// Where it goes. Off: to the standard error.
-        restart file: OrOff<PathBuf> = OrOff::OFF;
     }
 }
 
@@ -357,7 +333,6 @@ impl Config {
         config.server.place(folder);
         config.gang.place(folder);
         config.statements.place(folder);
-        config.logging.place(folder);
         let mut problems = config.check();
         for problem in &mut problems {
             problem.line = places.line(&problem.key);
@@ -372,14 +347,13 @@ impl Config {
         self.server.reload(new.server, &mut differ);
         self.gang.reload(new.gang, &mut differ);
         self.statements.reload(new.statements, &mut differ);
-        self.logging.reload(new.logging, &mut differ);
         self.settings = new.settings;
         differ
     }
 
     /// What is known of every key, in the order of the example file; the free ones of `settings` are not among them.
     pub fn keys() -> Vec<Key> {
-        [Server::keys(), Gang::keys(), Statements::keys(), Logging::keys()].concat()
+        [Server::keys(), Gang::keys(), Statements::keys()].concat()
     }
 
     /// A file with every key, its documentation and its default, all commented out.
@@ -393,7 +367,6 @@ impl Config {
             (Gang::SECTION, Gang::ABOUT, Gang::keys()),
             (Statements::SECTION, Statements::ABOUT, Statements::keys()),
             (Settings::SECTION, Settings::ABOUT, Vec::new()),
-            (Logging::SECTION, Logging::ABOUT, Logging::keys()),
         ];
         for (section, about, keys) in sections {
             lines.push(String::new());
@@ -481,8 +454,7 @@ impl<'a> Places<'a> {
     }
 
     fn unknown(&self) -> Vec<Problem> {
-        let sections =
-            [Server::SECTION, Gang::SECTION, Statements::SECTION, Settings::SECTION, Logging::SECTION];
+        let sections = [Server::SECTION, Gang::SECTION, Statements::SECTION, Settings::SECTION];
         let mut problems: Vec<Problem> = Vec::new();
         for (name, at, _) in &self.keys {
             let names: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();

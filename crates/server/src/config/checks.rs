@@ -1,11 +1,14 @@
 //! What values have to fulfil beyond being of their kind, alone and together.
 
-use super::values::{Launcher, Period};
+use super::values::Launcher;
 use super::{Config, Problem};
 
 const CONNECTIONS_MAX: u32 = 100_000;
 const RANKS_MAX: u32 = 4096;
 const THREADS_MAX: u32 = 1024;
+
+/// As for the command line's `--memory`: with less, not even one batch per operator fits.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Problems found so far, without lines.
 struct Check(Vec<Problem>);
@@ -30,7 +33,7 @@ impl Config {
         let mut check = Check(Vec::new());
         self.check_server(&mut check);
         self.check_gang(&mut check);
-        self.check_rest(&mut check);
+        self.check_settings(&mut check);
         check.0
     }
 
@@ -74,36 +77,39 @@ impl Config {
             check.add(
                 "server.listen",
                 format!(
-                    "other machines can reach {public}, and passwords and rows would be readable on the way"
+                    "other machines can reach {public}, and statements and rows would be readable on the way"
                 ),
                 "set tls_certificate and tls_key, or listen on 127.0.0.1",
             );
         }
-        if let Some(http) = server.http.get() {
-            let is_guarded = has_tls && server.http_login;
-            if !http.is_loopback() && !is_guarded {
+        for (key, address) in [("server.http", server.http.get()), ("server.flight", server.flight.get())] {
+            let Some(address) = address else { continue };
+            if !address.is_loopback() {
                 check.add(
-                    "server.http",
-                    format!("other machines can reach {http}, and anybody there could read statements"),
-                    "set tls_certificate, tls_key and http_login = true, or listen on 127.0.0.1",
+                    key,
+                    format!("other machines can reach {address}, and no password protects it"),
+                    "listen on 127.0.0.1, and let others come through a tunnel",
                 );
             }
-            if server.listen.contains(http) && http.port != 0 {
+            if server.listen.contains(address) && address.port != 0 {
                 check.add(
-                    "server.http",
-                    format!("{http} is in server.listen, too"),
-                    "give the pages a port of their own",
+                    key,
+                    format!("{address} is in server.listen, too"),
+                    "give each protocol a port of its own",
                 );
             }
         }
-        check.range("server.max_connections", server.max_connections, 1, CONNECTIONS_MAX);
-        if server.max_connections > 0 && server.superuser_reserved >= server.max_connections {
+        if let (Some(http), Some(flight)) = (server.http.get(), server.flight.get())
+            && http == flight
+            && flight.port != 0
+        {
             check.add(
-                "server.superuser_reserved",
-                format!("{} leaves no connection for others", server.superuser_reserved),
-                format!("allowed: 0 to {}", server.max_connections - 1),
+                "server.flight",
+                format!("{flight} is server.http, too"),
+                "give each protocol a port of its own",
             );
         }
+        check.range("server.max_connections", server.max_connections, 1, CONNECTIONS_MAX);
     }
 
     fn check_gang(&self, check: &mut Check) {
@@ -122,6 +128,13 @@ impl Config {
             if gang.spares > 0 {
                 check.add("gang.spares", "launcher \"none\" starts no ranks", "allowed: 0");
             }
+            if !gang.launcher_arguments.is_empty() {
+                check.add(
+                    "gang.launcher_arguments",
+                    "launcher \"none\" takes none",
+                    "leave it [], or choose another launcher",
+                );
+            }
         }
         if matches!(gang.launcher, Launcher::None | Launcher::Srun) && gang.hostfile.get().is_some() {
             let hint = match gang.launcher {
@@ -130,38 +143,15 @@ impl Config {
             };
             check.add("gang.hostfile", format!("launcher {:?} takes none", gang.launcher.word()), hint);
         }
-        if matches!(gang.launcher, Launcher::None | Launcher::Local) && !gang.launcher_arguments.is_empty() {
-            check.add(
-                "gang.launcher_arguments",
-                format!("launcher {:?} takes none", gang.launcher.word()),
-                "leave it [], or choose \"mpirun\" or \"srun\"",
-            );
+        if gang.memory.get().is_some_and(|memory| memory.0 < MEMORY_BYTES_MIN) {
+            check.add("gang.memory", "too little for any statement", "allowed: 1MiB or more");
         }
-        if gang.restart_wait_min > gang.restart_wait_max {
-            let Period(most) = gang.restart_wait_max;
-            check.add(
-                "gang.restart_wait_min",
-                format!("{} is longer than restart_wait_max", gang.restart_wait_min),
-                format!("allowed: 1ms to {}", Period(most)),
-            );
+        if gang.statements_max.get() == Some(&0) {
+            check.add("gang.statements_max", "0 is not allowed", "allowed: 1 or more, or \"off\"");
         }
     }
 
-    fn check_rest(&self, check: &mut Check) {
-        let statements = &self.statements;
-        if statements.memory.get().is_some_and(|memory| memory.0 < 1 << 20) {
-            check.add("statements.memory", "too little for any statement", "allowed: 1MiB or more");
-        }
-        if statements.max_rows.get() == Some(&0) {
-            check.add("statements.max_rows", "0 is not allowed", "allowed: 1 or more, or \"off\"");
-        }
-        if statements.queue.is_empty() || statements.queue.len() > 63 {
-            check.add(
-                "statements.queue",
-                format!("{:?} is no name of a queue", statements.queue),
-                "allowed: a name of 1 to 63 bytes",
-            );
-        }
+    fn check_settings(&self, check: &mut Check) {
         for name in self.settings.0.keys() {
             let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '.');
             if name.is_empty() || !name.chars().all(plain) {
@@ -171,22 +161,6 @@ impl Config {
                     "allowed: letters, digits, _ and dots",
                 );
             }
-        }
-        let level = &self.logging.level;
-        let is_level = |word: &str| {
-            ["off", "error", "warn", "info", "debug", "trace"].contains(&word.to_ascii_lowercase().as_str())
-        };
-        let is_part = |part: &str| match part.split_once('=') {
-            Some((target, word)) => !target.is_empty() && is_level(word),
-            None => is_level(part),
-        };
-        if !level.split(',').map(str::trim).all(is_part) {
-            check.add(
-                "logging.level",
-                format!("{level:?} is not allowed"),
-                "allowed: error, warn, info, debug or trace, or parts with their own, as in \
-                 \"info,harrier_server=debug\"",
-            );
         }
     }
 }

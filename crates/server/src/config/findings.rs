@@ -1,6 +1,6 @@
 //! What `harrier doctor` tells of a configuration on the machine it is for: files, folders, programs, limits.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -57,23 +57,6 @@ impl Found {
         }
         false
     }
-
-    /// Leaves a file as it is, and makes none.
-    fn appendable(&mut self, key: &'static str, path: &Path) {
-        let fail = |error: std::io::Error| format!("{} cannot be written: {error}", path.display());
-        if path.exists() {
-            if let Err(error) = OpenOptions::new().append(true).open(path) {
-                self.wrong(key, fail(error));
-            }
-            return;
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        match fs::metadata(folder) {
-            Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => self.wrong(key, format!("{} is not a folder", folder.display())),
-            Err(error) => self.wrong(key, fail(error)),
-        }
-    }
 }
 
 impl Config {
@@ -92,7 +75,9 @@ impl Config {
     fn find_places(&self, found: &mut Found) {
         let server = &self.server;
         let listened = server.listen.iter().map(|address| ("server.listen", address));
-        for (key, address) in listened.chain(server.http.get().map(|http| ("server.http", http))) {
+        let http = server.http.get().map(|address| ("server.http", address));
+        let flight = server.flight.get().map(|address| ("server.flight", address));
+        for (key, address) in listened.chain(http).chain(flight) {
             match TcpListener::bind((address.host.as_str(), address.port)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -132,16 +117,10 @@ impl Config {
         if let Some(path) = server.hba_file.get() {
             found.readable("server.hba_file", path);
         }
-        if let Some(path) = server.audit_log.get() {
-            found.appendable("server.audit_log", path);
-        }
-        if let Some(path) = self.logging.file.get() {
-            found.appendable("logging.file", path);
-        }
-        if server.http.get().is_some() && server.http_actions && !server.http_login {
+        if server.http.get().is_some() && server.http_actions {
             found.note(
                 "server.http_actions",
-                "every user of this machine can cancel statements from the pages; set http_login = true",
+                "every user of this machine can cancel statements from the pages; leave it false if there are others",
             );
         }
     }
@@ -201,6 +180,15 @@ impl Config {
                 found.wrong("gang.hostfile", format!("{} names no host", path.display()));
             }
         }
+        if let Some(folder) = gang.spill_dir.get() {
+            match fs::metadata(folder) {
+                Ok(metadata) if metadata.is_dir() => {}
+                Ok(_) => found.wrong("gang.spill_dir", format!("{} is not a folder", folder.display())),
+                Err(error) => {
+                    found.wrong("gang.spill_dir", format!("{} cannot be used: {error}", folder.display()));
+                }
+            }
+        }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         if let Some(ranks) = gang.ranks.get()
             && gang.hostfile.get().is_none()
@@ -226,11 +214,11 @@ impl Config {
                 format!("this process may open {files} files, and {needed} are needed; raise it with ulimit -n or LimitNOFILE="),
             );
         }
-        if let (Some(memory), Some(machine)) = (self.statements.memory.get(), machine_bytes())
+        if let (Some(memory), Some(machine)) = (self.gang.memory.get(), machine_bytes())
             && memory.0 > machine
         {
             let machine = super::values::Size(machine >> 20 << 20);
-            found.note("statements.memory", format!("{memory} is more than this machine has, {machine}"));
+            found.note("gang.memory", format!("{memory} is more than this machine has, {machine}"));
         }
     }
 }

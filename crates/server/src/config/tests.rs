@@ -56,16 +56,15 @@ listen = ["127.0.0.1:5500", "[::1]:5500", "0.0.0.0:5501"]
 unix_socket = "/run/harrier"
 http = "off"
 http_names = ["warehouse.example.com"]
-http_login = true
 http_actions = true
+flight = "localhost:31337"
 max_connections = 10
-superuser_reserved = 1
 hba_file = "hba.conf"
 tls_certificate = "/tls/server.pem"
 tls_key = "tls/server.key"
 tls_client_ca = "off"
 authentication_timeout = "500 ms"
-audit_log = "audit.log"
+drain_timeout = "1min"
 
 [gang]
 ranks = 4
@@ -74,17 +73,14 @@ launcher = "mpirun"
 hostfile = "hosts"
 launcher_arguments = ["--bind-to", "none"]
 threads_per_rank = 1
-restart_wait_min = "1s"
-restart_wait_max = "1min"
+memory = "2GiB"
+spill_dir = "spill"
+statements_max = "off"
 
 [statements]
 timeout = "1h"
 idle_session_timeout = "1d"
 idle_in_transaction_timeout = "10min"
-memory = "2GiB"
-max_rows = 1_000_000
-max_spill = "64GiB"
-queue = "etl"
 queue_wait_max = "off"
 
 [settings]
@@ -92,11 +88,6 @@ timezone = "UTC"
 harrier.distribute_bytes_min = "4MiB"
 "datafusion.execution.batch_size" = 4096
 datafusion.optimizer.enable_dynamic_filter_pushdown = false
-
-[logging]
-level = "warn,harrier_server=debug"
-format = "json"
-file = "off"
 "#,
     )
     .unwrap();
@@ -104,16 +95,20 @@ file = "off"
     assert_eq!(server.listen[1], Address { host: "::1".to_string(), port: 5500 });
     assert_eq!(server.unix_socket.get(), Some(&PathBuf::from("/run/harrier")));
     assert_eq!(server.http, OrOff::OFF);
+    assert!(server.http_actions);
+    assert_eq!(server.flight.get().unwrap().to_string(), "localhost:31337");
     assert_eq!(server.hba_file.get(), Some(&PathBuf::from("/etc/harrier/hba.conf")));
     assert_eq!(server.tls_certificate.get(), Some(&PathBuf::from("/tls/server.pem")));
     assert_eq!(server.tls_key.get(), Some(&PathBuf::from("/etc/harrier/tls/server.key")));
     assert_eq!(server.tls_client_ca, OrOff::OFF);
     assert_eq!(server.authentication_timeout.0.as_millis(), 500);
+    assert_eq!(server.drain_timeout, Period::seconds(60));
     assert_eq!((config.gang.ranks.get(), config.gang.spares), (Some(&4), 2));
     assert_eq!(config.gang.launcher, Launcher::Mpirun);
     assert_eq!(config.gang.launcher_arguments, ["--bind-to", "none"]);
-    assert_eq!(config.statements.memory.get(), Some(&Size(2 << 30)));
-    assert_eq!(config.statements.max_rows.get(), Some(&1_000_000));
+    assert_eq!(config.gang.memory.get(), Some(&Size(2 << 30)));
+    assert_eq!(config.gang.spill_dir.get(), Some(&PathBuf::from("/etc/harrier/spill")));
+    assert_eq!(config.gang.statements_max, OrOff::OFF);
     assert_eq!(config.statements.queue_wait_max, OrOff::OFF);
     let settings: Vec<(&str, &str)> =
         config.settings.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -124,7 +119,6 @@ file = "off"
         ("timezone", "UTC"),
     ];
     assert_eq!(settings, expected);
-    assert_eq!(config.logging.format, LogFormat::Json);
 }
 
 #[test]
@@ -147,7 +141,7 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
             "line 2: server.max_connections: -1 is not allowed (allowed: a number)",
         ),
         (
-            "[server]\nmax_connections = 0\nsuperuser_reserved = 0",
+            "[server]\nmax_connections = 0",
             "line 2: server.max_connections: 0 is not allowed (allowed: 1 to 100000)",
         ),
         (
@@ -162,13 +156,10 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
         ("\n[sever]\nlisten = []", "line 2: sever: there is no such section (did you mean server?)"),
         ("listen = []", "line 1: listen: there is no such section (did you mean server.listen?)"),
         ("server = 5", "line 1: server: not a section (write [server] and keys below it)"),
+        ("[gang]\nmemory = 8", "line 2: gang.memory: 8 is not a size in quotes (allowed: a size in B, KiB"),
         (
-            "[statements]\nmemory = 8",
-            "line 2: statements.memory: 8 is not a size in quotes (allowed: a size in B, KiB",
-        ),
-        (
-            "[statements]\nmemory = \"8GB\"",
-            "line 2: statements.memory: \"8GB\" is not a size (allowed: a size in B, KiB, MiB, GiB or TiB, such as \"8GiB\", or \"auto\")",
+            "[gang]\nmemory = \"8GB\"",
+            "line 2: gang.memory: \"8GB\" is not a size (allowed: a size in B, KiB, MiB, GiB or TiB, such as \"8GiB\", or \"auto\")",
         ),
         (
             "[statements]\ntimeout = \"30\"",
@@ -176,13 +167,20 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
         ),
         ("[statements]\ntimeout = \"0s\"", "line 2: statements.timeout: \"0s\" is not from 1ms to 24d"),
         (
-            "[statements]\nmax_rows = \"many\"",
-            "line 2: statements.max_rows: \"many\" is not allowed here (allowed: a number, or \"off\")",
+            "[gang]\nstatements_max = \"many\"",
+            "line 2: gang.statements_max: \"many\" is not allowed here (allowed: a number, or \"off\")",
         ),
-        ("[statements]\nmax_rows = 0", "line 2: statements.max_rows: 0 is not allowed"),
+        (
+            "[gang]\nstatements_max = 0",
+            "line 2: gang.statements_max: 0 is not allowed (allowed: 1 or more, or \"off\")",
+        ),
+        (
+            "[gang]\nmemory = \"1023KiB\"",
+            "line 2: gang.memory: too little for any statement (allowed: 1MiB or more)",
+        ),
         (
             "[gang]\nlauncher = \"ssh\"",
-            "line 2: gang.launcher: \"ssh\" is not a launcher (allowed: \"auto\", \"mpirun\", \"srun\", \"local\" or \"none\")",
+            "line 2: gang.launcher: \"ssh\" is not a launcher (allowed: \"auto\", \"mpirun\", \"srun\" or \"none\")",
         ),
         ("[gang]\nranks = 9999", "line 2: gang.ranks: 9999 is not allowed (allowed: 1 to 4096)"),
         (
@@ -190,10 +188,17 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
             "line 3: gang.spares: launcher \"none\" starts no ranks (allowed: 0)",
         ),
         (
-            "[gang]\nrestart_wait_min = \"1h\"",
-            "line 2: gang.restart_wait_min: 1h is longer than restart_wait_max (allowed: 1ms to 30s)",
+            "[gang]\nlauncher = \"none\"\nlauncher_arguments = [\"-v\"]",
+            "line 3: gang.launcher_arguments: launcher \"none\" takes none (leave it []",
         ),
-        ("[logging]\nlevel = \"loud\"", "line 2: logging.level: \"loud\" is not allowed"),
+        (
+            "[server]\nflight = \"127.0.0.1:5433\"",
+            "line 2: server.flight: 127.0.0.1:5433 is in server.listen, too (",
+        ),
+        (
+            "[server]\nflight = \"127.0.0.1:8080\"",
+            "line 2: server.flight: 127.0.0.1:8080 is server.http, too (",
+        ),
         (
             "[settings]\na = [1]",
             "line 2: settings.a: not a value of a setting, or set twice (allowed: a text",
@@ -216,13 +221,13 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
 
 #[test]
 fn all_problems_are_told_at_once() {
-    let text = "[gang]\nranks = 0\n[server]\nlisten = []\nsuperuser_reserved = 5\nmax_connections = 5";
+    let text = "[gang]\nranks = 0\n[server]\nlisten = []\nmax_connections = 0";
     let keys: Vec<String> = parse(text).unwrap_err().into_iter().map(|problem| problem.key).collect();
-    assert_eq!(keys, ["gang.ranks", "server.listen", "server.superuser_reserved"]);
+    assert_eq!(keys, ["gang.ranks", "server.listen", "server.max_connections"]);
 }
 
 #[test]
-fn what_others_can_reach_needs_tls_and_the_pages_a_login() {
+fn what_others_can_reach_needs_tls_and_is_neither_the_pages_nor_flight() {
     let tls = "tls_certificate = \"c\"\ntls_key = \"k\"";
     for (text, key) in [
         ("listen = [\"0.0.0.0:5433\"]".to_string(), Some("server.listen")),
@@ -230,8 +235,10 @@ fn what_others_can_reach_needs_tls_and_the_pages_a_login() {
         (format!("listen = [\"0.0.0.0:5433\"]\n{tls}"), None),
         ("http = \"[::]:8080\"".to_string(), Some("server.http")),
         (format!("http = \"[::]:8080\"\n{tls}"), Some("server.http")),
-        ("http = \"[::]:8080\"\nhttp_login = true".to_string(), Some("server.http")),
-        (format!("http = \"[::]:8080\"\nhttp_login = true\n{tls}"), None),
+        ("http = \"[::1]:8080\"".to_string(), None),
+        ("flight = \"10.0.0.1:8815\"".to_string(), Some("server.flight")),
+        (format!("flight = \"warehouse:8815\"\n{tls}"), Some("server.flight")),
+        ("flight = \"127.0.0.1:8815\"".to_string(), None),
         ("tls_key = \"k\"".to_string(), Some("server.tls_key")),
         ("tls_certificate = \"c\"".to_string(), Some("server.tls_certificate")),
         ("tls_client_ca = \"c\"".to_string(), Some("server.tls_client_ca")),
@@ -249,15 +256,15 @@ fn a_reload_takes_over_what_can_change_and_names_the_rest() {
     let mut config = Config::default();
     let new = parse(
         "[server]\nlisten = [\"127.0.0.1:6000\"]\nmax_connections = 7\n[gang]\nranks = 3\n\
-         [statements]\ntimeout = \"1s\"\n[settings]\ntimezone = \"UTC\"\n[logging]\nformat = \"json\"",
+         statements_max = 9\n[statements]\ntimeout = \"1s\"\n[settings]\ntimezone = \"UTC\"",
     )
     .unwrap();
-    assert_eq!(config.reload(new.clone()), ["server.listen", "gang.ranks", "logging.format"]);
+    assert_eq!(config.reload(new.clone()), ["server.listen", "gang.ranks"]);
     assert_eq!(config.server.max_connections, 7);
     assert_eq!(config.statements.timeout, OrOff(Some(Period::seconds(1))));
     assert_eq!(config.settings, new.settings);
     assert_eq!(config.server.listen, Config::default().server.listen);
-    assert_eq!(config.gang, Gang::default());
+    assert_eq!(config.gang, Gang { statements_max: OrOff(Some(9)), ..Gang::default() });
     let same = config.clone();
     assert_eq!(config.reload(same), Vec::<&str>::new());
 }
@@ -277,12 +284,12 @@ fn a_file_is_loaded_or_the_error_names_it() {
     std::fs::write(&path, "[server]\nhba_file = \"hba.conf\"\n").unwrap();
     let config = Config::load(&path).unwrap();
     assert_eq!(config.server.hba_file.get(), Some(&folder.join("hba.conf")));
-    std::fs::write(&path, "[server]\nhttp_login = 1\n").unwrap();
+    std::fs::write(&path, "[server]\nhttp_actions = 1\n").unwrap();
     let error = Config::load(&path).unwrap_err();
     let shown = error.to_string();
     assert!(shown.starts_with("configuration file \"/"), "{shown}");
     assert!(
-        shown.ends_with("line 2: server.http_login: 1 is not allowed (allowed: true or false)"),
+        shown.ends_with("line 2: server.http_actions: 1 is not allowed (allowed: true or false)"),
         "{shown}"
     );
     assert_eq!(Failure::from(error).sqlstate, "F0000");
@@ -301,11 +308,14 @@ fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
     std::fs::set_permissions(folder.join("key.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
     write("hosts", "# none\n\n");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_too = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let text = format!(
-        "[server]\nlisten = [\"{}\", \"192.0.2.1:5433\"]\nhttp = \"off\"\nhttp_actions = true\nhba_file = \"absent\"\n\
-         tls_certificate = \"empty.pem\"\ntls_key = \"key.pem\"\naudit_log = \"no/where\"\nunix_socket = \"/{}\"\n\
-         [gang]\nhostfile = \"hosts\"\n[statements]\nmemory = \"1024TiB\"",
+        "[server]\nlisten = [\"{}\", \"192.0.2.1:5433\"]\nhttp = \"127.0.0.1:0\"\nhttp_actions = true\n\
+         flight = \"{}\"\nhba_file = \"absent\"\n\
+         tls_certificate = \"empty.pem\"\ntls_key = \"key.pem\"\nunix_socket = \"/{}\"\n\
+         [gang]\nhostfile = \"hosts\"\nspill_dir = \"no/where\"\nmemory = \"1024TiB\"",
         taken.local_addr().unwrap(),
+        taken_too.local_addr().unwrap(),
         "long/".repeat(30),
     );
     let config = Config::parse(&text, &folder).unwrap();
@@ -315,13 +325,15 @@ fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
     };
     assert_eq!(of("server.listen", Gravity::Note), 1, "{findings:?}");
     assert_eq!(of("server.listen", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("server.flight", Gravity::Note), 1, "{findings:?}");
+    assert_eq!(of("server.http_actions", Gravity::Note), 1, "{findings:?}");
     assert_eq!(of("server.hba_file", Gravity::Wrong), 1, "{findings:?}");
     assert_eq!(of("server.tls_certificate", Gravity::Wrong), 1, "{findings:?}");
     assert_eq!(of("server.tls_key", Gravity::Wrong), 1, "{findings:?}");
-    assert_eq!(of("server.audit_log", Gravity::Wrong), 1, "{findings:?}");
     assert_eq!(of("server.unix_socket", Gravity::Wrong), 2, "{findings:?}");
     assert_eq!(of("gang.hostfile", Gravity::Wrong), 1, "{findings:?}");
-    assert_eq!(of("statements.memory", Gravity::Note), 1, "{findings:?}");
+    assert_eq!(of("gang.spill_dir", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("gang.memory", Gravity::Note), 1, "{findings:?}");
     assert!(findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.gravity)));
     std::fs::remove_dir_all(&folder).unwrap();
 }

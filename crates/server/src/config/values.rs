@@ -285,80 +285,56 @@ impl Kind for HostName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub enum Launcher {
-    /// `srun` in a Slurm allocation, else `mpirun` where there is one and more than one rank is wanted, else `local`.
+    /// `srun` in a Slurm allocation, else `mpirun` where there is one, else none.
     Auto,
     Mpirun,
     Srun,
-    /// This server starts them, here or on the hosts of `hostfile`, and they meet over QUIC.
-    Local,
     /// There is no gang: statements run in the server's process.
     None,
 }
 
-/// How lines of the log are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Value")]
-pub enum LogFormat {
-    Text,
-    Json,
+impl Launcher {
+    const ALL: [Self; 4] = [Self::Auto, Self::Mpirun, Self::Srun, Self::None];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mpirun => "mpirun",
+            Self::Srun => "srun",
+            Self::None => "none",
+        }
+    }
 }
 
-/// Writes what an enumeration of words needs.
-macro_rules! words {
-    ($name:ident, $what:literal, $($variant:ident = $word:literal),+) => {
-        impl $name {
-            pub fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
+impl FromStr for Launcher {
+    type Err = String;
 
-        impl TryFrom<Value> for $name {
-            type Error = String;
-
-            fn try_from(value: Value) -> Result<Self, String> {
-                match string(value, $what)?.as_str() {
-                    $($word => Ok(Self::$variant),)+
-                    other => Err(format!("{other:?} is not {}", $what)),
-                }
-            }
-        }
-
-        impl Kind for $name {
-            fn allowed() -> String {
-                let words = [$($word),+].map(quoted);
-                let (last, others) = words.split_last().expect("there are words");
-                format!("{} or {last}", others.join(", "))
-            }
-
-            fn written(&self) -> String {
-                quoted(self.word())
-            }
-        }
-    };
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|launcher| launcher.word() == text);
+        named.ok_or_else(|| format!("{text:?} is not a launcher"))
+    }
 }
 
-words!(
-    Launcher,
-    "a launcher",
-    Auto = "auto",
-    Mpirun = "mpirun",
-    Srun = "srun",
-    Local = "local",
-    None = "none"
-);
-words!(LogFormat, "a format", Text = "text", Json = "json");
+impl TryFrom<Value> for Launcher {
+    type Error = String;
 
-impl Kind for u32 {
+    fn try_from(value: Value) -> Result<Self, String> {
+        string(value, "a launcher")?.parse()
+    }
+}
+
+impl Kind for Launcher {
     fn allowed() -> String {
-        "a number".to_string()
+        let [others @ .., last] = Self::ALL.map(|launcher| launcher.written());
+        format!("{} or {last}", others.join(", "))
     }
 
     fn written(&self) -> String {
-        self.to_string()
+        quoted(self.word())
     }
 }
 
-impl Kind for u64 {
+impl Kind for u32 {
     fn allowed() -> String {
         "a number".to_string()
     }
