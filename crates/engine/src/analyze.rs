@@ -13,7 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
 use harrier_exec::desk::Took;
-use harrier_exec::front::{Asked, Explained, on_gang};
+use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::slices::{slices, with_metrics};
 
 use crate::explain;
@@ -40,7 +40,7 @@ pub(crate) async fn answer(
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = planned(state, &asked.plan).await?;
             if let Some(gang) = on_gang(&physical) {
-                let mut explained = gang.explain(Asked::Explain, asked.verbose, false).await?;
+                let mut explained = gang.explain(Asked::Explain, asked.verbose, false, None).await?;
                 let mut lines = explain::logical(&logical);
                 lines.append(&mut explained.lines);
                 return Ok(Some(Answer { lines, batches: vec![] }));
@@ -51,8 +51,9 @@ pub(crate) async fn answer(
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;
             if let Some(gang) = on_gang(&physical) {
+                let admission = state.config().get_extension::<Admission>();
                 let Explained { lines, batches, .. } =
-                    gang.explain(Asked::Analyze, asked.verbose, keeps_rows).await?;
+                    gang.explain(Asked::Analyze, asked.verbose, keeps_rows, admission).await?;
                 return Ok(Some(Answer { lines, batches }));
             }
             let before = used(gang).await?;

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast;
 use harrier_exec::front::{Admission, Admit};
 
 use crate::SqlError;
+use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
@@ -174,11 +175,15 @@ impl Session {
     /// Has the parameters that mean something to planning their effect.
     pub(crate) fn apply_parameters(&self) -> Result<()> {
         let parameters = self.parameters();
-        let zone = parameters.get("TimeZone").filter(|zone| zone != "UTC");
+        // Without a zone of its own, a session has no points in time: to a client, they are in UTC.
+        let is_client = self.postgres().get().is_some();
+        let zone = parameters.get("TimeZone").filter(|zone| is_client || zone != "UTC");
         let state = self.context().state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
-        if options.execution.time_zone.as_deref().filter(|zone| *zone != "UTC") != zone.as_deref() {
+        if options.execution.time_zone.as_deref() != zone.as_deref()
+            && (zone.is_some() || options.execution.time_zone.is_some())
+        {
             options.set(TIME_ZONE, zone.as_deref().unwrap_or("UTC"))?;
             crate::session::tell_functions(&mut state)?;
         }
@@ -208,6 +213,7 @@ impl Session {
         let may_read_catalogs = text.contains("pg_") || text.contains("information_schema");
         let asked = Asked { statement: ast::Statement::clone(statement), may_read_catalogs };
         harrier_pgcatalog::rewrite(statement);
+        names::tell_columns_apart(statement);
         Some(Arc::new(asked))
     }
 

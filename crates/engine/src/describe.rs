@@ -252,7 +252,9 @@ pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<L
     let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
     let replaced = plan.replace_params_with_values(&ParamValues::List(values))?;
     match replaced {
-        LogicalPlan::Statement(_) => Err(DataFusionError::Internal("a statement has no parameters".to_string())),
+        LogicalPlan::Statement(_) => {
+            Err(DataFusionError::Internal("a statement has no parameters".to_string()))
+        }
         plan => Ok(plan),
     }
 }

@@ -6,7 +6,6 @@
 //! gathering batches into blocks, reading them back, and the MPI threads' processor time; computation is the time of
 //! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
 
-
 use datafusion::logical_expr::LogicalPlan;
 use harrier_exec::desk::Took;
 use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};

@@ -6,8 +6,8 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::MemTable;
-use datafusion::common::{ScalarValue, TableReference};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{ScalarValue, TableReference};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
@@ -104,7 +104,9 @@ impl Session {
         };
         if statement.temporary {
             self.spread().await?;
-            let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = self.plan(whole, &statement.values).await? else {
+            let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
+                self.plan(whole, &statement.values).await?
+            else {
                 return Ok(None);
             };
             return self.create_temporary(create, kept).await.map(Some);

@@ -23,8 +23,8 @@
 //! ```
 
 mod analyze;
-mod compact_views;
 mod client;
+mod compact_views;
 mod copy;
 mod describe;
 mod engine;
@@ -55,9 +55,9 @@ pub use engine::{Engine, EngineOptions};
 pub use error::SqlError;
 pub use guard::install_panic_hook;
 pub use harrier_exec::sqlstate::SqlState;
+pub use harrier_pgcatalog::Activity;
 pub use parameters::SERVER_VERSION;
 pub use progress::{Progress, ProgressReading};
 pub use session::{Outcome, ParsedStatement, Session};
-pub use harrier_pgcatalog::Activity;
 pub use warehouse::{Identity, ServerTable, Surroundings, WarehouseOptions};
 pub use write::{Write, Written};

@@ -4,20 +4,21 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
+    DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, Value, VisitMut,
+    VisitorMut,
 };
 
 use crate::files;
 
 /// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
 /// planner would refuse for having the same name, as in `SELECT a, a::text`, names of their own.
-/// Without `tells_apart`, they keep their names.
-pub(crate) fn prepare(statement: &mut Statement, tells_apart: bool) {
+/// What a client has sent keeps its names, and means what it means to PostgreSQL.
+pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
     match statement {
         Statement::Statement(statement) => {
-            let _ = statement.visit(&mut Names { tells_apart });
+            let _ = statement.visit(&mut Names { tells_apart: !is_client, is_client });
         }
-        Statement::Explain(explain) => prepare(&mut explain.statement, tells_apart),
+        Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
         Statement::CopyTo(copy) => match &mut copy.source {
             CopyToSource::Query(query) => prepare_query(query),
             CopyToSource::Relation(name) => mark_file(name),
@@ -26,9 +27,14 @@ pub(crate) fn prepare(statement: &mut Statement, tells_apart: bool) {
     }
 }
 
+/// Gives result columns names of their own, where that was left out.
+pub(crate) fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
+    let _ = statement.visit(&mut Names { tells_apart: true, is_client: false });
+}
+
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
-    let _ = query.visit(&mut Names { tells_apart: true });
+    let _ = query.visit(&mut Names { tells_apart: true, is_client: false });
 }
 
 /// A name as the planner takes it: in lower case unless it is quoted.
@@ -38,6 +44,7 @@ pub(crate) fn plain(name: &Ident) -> String {
 
 struct Names {
     tells_apart: bool,
+    is_client: bool,
 }
 
 impl VisitorMut for Names {
@@ -49,6 +56,14 @@ impl VisitorMut for Names {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.is_client
+            && let Expr::Cast { expr: inner, data_type: DataType::Bytea, .. } = expr
+            && let Expr::Value(value) = inner.as_mut()
+            && let Value::SingleQuotedString(text) = &value.value
+            && let Some(digits) = text.strip_prefix("\\x")
+        {
+            value.value = Value::HexStringLiteral(digits.to_string());
+        }
         // PostgreSQL counts microseconds; nanoseconds do not reach back to the first centuries.
         let data_type = match expr {
             Expr::Cast { data_type, .. } => data_type,
@@ -56,7 +71,7 @@ impl VisitorMut for Names {
             _ => return ControlFlow::Continue(()),
         };
         if let DataType::Timestamp(precision @ None, _) = data_type
-            && !self.tells_apart
+            && self.is_client
         {
             *precision = Some(6);
         }

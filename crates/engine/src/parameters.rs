@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::error::Result;
 use datafusion::sql::parser::{ResetStatement, Statement};
-use datafusion::sql::sqlparser::ast::{
-    self, ContextModifier, Expr, Ident, ObjectName, UnaryOperator, Value,
-};
+use datafusion::sql::sqlparser::ast::{self, ContextModifier, Expr, Ident, ObjectName, UnaryOperator, Value};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::Mutex;
 
@@ -65,32 +63,61 @@ const DEFINITIONS: &[Definition] = &[
     parameter("client_encoding", "UTF8", Kind::Encoding, "The encoding of text: UTF8"),
     parameter("client_min_messages", "notice", Kind::OneOf(MESSAGES), "Remembered only"),
     parameter("DateStyle", "ISO, MDY", Kind::DateStyle, "How dates are written: ISO"),
+    parameter("default_table_access_method", "heap", Kind::Text, "Remembered only"),
     parameter("default_tablespace", "", Kind::Text, "Remembered only"),
-    parameter("default_transaction_isolation", "read committed", Kind::OneOf(LEVELS), "Of transactions that come"),
+    parameter(
+        "default_transaction_isolation",
+        "read committed",
+        Kind::OneOf(LEVELS),
+        "Of transactions that come",
+    ),
     parameter("default_transaction_read_only", "off", Kind::Boolean, "Of transactions that come"),
     parameter("escape_string_warning", "on", Kind::Boolean, "Remembered only"),
-    parameter("extra_float_digits", "1", Kind::Integer(-15, 3), "Remembered only: all digits that matter are written"),
+    parameter(
+        "extra_float_digits",
+        "1",
+        Kind::Integer(-15, 3),
+        "Remembered only: all digits that matter are written",
+    ),
     parameter("geqo", "on", Kind::Boolean, "Remembered only"),
-    parameter("idle_in_transaction_session_timeout", "0", Kind::Time, "How long a session may be idle in a transaction"),
+    parameter(
+        "idle_in_transaction_session_timeout",
+        "0",
+        Kind::Time,
+        "How long a session may be idle in a transaction",
+    ),
     parameter("idle_session_timeout", "0", Kind::Time, "How long a session may be idle"),
     parameter("in_hot_standby", "off", Kind::Fixed, "Whether this is a standby"),
     parameter("integer_datetimes", "on", Kind::Fixed, "Times are whole numbers in binary form"),
     parameter("IntervalStyle", "postgres", Kind::OneOf(&["postgres"]), "How intervals are written"),
     parameter("is_superuser", "on", Kind::Fixed, "Whether the role may do everything"),
     parameter("jit", "off", Kind::Boolean, "Remembered only"),
+    parameter("lc_collate", "C", Kind::Fixed, "How texts are ordered: by their bytes"),
+    parameter("lc_ctype", "C", Kind::Fixed, "What a letter is"),
     parameter("lc_messages", "C", Kind::Text, "Remembered only"),
     parameter("lc_monetary", "C", Kind::Text, "Remembered only"),
     parameter("lc_numeric", "C", Kind::Text, "Remembered only"),
     parameter("lc_time", "C", Kind::Text, "Remembered only"),
     parameter("lock_timeout", "0", Kind::Time, "Remembered only: nothing waits for a lock"),
+    parameter("max_index_keys", "32", Kind::Fixed, "Columns of an index, of which there are none"),
     parameter("max_identifier_length", "63", Kind::Fixed, "Bytes of a name that clients may rely on"),
     parameter("row_security", "on", Kind::Boolean, "Remembered only"),
-    parameter("search_path", "\"$user\", public", Kind::SearchPath, "Where names without a schema are looked for"),
+    parameter(
+        "search_path",
+        "\"$user\", public",
+        Kind::SearchPath,
+        "Where names without a schema are looked for",
+    ),
     parameter("server_encoding", "UTF8", Kind::Fixed, "The encoding of stored text"),
     parameter("server_version", SERVER_VERSION, Kind::Fixed, "The version of PostgreSQL that clients find"),
     parameter("server_version_num", "150000", Kind::Fixed, "The same as a number"),
     parameter("session_authorization", "", Kind::Fixed, "The role of the session"),
-    parameter("standard_conforming_strings", "on", Kind::OneOf(&["on"]), "A backslash in a string is a character"),
+    parameter(
+        "standard_conforming_strings",
+        "on",
+        Kind::OneOf(&["on"]),
+        "A backslash in a string is a character",
+    ),
     parameter("statement_timeout", "0", Kind::Time, "How long a statement may run"),
     parameter("synchronize_seqscans", "on", Kind::Boolean, "Remembered only"),
     parameter("synchronous_commit", "on", Kind::Text, "Remembered only: every commit is on disk"),
@@ -163,7 +190,10 @@ impl Parameters {
         let value = |definition: &Definition| {
             inner.values.get(definition.name).map_or(definition.default, String::as_str).to_string()
         };
-        DEFINITIONS.iter().map(|definition| (definition.name, value(definition), definition.description)).collect()
+        DEFINITIONS
+            .iter()
+            .map(|definition| (definition.name, value(definition), definition.description))
+            .collect()
     }
 
     /// Those that clients hear of, if any may have changed since `version`.
@@ -309,8 +339,12 @@ pub(crate) fn unknown(name: &str) -> CodedError {
 impl Definition {
     fn checked(&self, value: &str) -> Result<String> {
         let name = self.name;
-        let invalid =
-            || CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\""));
+        let invalid = || {
+            CodedError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            )
+        };
         let lower = value.trim().to_ascii_lowercase();
         Ok(match self.kind {
             Kind::Text | Kind::SearchPath => value.to_string(),
@@ -321,7 +355,11 @@ impl Definition {
             },
             Kind::Integer(min, max) => match lower.parse::<i64>() {
                 Ok(number) if (min..=max).contains(&number) => number.to_string(),
-                _ => return Err(invalid().with_hint(format!("a number from {min} to {max} is expected")).into()),
+                _ => {
+                    return Err(invalid()
+                        .with_hint(format!("a number from {min} to {max} is expected"))
+                        .into());
+                }
             },
             Kind::Time => match milliseconds(&lower) {
                 Some(ms) => time_text(ms),
@@ -334,7 +372,11 @@ impl Definition {
                 let is_on = allowed == ["on"] && matches!(lower.as_str(), "true" | "t" | "yes" | "1");
                 match allowed.iter().find(|allowed| **allowed == lower || is_on) {
                     Some(value) => value.to_string(),
-                    None => return Err(invalid().with_hint(format!("available values: {}", allowed.join(", "))).into()),
+                    None => {
+                        return Err(invalid()
+                            .with_hint(format!("available values: {}", allowed.join(", ")))
+                            .into());
+                    }
                 }
             }
             Kind::Fixed => {
@@ -354,7 +396,11 @@ impl Definition {
                         "mdy" | "us" | "noneuropean" => "MDY",
                         "dmy" | "euro" | "european" => "DMY",
                         "ymd" => "YMD",
-                        _ => return Err(invalid().with_hint("available values: ISO, with MDY, DMY or YMD").into()),
+                        _ => {
+                            return Err(invalid()
+                                .with_hint("available values: ISO, with MDY, DMY or YMD")
+                                .into());
+                        }
                     };
                 }
                 // What is written is the same in every order; what is read has the year first.
@@ -447,7 +493,9 @@ impl Change {
 
     fn set(name: &'static str, values: &[Expr], is_local: bool) -> Self {
         match values {
-            [Expr::Identifier(word)] if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default") => {
+            [Expr::Identifier(word)]
+                if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default") =>
+            {
                 Self::Reset(name)
             }
             _ => {

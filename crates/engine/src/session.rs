@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
@@ -29,11 +29,11 @@ use crate::SqlError;
 use crate::analyze;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
+use crate::describe;
 use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables};
 use crate::guard::{guarded, guarded_stream};
 use crate::kept::Kept;
-use crate::describe;
 use crate::names;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
@@ -250,7 +250,7 @@ impl Session {
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
                 // What a client reads has PostgreSQL's names, whatever the planner's.
-                names::prepare(&mut statement, self.postgres.get().is_none());
+                names::prepare(&mut statement, self.postgres.get().is_some());
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),

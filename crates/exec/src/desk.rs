@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
@@ -128,7 +128,9 @@ impl Desk {
                     let failure = to_failure(&error);
                     Failure { sqlstate: failure.sqlstate.to_string(), message: failure.message.to_string() }
                 }
-                Err(_) => Failure { sqlstate: "XX000".to_string(), message: "query code panicked".to_string() },
+                Err(_) => {
+                    Failure { sqlstate: "XX000".to_string(), message: "query code panicked".to_string() }
+                }
             };
             write_frame(&mut out, kind::FAILURE, &failure.encode_to_vec()).await
         };
@@ -162,7 +164,7 @@ impl Desk {
     async fn hold(&self, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
         let mut known = usize::MAX;
         loop {
-            let status = self.status().await?;
+            let status = self.status().await;
             write_frame(out, kind::STATUS, &status.encode_to_vec()).await?;
             // A loss is told at once, everything else in its time.
             for _ in 0..STATUS_TICKS {
@@ -214,10 +216,7 @@ impl Desk {
         self.tell(&slices(&measured), Some(&took), request.verbose, out).await
     }
 
-    async fn start(
-        &self,
-        request: &Request,
-    ) -> Result<(Arc<dyn ExecutionPlan>, SendableRecordBatchStream)> {
+    async fn start(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SendableRecordBatchStream)> {
         let (plan, state) = self.plan(request).await?;
         let rows = execute_stream(Arc::clone(&plan), state.task_ctx())?;
         let rows = self.gang.until_loss(&plan, rows);
@@ -246,10 +245,11 @@ impl Desk {
         Ok((plan, state))
     }
 
-    async fn status(&self) -> Result<Status> {
+    async fn status(&self) -> Status {
+        // A rank that is lost while it is asked has nothing to report; who is lost is known after that.
+        let reports = self.gang.reports().await.unwrap_or_default();
         let members = self.gang.members();
         let losses = self.gang.losses();
-        let reports = self.gang.reports().await?;
         let ranks = self.gang.peers().iter().enumerate().map(|(rank, peer)| {
             let lost = losses.iter().find(|(lost, _)| *lost == rank).map(|(_, reason)| reason.clone());
             let report = members.iter().position(|member| *member == rank).and_then(|at| reports.get(at));
@@ -266,12 +266,12 @@ impl Desk {
                 streams_open: report.streams_open,
             }
         });
-        Ok(Status {
+        Status {
             ranks: ranks.collect(),
             library: self.gang.library().to_string(),
             version: crate::VERSION.to_string(),
             threads: self.threads as u64,
-        })
+        }
     }
 }
 
@@ -285,7 +285,10 @@ async fn read_request(stream: &mut UnixStream) -> Result<Request> {
     Request::decode(&bytes[..]).map_err(|error| internal_datafusion_err!("a request: {error}"))
 }
 
-async fn send_rows(mut rows: SendableRecordBatchStream, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+async fn send_rows(
+    mut rows: SendableRecordBatchStream,
+    out: &mut (impl AsyncWriteExt + Unpin),
+) -> Result<()> {
     let mut writer = StreamWriter::try_new(Vec::new(), &rows.schema())?;
     while let Some(batch) = rows.next().await {
         send_batch(&batch?, &mut writer, out).await?;
@@ -311,4 +314,3 @@ async fn write_frame(out: &mut (impl AsyncWriteExt + Unpin), kind: u8, bytes: &[
     out.write_all(&head).await?;
     out.write_all(bytes).await
 }
-

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use datafusion::arrow::ipc::reader::StreamDecoder;
 use async_trait::async_trait;
 use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, internal_err};
@@ -35,9 +35,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
@@ -340,10 +338,8 @@ impl QueryPlanner for FrontPlanner {
                 None => return Ok(here),
             }
         };
-        let bytes_min = session
-            .config()
-            .get_extension::<DistributeBytesMin>()
-            .map_or(0, |bytes_min| bytes_min.0);
+        let bytes_min =
+            session.config().get_extension::<DistributeBytesMin>().map_or(0, |bytes_min| bytes_min.0);
         if !planner::may_spread(&here) || scanned_bytes(&here) < bytes_min.max(1) {
             return Ok(here);
         }
@@ -438,7 +434,17 @@ impl GangExec {
     }
 
     /// What EXPLAIN says of the plan, and the rows if it was run and they were asked for.
-    pub async fn explain(&self, asked: Asked, verbose: bool, keeps_rows: bool) -> Result<Explained> {
+    pub async fn explain(
+        &self,
+        asked: Asked,
+        verbose: bool,
+        keeps_rows: bool,
+        admission: Option<Arc<Admission>>,
+    ) -> Result<Explained> {
+        let _turn = match admission.filter(|_| asked == Asked::Analyze) {
+            Some(admission) => Some(admission.0.admit(self.bytes).await?),
+            None => None,
+        };
         let request = Request { asked: asked.into(), verbose, keeps_rows, ..self.request.clone() };
         let (mut stream, _visit) = Self::ask(&self.link, &request).await?;
         let mut decoder = StreamDecoder::new();
@@ -546,4 +552,3 @@ fn rows(
 pub fn on_gang(plan: &Arc<dyn ExecutionPlan>) -> Option<&GangExec> {
     plan.downcast_ref::<GangExec>()
 }
-

@@ -29,7 +29,8 @@ use harrier_engine::{Engine, EngineOptions};
 use harrier_exec::front::Link;
 use harrier_server::auth::listen;
 use harrier_server::auth::tls::{Tls, TlsFiles};
-use harrier_server::config::{Address, Config};
+use harrier_server::config::Config;
+use harrier_server::config::values::Address;
 use harrier_server::flight::{self, Flight};
 use harrier_server::http::{self, Pages};
 use harrier_server::pg::listen::LocalListener;
@@ -154,7 +155,7 @@ fn served(args: Args) -> Result<(), Trouble> {
 
 /// How the gang is to be.
 fn plan(config: &Config, options: &EngineOptions) -> Plan {
-    use harrier_server::config::Launcher as Named;
+    use harrier_server::config::values::Launcher as Named;
     let launcher = match config.gang.launcher {
         Named::Auto => Launcher::Auto,
         Named::Mpirun => Launcher::Mpirun,
@@ -200,9 +201,9 @@ fn session_settings(config: &Config) -> Vec<(String, String)> {
         ("idle_session_timeout", &statements.idle_session_timeout),
         ("idle_in_transaction_session_timeout", &statements.idle_in_transaction_timeout),
     ];
-    let timeouts = timeouts.into_iter().filter_map(|(name, limit)| {
-        Some((name.to_string(), format!("{}ms", limit.get()?.0.as_millis())))
-    });
+    let timeouts = timeouts
+        .into_iter()
+        .filter_map(|(name, limit)| Some((name.to_string(), format!("{}ms", limit.get()?.0.as_millis()))));
     let plain = config.settings.0.iter().filter(|(key, _)| !key.contains('.'));
     timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
 }
@@ -250,8 +251,9 @@ impl Parts {
         for note in notes {
             tracing::warn!("{note}");
         }
-        let doors = Doors::new(rules, flight_address)
-            .map_err(|error| Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}")))?;
+        let doors = Doors::new(rules, flight_address).map_err(|error| {
+            Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
+        })?;
         let backend = Arc::new(session::Sessions {
             engine: engine.clone(),
             runtime: runtime.clone(),
@@ -358,7 +360,9 @@ async fn bind(address: &Address) -> Result<(SocketAddr, TcpListener), Trouble> {
     let cannot = |error: io::Error| {
         let message = format!("ERROR 58000: cannot listen at {address}: {error}");
         let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => "\nHINT: another server may be there; --listen, --http and --flight choose other addresses",
+            io::ErrorKind::AddrInUse => {
+                "\nHINT: another server may be there; --listen, --http and --flight choose other addresses"
+            }
             _ => "",
         };
         Trouble::broken(message + hint)
@@ -383,7 +387,7 @@ fn tls(config: &Config) -> Result<Option<Tls>, Trouble> {
     let files = TlsFiles {
         certificate: certificate.clone(),
         key: key.clone(),
-        client_ca: server.tls_client_ca.get().cloned(),
+        client_authority: server.tls_client_ca.get().cloned(),
     };
     Tls::load(files).map(Some).map_err(|error| Trouble::usage(format!("ERROR F0000: {error}")))
 }

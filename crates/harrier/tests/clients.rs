@@ -21,6 +21,7 @@ fn run(clients: &[&str]) {
     let mut command = Command::new("python3");
     command.arg(root.join("tests/clients/run.py"));
     command.args(["127.0.0.1", &served.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
+    command.arg("--known").arg(root.join("tests/clients/differences.tsv"));
     command.args(["--flight", &served.flight.to_string()]);
     clients.iter().for_each(|client| drop(command.args(["--only", client])));
     let output = command.output().unwrap();
@@ -51,7 +52,7 @@ fn pgjdbc() {
 
 #[test]
 fn odbc() {
-    run(&["odbc"]);
+    run(&["pyodbc"]);
 }
 
 #[test]

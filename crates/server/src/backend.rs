@@ -24,6 +24,8 @@ pub struct Failure {
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
+    /// Where it happened, such as a line of what was copied.
+    pub context: Option<String>,
     /// 1-based offset in characters into the text that the client sent.
     pub position: Option<usize>,
     /// The session is over as well.
@@ -33,7 +35,15 @@ pub struct Failure {
 impl Failure {
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
         let sqlstate = sqlstate.to_string();
-        Self { sqlstate, message: message.into(), detail: None, hint: None, position: None, is_fatal: false }
+        Self {
+            sqlstate,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            context: None,
+            position: None,
+            is_fatal: false,
+        }
     }
 
     pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Self {

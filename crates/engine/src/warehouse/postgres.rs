@@ -9,9 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use harrier_catalog::state::{DefaultValue, ObjectId, State};
-use harrier_pgcatalog::{
-    Activity, Column, Contents, Kind, Object, Relation, Role, Schema, Setting, Source,
-};
+use harrier_pgcatalog::{Activity, Column, Contents, Kind, Object, Relation, Role, Schema, Setting, Source};
 use parking_lot::Mutex;
 
 use super::names::{DEFAULT_SCHEMA, Names};
@@ -219,7 +217,9 @@ impl Source for SessionSource {
     }
 
     fn search_path(&self) -> Vec<String> {
-        let path = self.parameters.search_path().into_iter();
+        let names = self.names.upgrade();
+        let exists = |schema: &String| names.as_ref().is_some_and(|names| names.has_schema(schema));
+        let path = self.parameters.search_path().into_iter().filter(exists);
         // What PostgreSQL calls public is the schema that names without one are in.
         path.map(|schema| if schema == "public" { DEFAULT_SCHEMA.to_string() } else { schema }).collect()
     }

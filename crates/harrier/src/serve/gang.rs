@@ -420,7 +420,8 @@ fn mpirun(ranks: &str, hosts: Option<&Path>) -> Result<Vec<OsString>, String> {
         if version.contains(") 4.") {
             words.push("--enable-recovery".into());
         }
-        let options = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"];
+        let options =
+            ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"];
         words.extend(options.iter().map(OsString::from));
         if let Some(hosts) = hosts {
             words.extend(["--hostfile".into(), hosts.into()]);

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use harrier_server::config::{Address, Config, Launcher, OrAuto, OrOff, Size};
+use harrier_server::config::Config;
+use harrier_server::config::values::{Address, Launcher, OrAuto, OrOff, Size};
 
 use crate::sql::{key_value, memory_size};
 use crate::warehouse_args::WarehouseArgs;
@@ -80,7 +81,9 @@ impl Args {
     /// Errors: the file cannot be used, or values are not allowed; as lines for the user.
     pub(super) fn config(&self) -> Result<Config, String> {
         let mut config = match &self.config {
-            Some(path) => Config::load(path).map_err(|error| format!("ERROR {}: {error}", error.sqlstate()))?,
+            Some(path) => {
+                Config::load(path).map_err(|error| format!("ERROR {}: {error}", error.sqlstate()))?
+            }
             None => Config::default(),
         };
         let Config { server, gang, settings, .. } = &mut config;

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use async_trait::async_trait;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
+use async_trait::async_trait;
 use futures::TryStreamExt;
 use harrier_engine::{Engine, Outcome};
 use harrier_server::backend::Failure;
-use harrier_server::overview::{
-    Overview, QueueFacts, RankFacts, RankState, ServerFacts, TableFacts,
-};
+use harrier_server::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts, TableFacts};
 use harrier_server::queues::Queues;
 
 use super::gang::{State, Supervisor};
@@ -114,7 +112,8 @@ impl Overview for Facts {
                 };
                 let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
                 for batch in &batches {
-                    let text = |at: usize, row: usize| batch.column(at).as_string::<i32>().value(row).to_string();
+                    let text =
+                        |at: usize, row: usize| batch.column(at).as_string::<i32>().value(row).to_string();
                     let number = |at: usize, row: usize| {
                         batch.column(at).as_primitive::<Int64Type>().value(row).max(0) as u64
                     };

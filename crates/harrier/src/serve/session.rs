@@ -58,10 +58,9 @@ impl Backend for Sessions {
         let session = self.engine.session();
         let identity = harrier_engine::Identity { role, database, process, client, server: None };
         let settings: Vec<_> = self.settings.read().iter().cloned().chain(settings).collect();
-        session.begin(identity, Arc::clone(&self.surroundings), &settings).map_err(|error| Failure {
-            is_fatal: true,
-            ..failure(error)
-        })?;
+        session
+            .begin(identity, Arc::clone(&self.surroundings), &settings)
+            .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
         Ok(Arc::new(EngineSession {
             session: Arc::new(session),
             runtime: self.runtime.clone(),
@@ -99,7 +98,12 @@ impl Admit for Turn {
 
 pub(super) fn failure(error: SqlError) -> Failure {
     let SqlError { sqlstate, message, detail, hint, position, .. } = error;
-    Failure { detail, hint, position, ..Failure::new(&sqlstate.to_string(), message) }
+    let is_context = |text: &String| text.starts_with("COPY ") && text.contains(", line ");
+    let (context, detail) = match detail {
+        Some(text) if is_context(&text) => (Some(text), None),
+        detail => (None, detail),
+    };
+    Failure { detail, hint, context, position, ..Failure::new(&sqlstate.to_string(), message) }
 }
 
 /// Ends a task when nobody waits for it any more.

@@ -46,7 +46,10 @@ fn table<T: Send + Sync + 'static>(
         )?)
     };
     // What columns there are does not depend on the rows.
-    let schema = rows().map_or_else(|_: datafusion::error::DataFusionError| Arc::new(Schema::empty()), |batch| batch.schema());
+    let schema = rows().map_or_else(
+        |_: datafusion::error::DataFusionError| Arc::new(Schema::empty()),
+        |batch| batch.schema(),
+    );
     ServerTable { name, schema, rows: Arc::new(rows) }
 }
 
@@ -79,7 +82,10 @@ fn sessions(sessions: &[Arc<SessionEntry>]) -> Columns {
             let id = |session: &Arc<SessionEntry>| session.statement().map(|statement| statement.id as i64);
             Arc::new(each().map(id).collect::<Int64Array>())
         }),
-        ("statement", texts(each().map(|session| session.statement().map(|statement| statement.text.clone())))),
+        (
+            "statement",
+            texts(each().map(|session| session.statement().map(|statement| statement.text.clone()))),
+        ),
     ]
 }
 
@@ -165,7 +171,8 @@ impl fmt::Debug for Server {
 
 impl Surroundings for Server {
     fn activity(&self) -> Vec<Activity> {
-        let us = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        let us =
+            |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
         let sessions = self.registry.sessions();
         let one = |session: &Arc<SessionEntry>| {
             let statement = session.statement();

@@ -35,11 +35,7 @@ impl Served {
     pub fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
         let mark = format!("served-{}-{}", std::process::id(), folder.path().display());
         fs::create_dir_all(folder.path().join("tmp")).unwrap();
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(folder.path().join("log"))
-            .unwrap();
+        let log = fs::OpenOptions::new().create(true).append(true).open(folder.path().join("log")).unwrap();
         let mut child = Command::new(BINARY)
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--warehouse"])
@@ -58,7 +54,10 @@ impl Served {
         while port.is_none() || pages.is_none() {
             let Some(Ok(line)) = lines.next() else {
                 let _ = child.wait();
-                panic!("the server did not start: {}", fs::read_to_string(folder.path().join("log")).unwrap());
+                panic!(
+                    "the server did not start: {}",
+                    fs::read_to_string(folder.path().join("log")).unwrap()
+                );
             };
             if let Some(rest) = line.strip_prefix("ready: psql -h 127.0.0.1 -p ") {
                 port = rest.split(' ').next().unwrap().parse().ok();
@@ -191,8 +190,7 @@ impl Client {
         body.push(0);
         stream.write_all(&(body.len() as i32 + 4).to_be_bytes()).unwrap();
         stream.write_all(&body).unwrap();
-        let mut client =
-            Self { stream, process: 0, secret: 0, parameters: BTreeMap::new(), state: b'?' };
+        let mut client = Self { stream, process: 0, secret: 0, parameters: BTreeMap::new(), state: b'?' };
         client.answer().map(|_| client)
     }
 
@@ -227,8 +225,10 @@ impl Client {
                     self.secret = i32::from_be_bytes(body[4..8].try_into().unwrap());
                 }
                 b'S' => {
-                    let parts: Vec<String> =
-                        body.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into()).collect();
+                    let parts: Vec<String> = body
+                        .split(|byte| *byte == 0)
+                        .map(|part| String::from_utf8_lossy(part).into())
+                        .collect();
                     self.parameters.insert(parts[0].clone(), parts[1].clone());
                 }
                 b'D' => rows.push(row(&body)),
@@ -236,7 +236,9 @@ impl Client {
                     let field = |code: u8| {
                         let fields = body.split(|byte| *byte == 0);
                         let found = fields.into_iter().find(|field| field.first() == Some(&code));
-                        found.map(|field| String::from_utf8_lossy(&field[1..]).to_string()).unwrap_or_default()
+                        found
+                            .map(|field| String::from_utf8_lossy(&field[1..]).to_string())
+                            .unwrap_or_default()
                     };
                     failure = Some((field(b'C'), field(b'M')));
                 }
@@ -308,7 +310,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for group in bytes.chunks(3) {
-        let number = group.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        let number = group.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
         for at in 0..4 {
             match at <= group.len() {
                 true => text.push(DIGITS[(number >> (18 - 6 * at)) as usize & 63].into()),
@@ -318,4 +321,3 @@ fn base64(bytes: &[u8]) -> String {
     }
     text
 }
-

@@ -60,10 +60,9 @@ impl Io {
         let mut space = [0; READ_BYTES];
         let mut buffer = ReadBuf::new(&mut space);
         let stream = &mut self.stream;
-        let read = poll_fn(|context| {
-            std::task::Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer))
-        })
-        .await;
+        let read =
+            poll_fn(|context| std::task::Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer)))
+                .await;
         match read {
             std::task::Poll::Ready(Err(error)) => Err(error),
             _ => {

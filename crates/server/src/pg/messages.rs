@@ -39,11 +39,24 @@ pub(crate) enum First {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Query(String),
-    Parse { name: String, text: String, types: Vec<u32> },
+    Parse {
+        name: String,
+        text: String,
+        types: Vec<u32>,
+    },
     Bind(Bind),
-    Describe { target: Target, name: String },
-    Execute { portal: String, rows_max: usize },
-    Close { target: Target, name: String },
+    Describe {
+        target: Target,
+        name: String,
+    },
+    Execute {
+        portal: String,
+        rows_max: usize,
+    },
+    Close {
+        target: Target,
+        name: String,
+    },
     Flush,
     Sync,
     Terminate,
@@ -96,7 +109,8 @@ pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, Failure> {
         }
         _ => {
             let (major, minor) = (code >> 16, code & 0xffff);
-            let message = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
+            let message =
+                format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
             return Err(Failure::fatal("0A000", message));
         }
     }))

@@ -5,8 +5,16 @@ use crate::backend::Failure;
 /// A statement that the session with the client answers by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Own {
-    Declare { name: String, query: String, is_held: bool },
-    Fetch { name: String, count: Count, is_move: bool },
+    Declare {
+        name: String,
+        query: String,
+        is_held: bool,
+    },
+    Fetch {
+        name: String,
+        count: Count,
+        is_move: bool,
+    },
     /// `None`: all cursors.
     Close(Option<String>),
     DiscardAll,
@@ -61,7 +69,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
             Some("plans") => Own::Nothing("DISCARD PLANS"),
             Some("sequences") => Own::Nothing("DISCARD SEQUENCES"),
             Some("temp" | "temporary") => {
-                return Err(Failure::new("0A000", "DISCARD TEMP is not supported").with_hint("use DISCARD ALL"));
+                return Err(
+                    Failure::new("0A000", "DISCARD TEMP is not supported").with_hint("use DISCARD ALL")
+                );
             }
             other => return Err(unexpected(other)),
         },
@@ -149,7 +159,10 @@ fn fetch(words: &mut Words<'_>, is_move: bool) -> Result<Own, Failure> {
                 word = words.next().ok_or_else(|| unexpected(None))?;
                 break;
             }
-            number if (is_direction || is_forward) && number.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            number
+                if (is_direction || is_forward)
+                    && number.starts_with(|c: char| c.is_ascii_digit() || c == '-') =>
+            {
                 let number: i64 = number.parse().map_err(|_| unexpected(Some(number)))?;
                 let number = usize::try_from(number)
                     .map_err(|_| Failure::new("55000", "cursor can only scan forward"))?;
@@ -249,7 +262,10 @@ mod tests {
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
             ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
-            ("DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR SELECT ';'", Ok(Some(declare("a \"b", "SELECT ';'", true)))),
+            (
+                "DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR SELECT ';'",
+                Ok(Some(declare("a \"b", "SELECT ';'", true))),
+            ),
             ("DECLARE c SCROLL CURSOR FOR SELECT 1", Err("0A000")),
             ("DECLARE c CURSOR FOR", Err("42601")),
             ("FETCH c", Ok(Some(fetch("c", Count::Rows(1))))),

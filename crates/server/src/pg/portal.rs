@@ -28,6 +28,9 @@ pub(crate) enum Prepared {
     Own {
         own: Own,
         text: String,
+        /// Of the query of a cursor.
+        description: Description,
+        types: Vec<PgType>,
     },
 }
 

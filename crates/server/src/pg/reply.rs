@@ -167,6 +167,7 @@ impl Reply {
                 (b'D', failure.detail.as_deref()),
                 (b'H', failure.hint.as_deref()),
                 (b'P', position.as_deref()),
+                (b'W', failure.context.as_deref()),
             ];
             for (field, value) in fields {
                 if let Some(value) = value {

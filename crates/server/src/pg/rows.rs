@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Field, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNanoType, IntervalUnit, Schema, TimeUnit, Time64MicrosecondType,
+    IntervalMonthDayNanoType, IntervalUnit, Schema, Time64MicrosecondType, TimeUnit,
     TimestampMicrosecondType, UInt64Type,
 };
 use arrow::json::writer::{EncoderOptions, make_encoder};
@@ -114,6 +114,8 @@ fn sized(out: &mut BytesMut, put: impl FnOnce(&mut BytesMut)) {
 fn ready(array: &ArrayRef, field: &Field) -> Result<(ArrayRef, Arc<Field>), Failure> {
     let microseconds = TimeUnit::Microsecond;
     let wanted = match array.data_type() {
+        // Which has no marks of what is NULL.
+        DataType::Null => DataType::Utf8,
         DataType::Int8 | DataType::UInt8 => DataType::Int16,
         DataType::UInt16 => DataType::Int32,
         DataType::UInt32 => DataType::Int64,
@@ -348,7 +350,8 @@ fn put_text_list(values: &ArrayRef, item: &Field, zone: Zone, out: &mut BytesMut
     let Ok(mut put) = put(&array, &field, false, zone) else {
         return out.put_slice(b"{}");
     };
-    let is_list = PgType::of(array.data_type()).oid == PgType::of(&DataType::List(Arc::new(field.as_ref().clone()))).oid;
+    let is_list = PgType::of(array.data_type()).oid
+        == PgType::of(&DataType::List(Arc::new(field.as_ref().clone()))).oid;
     let mut value = BytesMut::new();
     out.put_u8(b'{');
     for at in 0..array.len() {

@@ -35,9 +35,7 @@ use super::portal::{OpenRows, Portal, PortalState, Prepared};
 use super::rows::{self, Zone};
 use super::types::{self, PgType};
 use super::values;
-use crate::backend::{
-    Description, Done, Failure, Kind, Outcome, Part, Session, Statement, TransactionState,
-};
+use crate::backend::{Description, Done, Failure, Kind, Outcome, Part, Session, Statement, TransactionState};
 use crate::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
 
 /// Bytes of a text from which parsing it is long.
@@ -208,7 +206,9 @@ impl Conversation {
         };
         match ended {
             Ok(()) => {}
-            Err(Trouble::Gone(error)) => tracing::debug!(session = self.guard.entry.id, %error, "a client has gone"),
+            Err(Trouble::Gone(error)) => {
+                tracing::debug!(session = self.guard.entry.id, %error, "a client has gone")
+            }
             Err(Trouble::Failed(failure)) => {
                 self.io.reply.failure(&failure);
                 let _ = tokio::time::timeout(Duration::from_secs(1), self.io.flush()).await;
@@ -420,7 +420,10 @@ impl Conversation {
         for part in split(&*self.session, text) {
             let shifted = |failure: Failure| shift(failure, part.offset);
             let prepared = match own::parse(&part.text).map_err(shifted)? {
-                Some(own) => Prepared::Own { own, text: part.text.clone() },
+                Some(own) => {
+                    let description = Description { parameters: vec![], columns: None };
+                    Prepared::Own { own, text: part.text.clone(), description, types: vec![] }
+                }
                 None => {
                     let statement = parse(&*self.session, &part.text).map_err(shifted)?;
                     let description = Description { parameters: vec![], columns: None };
@@ -450,13 +453,13 @@ impl Conversation {
 
     async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), Trouble> {
         let statement = match prepared {
-            Prepared::Own { own, text } => {
+            Prepared::Own { own, text, .. } => {
                 let rows = matches!(own, Own::Fetch { is_move: false, .. });
                 if let (true, Own::Fetch { name, .. }) = (rows, &own) {
                     let columns = self.cursor(name)?.rows.columns.clone();
                     self.io.reply.columns(&columns);
                 }
-                return self.own(own, &text).await;
+                return self.own(own, &text, &[]).await;
             }
             Prepared::Sql { statement, .. } => statement,
             Prepared::Empty => return Ok(()),
@@ -700,12 +703,10 @@ impl Conversation {
                 let message = "cannot insert multiple commands into a prepared statement";
                 return Err(Failure::new("42601", message).into());
             }
-            (Some(part), None) => {
-                self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
-                    Trouble::Failed(failure) => Trouble::Failed(shift(failure, part.offset)),
-                    gone => gone,
-                })?
-            }
+            (Some(part), None) => self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
+                Trouble::Failed(failure) => Trouble::Failed(shift(failure, part.offset)),
+                gone => gone,
+            })?,
         };
         self.statements.insert(name, Arc::new(prepared));
         self.io.reply.parse_complete();
@@ -714,7 +715,16 @@ impl Conversation {
 
     async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, Trouble> {
         if let Some(own) = own::parse(text)? {
-            return Ok(Prepared::Own { own, text: text.to_string() });
+            let mut description = Description { parameters: vec![], columns: None };
+            let mut types = vec![];
+            if let Own::Declare { query, .. } = &own {
+                let inner = Box::pin(self.prepare(query, oids)).await?;
+                if let Prepared::Sql { description: found, types: known, .. } = inner {
+                    description.parameters = found.parameters;
+                    types = known;
+                }
+            }
+            return Ok(Prepared::Own { own, text: text.to_string(), description, types });
         }
         let statement = parse(&*self.session, text)?;
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
@@ -744,8 +754,10 @@ impl Conversation {
         let Bind { portal, statement, formats, values, result_formats } = bind;
         let prepared = self.prepared(&statement)?;
         let (expected, types): (&[DataType], &[PgType]) = match prepared.as_ref() {
-            Prepared::Sql { description, types, .. } => (&description.parameters, types),
-            _ => (&[], &[]),
+            Prepared::Sql { description, types, .. } | Prepared::Own { description, types, .. } => {
+                (&description.parameters, types)
+            }
+            Prepared::Empty => (&[], &[]),
         };
         if values.len() != expected.len() {
             let message = format!(
@@ -821,8 +833,8 @@ impl Conversation {
         };
         if target == Target::Statement {
             match prepared.as_ref() {
-                Prepared::Sql { types, .. } => self.io.reply.parameters(types),
-                _ => self.io.reply.parameters(&[]),
+                Prepared::Sql { types, .. } | Prepared::Own { types, .. } => self.io.reply.parameters(types),
+                Prepared::Empty => self.io.reply.parameters(&[]),
             }
         }
         match prepared.as_ref() {
@@ -856,8 +868,8 @@ impl Conversation {
                 self.portals.insert(name, portal);
                 return Ok(());
             }
-            (PortalState::New, Prepared::Own { own, text }) => {
-                self.own(own.clone(), text).await?;
+            (PortalState::New, Prepared::Own { own, text, .. }) => {
+                self.own(own.clone(), text, &portal.values).await?;
                 self.tell_parameters();
                 return Ok(());
             }
@@ -936,13 +948,13 @@ impl Conversation {
 
     // Cursors, and what else is about the conversation.
 
-    async fn own(&mut self, own: Own, text: &str) -> Result<(), Trouble> {
+    async fn own(&mut self, own: Own, text: &str, values: &[ArrayRef]) -> Result<(), Trouble> {
         if self.session.transaction() == TransactionState::Failed {
             return Err(failed_transaction().into());
         }
         let tag = own.tag();
         match own {
-            Own::Declare { name, query, is_held } => self.declare(name, &query, is_held).await?,
+            Own::Declare { name, query, is_held } => self.declare(name, &query, is_held, values).await?,
             Own::Fetch { name, count, is_move } => return self.fetch(&name, count, is_move).await,
             Own::Close(None) => self.cursors.clear(),
             Own::Close(Some(name)) => {
@@ -975,7 +987,13 @@ impl Conversation {
         Ok(())
     }
 
-    async fn declare(&mut self, name: String, query: &str, is_held: bool) -> Result<(), Trouble> {
+    async fn declare(
+        &mut self,
+        name: String,
+        query: &str,
+        is_held: bool,
+        values: &[ArrayRef],
+    ) -> Result<(), Trouble> {
         if self.session.transaction() == TransactionState::Idle && !is_held {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(Failure::new("25P01", message).into());
@@ -986,8 +1004,8 @@ impl Conversation {
         if self.cursors.len() >= NAMES_MAX {
             return Err(Failure::new("54000", "too many cursors").into());
         }
-        let statement = self.session.parse(query)?;
-        match self.start(&statement, &[], &[], false).await? {
+        let statement = parse(&*self.session, query)?;
+        match self.start(&statement, values, &[], false).await? {
             Some(rows) => {
                 self.cursors.insert(name, Cursor { rows, is_held });
                 Ok(())

@@ -302,7 +302,8 @@ mod tests {
 
     #[test]
     fn times_are_written() {
-        let dates = [(0, "1970-01-01"), (-1, "1969-12-31"), (19_782, "2024-02-29"), (-719_528, "0001-01-01 BC")];
+        let dates =
+            [(0, "1970-01-01"), (-1, "1969-12-31"), (19_782, "2024-02-29"), (-719_528, "0001-01-01 BC")];
         for (days, text) in dates {
             assert_eq!(written(|out| date(out, days)), text);
         }
@@ -356,8 +357,17 @@ mod tests {
 
     #[test]
     fn numbers_go_there_and_back() {
-        let cases =
-            ["0", "1", "-1", "0.00", "10000", "123456.789", "-0.0001", "100000000.10", "99999999999999999999.9999"];
+        let cases = [
+            "0",
+            "1",
+            "-1",
+            "0.00",
+            "10000",
+            "123456.789",
+            "-0.0001",
+            "100000000.10",
+            "99999999999999999999.9999",
+        ];
         for text in cases {
             let mut out = BytesMut::new();
             numeric(&mut out, text);

@@ -38,6 +38,9 @@ pub(crate) const NUMERIC: u32 = 1700;
 pub(crate) const UUID: u32 = 2950;
 pub(crate) const JSONB: u32 = 3802;
 
+/// Digits behind the point of a NUMERIC of which nothing is said.
+const NUMERIC_SCALE: i8 = 10;
+
 /// Types whose values are in arrays: the type of the array, and that of a value.
 const ARRAYS: [(u32, u32); 19] = [
     (1000, BOOL),
@@ -144,9 +147,10 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
         TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
+        // How many digits a value has is not known before it is there.
+        NUMERIC => DataType::Decimal128(38, NUMERIC_SCALE),
         _ => match item_of(oid) {
             Some(item) => DataType::List(Arc::new(Field::new_list_field(arrow_type(item)?, true))),
-            // Of a NUMERIC it is not known how many digits it has, before its value is there.
             None => return None,
         },
     })

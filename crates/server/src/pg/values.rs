@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int16Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int16Array,
     Int32Array, Int64Array, IntervalMonthDayNanoArray, ListArray, StringArray, Time64MicrosecondArray,
     TimestampMicrosecondArray, new_null_array,
 };
@@ -32,20 +32,13 @@ pub(crate) fn value(
         return Ok(new_null_array(wanted, 1));
     };
     let found = match is_binary {
-        true => binary(bytes, oid)
-            .ok_or_else(|| Failure::new("22P03", format!("incorrect binary data format in bind parameter {number}")))?,
+        true => binary(bytes, oid).ok_or_else(|| {
+            Failure::new("22P03", format!("incorrect binary data format in bind parameter {number}"))
+        })?,
         false => of_text(bytes, wanted)?,
     };
     if found.data_type() == wanted {
         return Ok(found);
-    }
-    // A number with a fraction stays one, whatever it is compared with.
-    if oid == types::NUMERIC
-        && !wanted.is_decimal()
-        && !wanted.is_floating()
-        && let Some(decimal) = decimal(&found)
-    {
-        return Ok(decimal);
     }
     let text = || match is_binary {
         true => String::new(),
@@ -62,18 +55,6 @@ pub(crate) fn value(
         Failure::new(state, format!("invalid input syntax for type {name}{}", text()))
             .with_detail(format!("parameter ${number}"))
     })
-}
-
-/// A text as a decimal number with as many digits as it has.
-fn decimal(text: &ArrayRef) -> Option<ArrayRef> {
-    let text = text.as_string_opt::<i32>()?.value(0);
-    let digits = text.trim_start_matches(['-', '+']);
-    let scale = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    let precision = digits.len().max(scale + 1).clamp(1, 38) as u8;
-    let wanted = DataType::Decimal128(precision, i8::try_from(scale).ok()?);
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
-    cast_with_options(&array, &wanted, &options).ok()
 }
 
 fn type_name(data_type: &DataType) -> &'static str {
@@ -113,8 +94,8 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
             Arc::new(BooleanArray::from(vec![value]))
         }
         DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
-            let value = bytea(text)
-                .ok_or_else(|| Failure::new("22P02", "invalid input syntax for type bytea"))?;
+            let value =
+                bytea(text).ok_or_else(|| Failure::new("22P02", "invalid input syntax for type bytea"))?;
             Arc::new(BinaryArray::from(vec![value.as_slice()]))
         }
         DataType::List(item) => {
@@ -130,6 +111,8 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
             return list(&parts, item).ok_or_else(|| Failure::new("22P02", "malformed array literal"));
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Arc::new(StringArray::from(vec![text])),
+        // JDBC says in which zone a day is, which a day is not.
+        DataType::Date32 => Arc::new(StringArray::from(vec![text.split_whitespace().next().unwrap_or("")])),
         _ => Arc::new(StringArray::from(vec![text.trim()])),
     })
 }
@@ -156,7 +139,8 @@ fn bytea(text: &str) -> Option<Vec<u8>> {
             first => {
                 let mut octal = u32::from(first).checked_sub(48).filter(|digit| *digit < 4)?;
                 for _ in 0..2 {
-                    octal = octal * 8 + u32::from(bytes.next()?).checked_sub(48).filter(|digit| *digit < 8)?;
+                    octal =
+                        octal * 8 + u32::from(bytes.next()?).checked_sub(48).filter(|digit| *digit < 8)?;
                 }
                 value.push(octal as u8);
             }
@@ -262,7 +246,9 @@ fn binary(bytes: &[u8], oid: u32) -> Option<ArrayRef> {
             text::uuid(&mut out, bytes);
             Arc::new(StringArray::from(vec![std::str::from_utf8(&out).ok()?]))
         }
-        types::JSONB => Arc::new(StringArray::from(vec![std::str::from_utf8(bytes.strip_prefix(&[1])?).ok()?])),
+        types::JSONB => {
+            Arc::new(StringArray::from(vec![std::str::from_utf8(bytes.strip_prefix(&[1])?).ok()?]))
+        }
         types::TEXT
         | types::VARCHAR
         | types::BPCHAR
@@ -318,6 +304,7 @@ fn binary_list(mut bytes: &[u8], item: u32) -> Option<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::AsArray;
     use arrow::datatypes::{Decimal128Type, Int32Type};
     use arrow::util::display::array_value_to_string;
 
