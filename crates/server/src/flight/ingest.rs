@@ -82,17 +82,11 @@ async fn run_copy(
 }
 
 /// Whether there is a table of that name for this session.
-async fn exists(turn: &Turn, table: &str) -> Result<bool, Failure> {
-    let text = format!("SELECT * FROM {table}");
-    let described = async {
-        match super::turn::single(&**turn.session(), &text)? {
-            Some(statement) => turn.session().describe(&statement, &[]).await.map(|_| true),
-            None => Ok(false),
-        }
-    };
-    match described.await {
+async fn exists(turn: &mut Turn, table: &str) -> Result<bool, Failure> {
+    match turn.describe(&format!("SELECT * FROM {table}")).await {
+        Ok(_) => Ok(true),
         Err(failure) if matches!(failure.sqlstate.as_str(), "42P01" | "3F000") => Ok(false),
-        other => other,
+        Err(failure) => Err(failure),
     }
 }
 

@@ -332,7 +332,8 @@ impl Site {
             }
             let is_connected = login.connection.lock().strong_count() > 0;
             let grace = if login.is_anonymous { Duration::ZERO } else { limits.disconnected };
-            if idle > limits.idle || (!is_connected && idle > grace) {
+            let is_drained = login.main.guard.entry.asked() == Some(Stop::Drain) && login.is_at_rest();
+            if idle > limits.idle || (!is_connected && idle > grace) || is_drained {
                 self.end(&login);
             }
         }
@@ -380,12 +381,9 @@ impl Site {
                     site.end(&login);
                     return;
                 }
-                if asked == Some(Stop::Drain) && login.active.load(Ordering::Acquire) == 0 {
-                    let is_free = login.inner.lock().transactions.is_empty();
-                    if is_free && !login.main.is_in_transaction.load(Ordering::Acquire) {
-                        site.end(&login);
-                        return;
-                    }
+                if asked == Some(Stop::Drain) && login.is_at_rest() {
+                    site.end(&login);
+                    return;
                 }
             }
         });
@@ -571,6 +569,13 @@ impl Login {
         self.main.session.parameter(name)
     }
 
+    /// Nothing of it runs, and no transaction is open.
+    fn is_at_rest(&self) -> bool {
+        self.active.load(Ordering::Acquire) == 0
+            && !self.main.is_in_transaction.load(Ordering::Acquire)
+            && self.inner.lock().transactions.is_empty()
+    }
+
     fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -579,6 +584,19 @@ impl Login {
         let inner = self.inner.lock();
         let transaction = inner.transactions.get(id).map(|transaction| Arc::clone(&transaction.hosted));
         transaction.ok_or_else(|| Failure::new("25P01", "there is no such transaction, or it has ended"))
+    }
+
+    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has ended, the one that is open instead,
+    /// for clients such as ADBC prepare a statement once and go on with it in the transactions that follow; the calls that
+    /// run it name none. With none open it runs in its own.
+    pub fn transaction_of(&self, prepared: &Prepared) -> Option<Bytes> {
+        let id = prepared.transaction.as_ref()?;
+        let inner = self.inner.lock();
+        if inner.transactions.contains_key(id) || inner.transactions.len() > 1 {
+            Some(id.clone())
+        } else {
+            inner.transactions.keys().next().cloned()
+        }
     }
 
     /// A transaction has ended. `is_committed`: its settings stay.

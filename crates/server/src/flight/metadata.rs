@@ -106,15 +106,12 @@ fn table_type(schema: &str, kind: &str) -> String {
 }
 
 /// The columns of a table. `None`: it was dropped meanwhile.
-async fn columns(turn: &Turn, name: &[&String]) -> Result<Option<Schema>, Failure> {
+async fn columns(turn: &mut Turn, name: &[&String]) -> Result<Option<Schema>, Failure> {
     let name = name.iter().map(quoted).collect::<Vec<_>>().join(".");
-    let Some(statement) = super::turn::single(&**turn.session(), &format!("SELECT * FROM {name}"))? else {
-        return Ok(None);
-    };
-    match turn.session().describe(&statement, &[]).await {
-        Ok(description) => {
-            let columns = description.columns.unwrap_or_else(|| SchemaRef::new(Schema::empty()));
-            Ok(Some(super::encode::wire_schema(&columns).as_ref().clone()))
+    match turn.describe(&format!("SELECT * FROM {name}")).await {
+        Ok(described) => {
+            let columns = described.and_then(|(_, description)| description.columns);
+            Ok(columns.map(|columns| super::encode::wire_schema(&columns).as_ref().clone()))
         }
         Err(failure) if failure.sqlstate == "42P01" => Ok(None),
         // Its name may be known to a role that may not read it.

@@ -16,7 +16,7 @@ use crate::backend::{Description, Done, Failure, Statement};
 
 pub(super) struct Prepared {
     pub text: String,
-    /// The transaction that it was prepared in, and runs in.
+    /// The transaction that it was prepared in.
     pub transaction: Option<Bytes>,
     /// The session that parsed it: others parse it again.
     session: i32,
@@ -28,17 +28,13 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Prepares a statement on the session of a turn.
-    pub async fn new(turn: &Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
-        let session = turn.session();
-        let parsed = super::turn::single(&**session, &text)?;
-        let description = match &parsed {
-            None => Some(Description { parameters: Vec::new(), columns: None }),
-            Some(statement) => match session.describe(statement, &[]).await {
-                Ok(description) => Some(description),
-                // They will have types when they come.
-                Err(failure) if failure.sqlstate == "42P18" => None,
-                Err(failure) => return Err(failure),
-            },
+    pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
+        let (parsed, description) = match turn.describe(&text).await {
+            Ok(Some((statement, description))) => (Some(statement), Some(description)),
+            Ok(None) => (None, Some(Description { parameters: Vec::new(), columns: None })),
+            // Its parameters will have types when they come.
+            Err(failure) if failure.sqlstate == "42P18" => (None, None),
+            Err(failure) => return Err(failure),
         };
         let session = turn.session_id();
         Ok(Self { text, transaction, session, parsed, description, bound: Mutex::new(None) })

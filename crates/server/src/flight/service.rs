@@ -384,7 +384,7 @@ impl FlightSqlService for Service {
     ) -> Answer<FlightInfo> {
         let login = Self::login(&request)?;
         let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
-        let transaction = prepared.transaction.clone();
+        let transaction = login.transaction_of(&prepared);
         let work = Self::prepared_query(prepared);
         self.info(&login, transaction.as_ref(), work, request.into_inner()).await
     }
@@ -488,7 +488,7 @@ impl FlightSqlService for Service {
     ) -> Answer<Messages> {
         let login = Self::login(&request)?;
         let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
-        let transaction = prepared.transaction.clone();
+        let transaction = login.transaction_of(&prepared);
         let work = Self::prepared_query(prepared);
         let (rows, _, guard, _) = self.starts(&login, transaction.as_ref(), work).await.map_err(refused)?;
         Ok(Response::new(Box::pin(Streamed { rows, is_done: false, _guard: guard, _ticket: None })))
@@ -594,7 +594,7 @@ impl FlightSqlService for Service {
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
         let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
-        let transaction = prepared.transaction.clone();
+        let transaction = login.transaction_of(&prepared);
         let mut sent = prepared::sent(request.into_inner());
         let first = sent.try_next().await.map_err(prepared::unreadable).map_err(refused)?;
         // Parameters come along, or came before.

@@ -22,7 +22,7 @@ use tonic::Status;
 use super::encode::{Encoder, wire_schema};
 use super::login::Lease;
 use super::status::status;
-use crate::backend::{Done, Failure, Kind, Outcome, Session, Statement, TransactionState};
+use crate::backend::{Description, Done, Failure, Kind, Outcome, Session, Statement, TransactionState};
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
 /// Takes the rows of a statement.
@@ -116,7 +116,7 @@ impl Forward {
 }
 
 fn gone() -> Failure {
-    Failure::new("57014", "canceling statement because nobody reads its rows")
+    Failure::new("57014", "canceling statement because nobody waits for it")
 }
 
 #[async_trait]
@@ -222,6 +222,19 @@ impl Turn {
             self.lease.ran(text, &done.tag);
         }
         result
+    }
+
+    /// What a statement expects and returns. `None`: the text is empty.
+    pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, Failure> {
+        let session = Arc::clone(self.session());
+        let Some(statement) = single(&*session, text)? else { return Ok(None) };
+        let description = tokio::select! {
+            biased;
+            failure = stopped(&mut self.stops) => Err(failure),
+            () = self.canceled.cancelled() => Err(gone()),
+            description = session.describe(&statement, &[]) => description,
+        };
+        Ok(Some((statement, description?)))
     }
 
     /// Runs what the protocol itself asks for, such as COMMIT.

@@ -81,10 +81,15 @@ def adbc(uri):
             cursor.execute('CREATE TABLE "later" ("id" bigint)')
             fails("42P01", lambda: looks.execute('SELECT * FROM "later"'))
             connection.rollback()
+            # A cursor keeps the statement that it prepared in the last transaction.
             cursor.execute('CREATE TABLE "later" ("id" bigint)')
             cursor.adbc_ingest("later", pyarrow.table({"id": [1]}), mode="append")
             connection.commit()
             assert looks.execute('SELECT * FROM "later"').fetchall() == [(1,)]
+            for number in range(3):
+                cursor.execute('INSERT INTO "later" VALUES ($1)', (number,))
+                connection.rollback() if number == 1 else connection.commit()
+            assert looks.execute('SELECT * FROM "later"').fetchall() == [(1,), (0,), (2,)]
 
 
 def cancel(uri):

@@ -359,6 +359,21 @@ async fn transactions_are_seen_when_they_are_committed() {
     check(failed, Code::FailedPrecondition, "25P02");
     check(client.end_transaction(begun, EndTransaction::Commit).await, Code::FailedPrecondition, "25P02");
 
+    // A prepared statement goes on in the transaction that follows the one that it was prepared in.
+    let first = client.begin_transaction().await.unwrap();
+    let mut kept =
+        client.prepare("INSERT INTO \"t\" VALUES ($1)".to_string(), Some(first.clone())).await.unwrap();
+    let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    kept.set_parameters(RecordBatch::try_from_iter([("1", one)]).unwrap()).unwrap();
+    client.end_transaction(first, EndTransaction::Rollback).await.unwrap();
+    let second = client.begin_transaction().await.unwrap();
+    kept.execute_update().await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 0);
+    client.end_transaction(second, EndTransaction::Commit).await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 1);
+    kept.execute_update().await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 2);
+
     // Rows that are being read keep others of the transaction out; those that nobody asked for do not.
     let begun = client.begin_transaction().await.unwrap();
     let long = "SELECT numbers 100000000".to_string();
@@ -732,7 +747,8 @@ async fn how_fast_rows_arrive() {
     let mut rows = stream(&mut client, info).await.unwrap();
     let mut bytes = 0;
     while let Some(batch) = rows.try_next().await.unwrap() {
-        bytes += batch.get_array_memory_size();
+        bytes +=
+            batch.columns().iter().map(|it| it.to_data().get_slice_memory_size().unwrap()).sum::<usize>();
     }
     let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
     println!("arrow-flight: {rate:.0} MB/s");
