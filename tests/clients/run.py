@@ -82,8 +82,7 @@ def run(name, arguments):
             good += 1
             # The time that it took stands behind it.
             if line[8:].rpartition(" (")[0] in known:
-                print(f"FAILED  a known difference is none any more: {line[8:].rstrip()}", flush=True)
-                bad += 1
+                print(f"better  a known difference is none any more: {line[8:].rstrip()}", flush=True)
             if trace:
                 trace.cut(False)
         elif line.startswith("FAILED  ") and line[8:].rstrip() in known:

@@ -1,6 +1,7 @@
 //! What a statement expects and returns, found out without running it: for clients that prepare it before they have its values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -128,6 +129,18 @@ impl Session {
         let Some(kept) = self.kept() else {
             return self.planned(parsed, returns_rows, types).await;
         };
+        // Nothing but its place tells that a parameter is an array.
+        let arrays = statement.asked.as_deref().map(|asked| array_parameters(&asked.statement));
+        let count = arrays.iter().flatten().max().copied().unwrap_or(0).max(types.len());
+        let text = DataType::new_list(DataType::Utf8, true);
+        let types: Vec<Option<DataType>> = (1..=count)
+            .map(|number| {
+                let known = types.get(number - 1).cloned().flatten();
+                let is_array = arrays.as_ref().is_some_and(|arrays| arrays.contains(&number));
+                known.or_else(|| is_array.then(|| text.clone()))
+            })
+            .collect();
+        let types = &types[..];
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
         match self.planned(parsed, returns_rows, types).await {
@@ -201,6 +214,28 @@ fn may_have_parameters(statement: &Statement) -> bool {
             | ast::Statement::CreateTable(_)
             | ast::Statement::CreateView(_)
     )
+}
+
+/// The numbers of parameters that stand where an array has to.
+fn array_parameters(statement: &ast::Statement) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let number = |expr: &ast::Expr| match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Placeholder(name) => name.strip_prefix('$').and_then(|number| number.parse().ok()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let _ = ast::visit_expressions(statement, |expr| {
+        let array = match expr {
+            ast::Expr::AnyOp { right, .. } | ast::Expr::AllOp { right, .. } => number(right),
+            ast::Expr::Cast { expr, data_type: ast::DataType::Array(_), .. } => number(expr),
+            _ => None,
+        };
+        found.extend(array.filter(|number| (1..=PARAMETERS_MAX).contains(number)));
+        ControlFlow::<()>::Continue(())
+    });
+    found
 }
 
 /// The types of the parameters in their order.

@@ -174,7 +174,7 @@ mod tests {
         ] {
             let mut statement =
                 DFParser::parse_sql_with_dialect(sql, &PostgreSqlDialect {}).unwrap().pop_front().unwrap();
-            prepare(&mut statement);
+            prepare(&mut statement, false);
             assert_eq!(statement.to_string(), expected);
         }
     }

@@ -181,6 +181,25 @@ impl Ddl<'_> {
             .await
     }
 
+    async fn rename_view(&self, name: &TableReference, new: &RenameTableNameKind) -> Result<()> {
+        let (RenameTableNameKind::As(new) | RenameTableNameKind::To(new)) = new;
+        let new = reference(new)?.table().to_string();
+        self.transactions
+            .change(|transaction| {
+                let schema = schema_in(&transaction.state, name)?.id;
+                let state = &transaction.state;
+                if state.table(schema, &new).is_some() || state.view(schema, &new).is_some() {
+                    let message = format!("relation \"{new}\" already exists");
+                    return Err(error(SqlState::DUPLICATE_TABLE, message));
+                }
+                let view = state.view(schema, name.table()).ok_or_else(|| no_relation("view", name))?;
+                let view = View { name: new, ..View::clone(view) };
+                transaction.changing_state().views.insert(view.id, Arc::new(view));
+                Ok(())
+            })
+            .await
+    }
+
     pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<()> {
         // A name of several parts begins with the catalog.
         let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
@@ -313,6 +332,12 @@ impl Ddl<'_> {
     ) -> Result<()> {
         let name = reference(&alter.name)?;
         let Some(table) = self.names.table(&name) else {
+            // As PostgreSQL has it, a view is renamed as a table is.
+            if let [AlterTableOperation::RenameTable { table_name }] = &alter.operations[..]
+                && self.names.has_view(&name)
+            {
+                return self.rename_view(&name, table_name).await;
+            }
             return match alter.if_exists {
                 true => Ok(()),
                 false => Err(no_relation("relation", &name)),

@@ -106,6 +106,14 @@ impl Names {
         postgres.is_some_and(|postgres| postgres.catalog.table_exist(name))
     }
 
+    /// Whether the warehouse has a view of this name.
+    pub(crate) fn has_view(&self, name: &TableReference) -> bool {
+        let sight = self.sight();
+        let schema = sight.schema(name.schema().unwrap_or(DEFAULT_SCHEMA));
+        let view = schema.and_then(|schema| sight.state.as_ref()?.view(schema.id, name.table()));
+        view.is_some()
+    }
+
     /// Whether there is a schema of this name.
     pub(crate) fn has_schema(&self, name: &str) -> bool {
         is_default(name) || name == SYSTEM_SCHEMA || self.sight().schema(name).is_some()
