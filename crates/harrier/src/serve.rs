@@ -52,6 +52,9 @@ use crate::serve::gate::Doors;
 /// How long blocking calls may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
+/// How long parts of the server may take to end when all sessions have.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Threads that talk to clients.
 const CLIENT_THREADS: usize = 2;
 
@@ -339,7 +342,8 @@ impl Parts {
         server.drain(config.server.drain_timeout.0).await;
         stop.cancel();
         for end in ends.into_iter().chain(supervised) {
-            let _ = end.await;
+            // A client of Flight SQL may have a transaction open for as long as it likes.
+            let _ = tokio::time::timeout(END_PATIENCE, end).await;
         }
         Ok(())
     }
