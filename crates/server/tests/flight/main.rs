@@ -135,7 +135,7 @@ async fn stream(
 ) -> Result<arrow_flight::decode::FlightRecordBatchStream, FlightError> {
     assert_eq!(info.endpoint.len(), 1);
     let ticket = info.endpoint[0].ticket.clone().unwrap();
-    Ok(client.do_get(ticket).await?)
+    client.do_get(ticket).await
 }
 
 async fn fetch(client: &mut Client, info: FlightInfo) -> Result<RecordBatch, FlightError> {
