@@ -96,10 +96,9 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
             }
         },
         // As clients send what the payload of a handshake gave them.
-        None => match headers.get_bin("auth-token-bin").map(|value| value.to_bytes()) {
-            Some(token) => Some(String::from_utf8_lossy(&token.unwrap_or_default()).into_owned()),
-            None => None,
-        },
+        None => headers
+            .get_bin("auth-token-bin")
+            .map(|value| String::from_utf8_lossy(&value.to_bytes().unwrap_or_default()).into_owned()),
     };
     match token {
         Some(token) => site.find(&token, &peer).ok_or_else(|| {

@@ -586,9 +586,9 @@ impl Login {
         transaction.ok_or_else(|| Failure::new("25P01", "there is no such transaction, or it has ended"))
     }
 
-    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has ended, the one that is open instead,
-    /// for clients such as ADBC prepare a statement once and go on with it in the transactions that follow; the calls that
-    /// run it name none. With none open it runs in its own.
+    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has ended, the one that is open
+    /// instead, for ADBC prepares a cursor's statement once and goes on with it in the transactions that follow; the calls that run
+    /// it name none. With none open it runs in its own.
     pub fn transaction_of(&self, prepared: &Prepared) -> Option<Bytes> {
         let id = prepared.transaction.as_ref()?;
         let inner = self.inner.lock();
@@ -597,6 +597,14 @@ impl Login {
         } else {
             inner.transactions.keys().next().cloned()
         }
+    }
+
+    /// The transaction of an ingestion that names none: the one that is open, if it is the only one. ADBC's driver never names
+    /// it, and its users, whose connections are in a transaction unless they ask for autocommit, mean that one.
+    pub fn only_transaction(&self) -> Option<Bytes> {
+        let inner = self.inner.lock();
+        let mut open = inner.transactions.keys();
+        open.next().filter(|_| inner.transactions.len() == 1).cloned()
     }
 
     /// A transaction has ended. `is_committed`: its settings stay.

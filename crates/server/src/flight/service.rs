@@ -568,7 +568,8 @@ impl FlightSqlService for Service {
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
         let sent = prepared::sent(request.into_inner());
-        let transaction = command.transaction_id.clone();
+        let named = command.transaction_id.clone().filter(|id| !id.is_empty());
+        let transaction = named.or_else(|| login.only_transaction());
         let work: Work<i64> = Box::new(move |turn| Box::pin(ingest::ingest(turn, command, sent)));
         self.does(&login, transaction.as_ref(), work).await.map_err(refused)
     }

@@ -84,6 +84,7 @@ def adbc(uri):
             # A cursor keeps the statement that it prepared in the last transaction.
             cursor.execute('CREATE TABLE "later" ("id" bigint)')
             cursor.adbc_ingest("later", pyarrow.table({"id": [1]}), mode="append")
+            fails("42P01", lambda: looks.execute('SELECT * FROM "later"'))
             connection.commit()
             assert looks.execute('SELECT * FROM "later"').fetchall() == [(1,)]
             for number in range(3):
