@@ -17,7 +17,7 @@ use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
-use crate::warehouse::{DEFAULT_SCHEMA, Identity, SessionSource, Surroundings};
+use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, SessionSource, Surroundings};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -43,7 +43,7 @@ impl Session {
     /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that. To be called once,
     /// before its first statement.
     ///
-    /// Errors: a parameter is unknown (42704) or its value not allowed (22023); there is no such database (3D000).
+    /// Errors: a parameter is unknown (42704) or its value not allowed (22023).
     pub fn begin(
         &self,
         identity: Identity,
@@ -53,6 +53,7 @@ impl Session {
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
         if let Some(kept) = self.kept() {
+            kept.names.role().log_in(&identity.role);
             let source = SessionSource::new(&kept.names, Arc::clone(parameters), identity, surroundings);
             let source = Arc::new(source);
             let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
@@ -127,6 +128,7 @@ impl Session {
             self.prepared().deallocate(None)?;
             if let Some(kept) = self.kept() {
                 kept.names.forget_own()?;
+                kept.names.role().become_role(None)?;
             }
             Ok(())
         };
@@ -153,10 +155,10 @@ impl Session {
             }
             Change::Show(name) => {
                 let isolation = match (name, self.kept()) {
-                    ("transaction_isolation" | "default_transaction_isolation", Some(kept)) => {
+                    ("transaction_isolation", Some(kept)) => {
                         Some(kept.transactions.isolation().await.to_string())
                     }
-                    ("transaction_read_only" | "default_transaction_read_only", Some(kept)) => {
+                    ("transaction_read_only", Some(kept)) => {
                         let is_read_only = kept.transactions.is_read_only().await;
                         Some(if is_read_only { "on" } else { "off" }.to_string())
                     }
@@ -175,6 +177,13 @@ impl Session {
     /// Has the parameters that mean something to planning their effect.
     pub(crate) fn apply_parameters(&self) -> Result<()> {
         let parameters = self.parameters();
+        if let Some(kept) = self.kept() {
+            let isolation = parameters.get("default_transaction_isolation").unwrap_or_default();
+            kept.transactions.set_defaults(Defaults {
+                isolation: Isolation::of_name(&isolation),
+                read_only: parameters.get("default_transaction_read_only").as_deref() == Some("on"),
+            });
+        }
         // Without a zone of its own, a session has no points in time: to a client, they are in UTC.
         let is_client = self.postgres().get().is_some();
         let zone = parameters.get("TimeZone").filter(|zone| is_client || zone != "UTC");

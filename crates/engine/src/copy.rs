@@ -139,10 +139,11 @@ impl Session {
             let layout = layout(options, options.format.unwrap_or(CopyFormat::Text), Header::Absent)?;
             let (input, pieces) = mpsc::channel(QUEUE);
             let (plan, check) = line_by_line(&target, layout, options, Source::Client(pieces))?;
-            let write = self.write_copied(plan, check, statement).await?;
+            let write = self.write_copied(&target, plan, check, statement).await?;
             let columns = target.columns.len();
             return Ok(Outcome::CopyIn(CopyIn { input, write, columns }));
         };
+        self.check_files()?;
         let kind = files::kind_of(file);
         let format = match (options.format, &kind) {
             (Some(format), _) => format,
@@ -184,7 +185,7 @@ impl Session {
             && may_scan(&urls, &layout).await;
         if !scans {
             let (plan, check) = line_by_line(&target, layout, &options, source())?;
-            return self.write_copied(plan, check, statement).await.map(Outcome::Write);
+            return self.write_copied(&target, plan, check, statement).await.map(Outcome::Write);
         }
         let plan = scan_csv(&target, urls, &layout)?;
         let rows = Rows::new(target.fields(), layout, &options, target.name.table().to_string(), source());
@@ -205,7 +206,7 @@ impl Session {
             .boxed()
         };
         let check = CopyCheck { explain: Some(Box::new(explain)), ..CopyCheck::default() };
-        self.write_copied(plan, check, statement).await.map(Outcome::Write)
+        self.write_copied(&target, plan, check, statement).await.map(Outcome::Write)
     }
 
     async fn copy_target(&self, source: &CopySource) -> Result<Target> {
@@ -283,12 +284,13 @@ impl Session {
         }
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(table), None)?.build()?;
         let plan = target.insert(rows, &values)?;
-        self.write_copied(plan, CopyCheck::default(), statement).await.map(Outcome::Write)
+        self.write_copied(target, plan, CopyCheck::default(), statement).await.map(Outcome::Write)
     }
 
     /// Starts the INSERT that a COPY is.
     async fn write_copied(
         &self,
+        target: &Target,
         plan: LogicalPlan,
         check: CopyCheck,
         statement: &ParsedStatement,
@@ -296,7 +298,8 @@ impl Session {
         let LogicalPlan::Dml(dml) = &plan else {
             return Err(DataFusionError::Internal("COPY is no INSERT".to_string()));
         };
-        let outcome = match (Dml::of(dml)?, self.kept()) {
+        let columns = target.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+        let outcome = match (Dml::of(dml, target.is_listed.then_some(&columns[..]))?, self.kept()) {
             (Some(dml), Some(kept)) => self.write(dml, "COPY", statement, kept).await?,
             _ => {
                 let state = self.context().state();

@@ -51,7 +51,9 @@ impl ParsedStatement {
         };
         match (Control::of(statement), statement.as_ref()) {
             (Some(Control::Begin { .. }), _) => StatementKind::Begin,
-            (Some(Control::SetTransaction { .. }), _) => StatementKind::Plain,
+            (Some(Control::SetTransaction { .. } | Control::SetCharacteristics { .. }), _) => {
+                StatementKind::Plain
+            }
             (Some(_), _) => StatementKind::Control,
             (None, ast::Statement::Vacuum(_)) => StatementKind::Alone,
             _ => StatementKind::Plain,

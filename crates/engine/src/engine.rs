@@ -9,6 +9,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
+use harrier_catalog::access::Access;
 use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
 use harrier_exec::front::Link;
@@ -49,7 +50,12 @@ pub struct EngineOptions {
     pub warehouse: Option<WarehouseOptions>,
     /// Tables of schema `sys` about the process around the engine.
     pub server_tables: Vec<ServerTable>,
+    /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is given a password.
+    pub password_verifier: Option<PasswordVerifier>,
 }
+
+/// See [`EngineOptions::password_verifier`].
+pub type PasswordVerifier = fn(&str) -> Result<String, String>;
 
 impl Default for EngineOptions {
     fn default() -> Self {
@@ -62,6 +68,7 @@ impl Default for EngineOptions {
             link: None,
             warehouse: None,
             server_tables: Vec::new(),
+            password_verifier: None,
         }
     }
 }
@@ -81,6 +88,7 @@ struct Inner {
     link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
+    password_verifier: Option<PasswordVerifier>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Option<SpillFolder>,
 }
@@ -111,6 +119,7 @@ impl Engine {
                 link: options.link,
                 warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
                 server_tables: options.server_tables.into(),
+                password_verifier: options.password_verifier,
                 spill,
             }),
         })
@@ -143,6 +152,27 @@ impl Engine {
     /// The ranks that statements run on together, if this is a gang.
     pub fn gang(&self) -> Option<&Gang> {
         self.inner.gang.as_ref()
+    }
+
+    /// Who may do what in the warehouse, as it is now. One small query of the catalog; as long as there is no warehouse, everybody
+    /// may everything.
+    ///
+    /// Errors: the catalog cannot be read (08006, 58030, …).
+    pub async fn access(&self) -> Result<Arc<Access>, SqlError> {
+        let Some(warehouse) = self.warehouse() else {
+            return Ok(Arc::default());
+        };
+        let found = async {
+            match warehouse.open().await? {
+                Some(catalog) => catalog.access().await.map_err(crate::warehouse::explain),
+                None => Ok(Arc::default()),
+            }
+        };
+        found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))
+    }
+
+    pub(crate) fn password_verifier(&self) -> Option<PasswordVerifier> {
+        self.inner.password_verifier
     }
 
     pub(crate) fn server_tables(&self) -> &Arc<[ServerTable]> {

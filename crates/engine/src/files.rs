@@ -29,6 +29,8 @@ use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use parking_lot::RwLock;
 use url::Url;
 
+use crate::warehouse::{SessionRole, Viewer};
+
 /// Names and values.
 type FormatOptions = &'static [(&'static str, &'static str)];
 
@@ -102,6 +104,34 @@ impl FileTables {
             .and_then(Weak::upgrade)
             .map(|session| session.read().clone())
             .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
+    }
+}
+
+/// Files by name for a statement of the session, if its role may read them.
+#[derive(Debug)]
+pub(crate) struct FilesAsked {
+    pub files: Arc<FileTables>,
+    pub role: Arc<SessionRole>,
+}
+
+#[async_trait]
+impl UrlTableFactory for FilesAsked {
+    async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if looks_like_file(name) {
+            check(&self.role.viewer())?;
+        }
+        self.files.try_new(name).await
+    }
+}
+
+/// Errors: it may read and write no files by name (42501): what the server can reach is not all its roles'.
+pub(crate) fn check(viewer: &Viewer) -> Result<()> {
+    match viewer.is_superuser() {
+        true => Ok(()),
+        false => Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for files")
+            .with_detail("Only roles with the SUPERUSER attribute may name files and URLs.")
+            .with_hint("COPY … FROM STDIN, COPY … TO STDOUT and psql's \\copy work for everybody")
+            .into()),
     }
 }
 
@@ -617,9 +647,16 @@ fn in_class(class: &[u8], byte: u8) -> bool {
 }
 
 /// `CREATE EXTERNAL TABLE`: DataFusion's own factory, after the locations were checked.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ExternalTables {
     inner: ListingTableFactory,
+    role: Arc<SessionRole>,
+}
+
+impl ExternalTables {
+    pub(crate) fn new(role: Arc<SessionRole>) -> Self {
+        Self { inner: ListingTableFactory::default(), role }
+    }
 }
 
 #[async_trait]
@@ -629,6 +666,7 @@ impl TableProviderFactory for ExternalTables {
         state: &dyn Session,
         command: &CreateExternalTable,
     ) -> Result<Arc<dyn TableProvider>> {
+        check(&self.role.viewer())?;
         let mut command = command.clone();
         let has_columns = !command.schema.fields().is_empty();
         let mut locations = Vec::with_capacity(command.locations.len());

@@ -19,10 +19,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
+use harrier_catalog::access::{Object, Privilege};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::grants::AccessStatement;
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
@@ -33,6 +36,8 @@ use crate::write::{Unfinished, Write};
 pub(crate) struct Kept {
     pub(crate) names: Arc<Names>,
     pub(crate) transactions: Transactions,
+    /// Statements about the access to what the open transaction has made: they are run when that is committed.
+    pub(crate) deferred: Mutex<Vec<AccessStatement>>,
 }
 
 impl Session {
@@ -44,7 +49,7 @@ impl Session {
         if let Form::Sql(Statement::Statement(parsed)) = &statement.form
             && let Some(control) = Control::of(parsed)
         {
-            return Ok(Ok(command(self.control(control, kept).await?)));
+            return Ok(Ok(self.control(control, kept).await?));
         }
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
@@ -78,10 +83,30 @@ impl Session {
         }
     }
 
-    /// Runs a statement about the transaction, with which parameters are changed back; returns its tag.
-    async fn control(&self, control: Control, kept: &Kept) -> Result<&'static str> {
+    /// Runs a statement about the transaction, with which parameters are changed back.
+    async fn control(&self, control: Control, kept: &Kept) -> Result<Outcome> {
+        if let Control::SetCharacteristics { isolation, read_only } = control {
+            if let Some(isolation) = isolation {
+                self.parameters().set("default_transaction_isolation", isolation.name(), false)?;
+            }
+            if let Some(read_only) = read_only {
+                let value = if read_only { "on" } else { "off" };
+                self.parameters().set("default_transaction_read_only", value, false)?;
+            }
+        }
+        if self.parameters().has_changed() {
+            self.apply_parameters()?;
+        }
         let is_begun = matches!(control, Control::Begin { .. });
-        let tag = kept.transactions.control(control).await;
+        let is_end = matches!(control, Control::Commit { .. } | Control::Rollback { .. });
+        let (tag, warning) = kept.transactions.control(control).await;
+        let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
+        if is_end {
+            let deferred = std::mem::take(&mut *kept.deferred.lock());
+            if matches!(tag, Ok("COMMIT")) {
+                warnings.extend(self.run_deferred(deferred, kept).await);
+            }
+        }
         match kept.transactions.is_open() {
             true if is_begun && tag.is_ok() => self.parameters().begin(),
             true => {}
@@ -91,7 +116,7 @@ impl Session {
                 }
             }
         }
-        tag
+        Ok(Outcome::Command { tag: tag?.to_string(), warnings })
     }
 
     /// Runs a statement that changes the warehouse; `None` if it is none.
@@ -100,9 +125,14 @@ impl Session {
         let clauses = statement.clauses.as_ref();
         let whole = match &statement.form {
             Form::Sql(statement) => statement,
+            Form::Access(access) => return self.run_access(access, kept).await.map(Some),
             Form::Copy(_) => return Ok(None),
         };
+        let viewer = kept.names.role().viewer();
         if statement.temporary {
+            if !viewer.may(Object::Warehouse, Privilege::Temporary) {
+                return Err(warehouse::denied("database: no temporary tables can be created"));
+            }
             self.spread().await?;
             let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
                 self.plan(whole, &statement.values).await?
@@ -138,10 +168,11 @@ impl Session {
             }
             ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
+                viewer.check_superuser("expire snapshots")?;
                 let age = warehouse::span(&only_text(call)?)?;
                 if let Some(catalog) = kept.names.sight().catalog {
                     let count = warehouse::expire(&catalog, age).await?;
-                    return Ok(Some(Outcome::Command { tag: format!("CALL {count}") }));
+                    return Ok(Some(command(&format!("CALL {count}"))));
                 }
                 "CALL 0"
             }
@@ -203,12 +234,16 @@ impl Session {
             return Ok(Some(command("VACUUM 0")));
         };
         let Some(name) = &vacuum.table_name else {
+            sight.viewer.check_superuser("vacuum the warehouse")?;
             let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
             let count = warehouse::vacuum(catalog, self.engine().runtime_env(), age).await?;
-            return Ok(Some(Outcome::Command { tag: format!("VACUUM {count}") }));
+            return Ok(Some(command(&format!("VACUUM {count}"))));
         };
         let name = warehouse::reference(name)?;
         let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        if let Some(state) = &sight.state {
+            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        }
         self.spread().await?;
         let target = WarehouseTable::try_new(self.context().state(), &sight, table)?;
         let sources = target.compaction().await?;
@@ -228,10 +263,16 @@ impl Session {
             };
         };
         let tables = match &analyze.table_name {
-            None => state.tables.values().cloned().collect(),
+            // Those that the role may, as in PostgreSQL.
+            None => {
+                let own = |id| sight.viewer.owns(Object::Table(id));
+                state.tables.values().filter(|table| own(table.id)).cloned().collect()
+            }
             Some(name) => {
                 let name = warehouse::reference(name)?;
-                vec![kept.names.table(&name).ok_or_else(|| no_table(&name))?]
+                let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+                sight.viewer.check_owner(Object::Table(table.id), state)?;
+                vec![table]
             }
         };
         let columns: Vec<String> = analyze.columns.iter().map(names::plain).collect();
@@ -260,8 +301,12 @@ impl Session {
     async fn check_table(&self, call: &ast::Function, kept: &Arc<Kept>) -> Result<Outcome> {
         let name = warehouse::reference(&only_name(call)?)?;
         let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        let sight = kept.names.sight();
+        if let Some(state) = &sight.state {
+            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        }
         let state = self.context().state();
-        let table = WarehouseTable::try_new(state.clone(), &kept.names.sight(), table)?;
+        let table = WarehouseTable::try_new(state.clone(), &sight, table)?;
         let findings = table.check(&state.task_ctx()).await?;
         let schema = Arc::new(Schema::new(vec![
             Field::new("object", DataType::Utf8, false),
@@ -290,7 +335,7 @@ impl Session {
             _ => return Ok(None),
         };
         let dml = match inner.as_ref() {
-            LogicalPlan::Dml(dml) => Dml::of(dml)?,
+            LogicalPlan::Dml(dml) => Dml::of(dml, None)?,
             _ => None,
         };
         let Some(Dml { plan: writing, pending }) = dml else {
@@ -358,11 +403,13 @@ impl Session {
                 if own {
                     return Ok(None);
                 }
+                let mut query = view.query.clone();
+                self.name_schemas(&mut query, &kept.names);
                 let columns: Vec<String> =
                     view.columns.iter().map(|column| column.name.to_string()).collect();
                 let query = match columns.is_empty() {
-                    true => view.query.to_string(),
-                    false => format!("SELECT * FROM ({}) AS \"_\" ({})", view.query, columns.join(", ")),
+                    true => query.to_string(),
+                    false => format!("SELECT * FROM ({query}) AS \"_\" ({})", columns.join(", ")),
                 };
                 ddl.create_view(&create.name, query, create.or_replace).await?;
                 "CREATE VIEW"
@@ -385,7 +432,11 @@ impl Session {
             }
             LogicalPlan::Dml(dml) => {
                 let verb = write_verb(&plan).unwrap_or("INSERT");
-                return match Dml::of(dml)? {
+                let inserted = match parsed {
+                    ast::Statement::Insert(insert) => inserted(insert),
+                    _ => None,
+                };
+                return match Dml::of(dml, inserted.as_deref())? {
                     Some(dml) => self.write(dml, verb, statement, kept).await.map(Some),
                     None => Ok(None),
                 };
@@ -393,6 +444,18 @@ impl Session {
             _ => return Ok(None),
         };
         Ok(Some(command(tag)))
+    }
+
+    /// Says in a view's definition which schema its tables are in, where the search path of its maker leads elsewhere than that of
+    /// views does.
+    fn name_schemas(&self, query: &mut ast::Query, names: &Names) {
+        let state = self.context().state_ref();
+        let schema = state.read().config_options().catalog.default_schema.clone();
+        if schema != warehouse::DEFAULT_SCHEMA {
+            let exists =
+                |name: &str| names.relation(&TableReference::partial(schema.as_str(), name)).is_some();
+            names::name_schema(query, &schema, exists);
+        }
     }
 
     /// Starts a statement that writes rows into the warehouse.
@@ -415,6 +478,15 @@ impl Session {
             other => other,
         })
     }
+}
+
+/// The columns that an INSERT names.
+fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
+    let names = insert.columns.iter().map(|name| match name.0.last().and_then(|part| part.as_ident()) {
+        Some(name) => names::plain(name),
+        None => name.to_string(),
+    });
+    (!insert.columns.is_empty()).then(|| names.collect())
 }
 
 /// Whether a statement that is explained can be one that writes: others need not be planned to find out.

@@ -1,5 +1,6 @@
 //! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same name.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
@@ -35,6 +36,42 @@ pub(crate) fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
     let _ = query.visit(&mut Names { tells_apart: true, is_client: false });
+}
+
+/// Puts a schema before the names of relations that have none and are in it. A name that some WITH of the query defines stays.
+pub(crate) fn name_schema(query: &mut Query, schema: &str, exists: impl Fn(&str) -> bool) {
+    struct Defined(BTreeSet<String>);
+    impl VisitorMut for Defined {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let defined = query.with.iter().flat_map(|with| &with.cte_tables);
+            self.0.extend(defined.map(|table| plain(&table.alias.name)));
+            ControlFlow::Continue(())
+        }
+    }
+    struct Named<'a, F> {
+        defined: BTreeSet<String>,
+        schema: &'a str,
+        exists: F,
+    }
+    impl<F: Fn(&str) -> bool> VisitorMut for Named<'_, F> {
+        type Break = ();
+
+        fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+            if let [ObjectNamePart::Identifier(own)] = &name.0[..] {
+                let own_name = plain(own);
+                if !self.defined.contains(&own_name) && (self.exists)(&own_name) {
+                    let schema = Ident::with_quote('"', self.schema);
+                    name.0.insert(0, ObjectNamePart::Identifier(schema));
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut defined = Defined(BTreeSet::new());
+    let _ = query.visit(&mut defined);
+    let _ = query.visit(&mut Named { defined: defined.0, schema, exists });
 }
 
 /// A name as the planner takes it: in lower case unless it is quoted.

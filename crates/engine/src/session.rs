@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
+use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
@@ -24,6 +24,7 @@ use harrier_exec::front::DistributeBytesMin;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::{StatementOptions, Transport, table_files};
+use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
@@ -31,7 +32,8 @@ use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
 use crate::describe;
 use crate::engine::{Engine, setting_error};
-use crate::files::{self, ExternalTables, FileTables};
+use crate::files::{self, ExternalTables, FileTables, FilesAsked};
+use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::kept::Kept;
 use crate::names;
@@ -42,7 +44,7 @@ use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::targets::{self, Staged};
 use crate::warehouse::{
-    self, DEFAULT_CATALOG, Names, SessionCatalog, SessionSource, TableClauses, Transactions,
+    self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
@@ -77,6 +79,7 @@ pub(crate) struct Asked {
 pub(crate) enum Form {
     Sql(Statement),
     Copy(Box<Copy>),
+    Access(Box<AccessStatement>),
 }
 
 /// What a statement gives back.
@@ -90,8 +93,8 @@ pub enum Outcome {
     CopyIn(CopyIn),
     /// Rows as text, for the client.
     CopyOut(CopyOut),
-    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`.
-    Command { tag: String },
+    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user is to be told beside.
+    Command { tag: String, warnings: Vec<String> },
 }
 
 /// One user's tables and settings. One statement at a time; cheap to make.
@@ -123,7 +126,8 @@ impl Session {
             }
         };
         let mut state = builder.build();
-        let external = Arc::new(ExternalTables::default());
+        let role = Arc::new(SessionRole::default());
+        let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
         state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
         if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {
             tracing::warn!(%error, "ORC files cannot be read");
@@ -132,20 +136,19 @@ impl Session {
             *factory = Arc::clone(&external) as _;
         }
         let files = Arc::new(FileTables::default());
-        let catalogs = DynamicFileCatalog::new(
-            Arc::clone(state.catalog_list()),
-            Arc::clone(&files) as Arc<dyn UrlTableFactory>,
-        );
+        let asked = FilesAsked { files: Arc::clone(&files), role: Arc::clone(&role) };
+        let catalogs = DynamicFileCatalog::new(Arc::clone(state.catalog_list()), Arc::new(asked));
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
         let kept = engine.warehouse().map(|warehouse| {
-            let names = Names::new(Arc::clone(engine.server_tables()));
+            let names = Names::new(Arc::clone(engine.server_tables()), Arc::clone(&role), files);
             names.bind(context.state_weak_ref());
-            context.register_catalog(DEFAULT_CATALOG, Arc::new(SessionCatalog(Arc::clone(&names))));
+            let catalog = SessionCatalog::new(Arc::clone(&names));
+            context.register_catalog(DEFAULT_CATALOG, Arc::new(catalog));
             let runtime = Arc::clone(engine.runtime_env());
             let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
-            Arc::new(Kept { names, transactions })
+            Arc::new(Kept { names, transactions, deferred: Mutex::default() })
         });
         let initial = entries(engine.config().options());
         Self {
@@ -208,6 +211,9 @@ impl Session {
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
         let parsed = || -> Result<(Form, Option<TableClauses>)> {
+            if let Some(statement) = grants::parse(&text)? {
+                return Ok((Form::Access(Box::new(statement)), None));
+            }
             let (rest, clauses) = match self.kept {
                 Some(_) => warehouse::cut(&text)?,
                 None => (text.clone(), None),
@@ -315,6 +321,12 @@ impl Session {
     ) -> Result<Result<Outcome, SqlError>> {
         let parsed = match &statement.form {
             Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
+            Form::Access(_) => {
+                let message = "roles, privileges and resource queues are kept in a warehouse";
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("--warehouse DIR")
+                    .into());
+            }
             Form::Sql(parsed) => parsed,
         };
         if let Some(change) = Change::of(parsed) {
@@ -338,6 +350,7 @@ impl Session {
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
                 let set = set.clone();
                 let name = set.variable.clone();
+                self.check_setting(&name)?;
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
                 return Ok(self
                     .context
@@ -368,6 +381,25 @@ impl Session {
         Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
     }
 
+    /// Errors: the session's role may read and write no files by name (42501).
+    pub(crate) fn check_files(&self) -> Result<()> {
+        match self.kept() {
+            Some(kept) => files::check(&kept.names.role().viewer()),
+            None => Ok(()),
+        }
+    }
+
+    /// Errors: the setting is for superusers (42501), as it has an effect on others.
+    fn check_setting(&self, name: &str) -> Result<()> {
+        let is_shared = name.to_ascii_lowercase().starts_with("datafusion.runtime.");
+        match self.kept() {
+            Some(kept) if is_shared => {
+                kept.names.role().viewer().check_superuser(&format!("set parameter \"{name}\""))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) async fn start(
         &self,
         state: &SessionState,
@@ -383,6 +415,7 @@ impl Session {
             _ => None,
         };
         if let Some(target) = &target {
+            self.check_files()?;
             targets::check(target)?;
         }
         let plan = state.create_physical_plan(plan).await?;
@@ -527,7 +560,7 @@ fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Resul
 }
 
 pub(crate) fn command(tag: &str) -> Outcome {
-    Outcome::Command { tag: tag.to_string() }
+    Outcome::Command { tag: tag.to_string(), warnings: vec![] }
 }
 
 fn ddl_tag(ddl: &DdlStatement) -> &'static str {

@@ -18,10 +18,13 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use tokio::sync::Mutex;
 use url::Url;
 
+mod access;
 mod check;
 mod clauses;
 mod ddl;
 mod dml;
+mod dml_access;
+mod guarded_view;
 mod names;
 mod postgres;
 mod prune;
@@ -33,16 +36,20 @@ mod types;
 mod upkeep;
 mod values;
 
+pub use access::Viewer;
+pub(crate) use access::{SessionRole, denied};
 pub(crate) use clauses::{TableClauses, cut};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
-pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog};
+pub(crate) use dml_access::has_subquery;
+pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, SessionCatalog, Sight};
 pub(crate) use postgres::SessionSource;
 pub use postgres::{Identity, Surroundings};
 pub(crate) use statistics::Looking;
 pub use system::ServerTable;
 pub(crate) use table::WarehouseTable;
-pub(crate) use transaction::{Control, Transactions};
+pub(crate) use transaction::{Control, Defaults, Isolation, Transactions};
+pub(crate) use types::schema_of;
 pub(crate) use upkeep::{expire, span, vacuum};
 
 /// The file of the catalog in a warehouse's folder.
@@ -172,11 +179,16 @@ pub(crate) fn explain(error: Error) -> DataFusionError {
         Error::Corrupt(_) => SqlState::DATA_CORRUPTED,
         Error::NotFound(_) => SqlState::INVALID_PARAMETER_VALUE,
         Error::ReadOnly(_) => SqlState::READ_ONLY,
+        Error::Refused(refusal) => SqlState::literal(refusal.state),
         _ => SqlState::INTERNAL_ERROR,
     };
     let coded = CodedError::new(state, error.to_string());
     match error {
         Error::Conflict(_) => coded.with_hint("run the transaction again").into(),
+        Error::Refused(refusal) => {
+            let coded = refusal.detail.into_iter().fold(coded, CodedError::with_detail);
+            refusal.hint.into_iter().fold(coded, CodedError::with_hint).into()
+        }
         _ => coded.into(),
     }
 }

@@ -81,6 +81,7 @@ impl SqlState {
     pub const COMPLETION_UNKNOWN: Self = Self::literal("40003");
     pub const CONNECTION_FAILURE: Self = Self::literal("08006");
     pub const DEPENDENT_OBJECTS: Self = Self::literal("2BP01");
+    pub const OBJECT_IN_USE: Self = Self::literal("55006");
     pub const READ_ONLY: Self = Self::literal("25006");
     pub const IO_ERROR: Self = Self::literal("58030");
     pub const UNDEFINED_FILE: Self = Self::literal("58P01");

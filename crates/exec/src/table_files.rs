@@ -4,6 +4,7 @@
 //!
 //! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
 //! - [`WriteFilesExec`]: writes its rows into new files, at their final path, and yields a record of each.
+//! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
 //! - [`Bucket`]: the hash of a bucketed table.
 
 mod bucket;
@@ -13,6 +14,7 @@ pub mod location;
 pub(crate) mod plan;
 mod record;
 mod stats;
+mod visible_rows;
 mod write;
 
 pub use crate::colocate::FileBucket;
@@ -22,4 +24,5 @@ pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDe
 pub use plan::{WriteFiles, install};
 pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
+pub use visible_rows::VisibleRowsExec;
 pub use write::{PartitionFolder, WriteFilesExec, WriteSpec, write_delete_file};

@@ -94,7 +94,7 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
                 }
                 json!({"tag": copy.tag(), "text": String::from_utf8_lossy(&text)})
             }
-            Outcome::Command { tag } => json!({"tag": tag}),
+            Outcome::Command { tag, .. } => json!({"tag": tag}),
             _ => answer,
         };
     }

@@ -450,7 +450,14 @@ async fn show(
                 display.note(&copy.tag());
             }
         }
-        Outcome::Command { tag } if display.is_chatty => display.note(&tag),
+        Outcome::Command { tag, warnings } => {
+            for warning in warnings {
+                eprintln!("WARNING: {warning}");
+            }
+            if display.is_chatty {
+                display.note(&tag);
+            }
+        }
         _ => {}
     }
     Ok(None)

@@ -12,6 +12,7 @@ mod gang;
 mod gate;
 mod options;
 mod overview;
+mod queues;
 mod rank;
 mod session;
 mod views;
@@ -43,11 +44,13 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::gate::password_verifier;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::exit;
 use crate::serve::gang::{Launcher, Plan, Supervisor};
 use crate::serve::gate::Doors;
+use crate::serve::queues::RoleQueues;
 
 /// How long blocking calls may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -112,6 +115,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     options.settings.retain(|(key, _)| key.contains('.'));
     options.spill_dir = config.gang.spill_dir.get().cloned();
     options.warehouse = args.warehouse.options();
+    options.password_verifier = Some(password_verifier);
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
         return Err(Trouble::usage(message));
@@ -134,7 +138,7 @@ fn served(args: Args) -> Result<(), Trouble> {
         None => None,
     };
     let registry = Arc::new(Registry::default());
-    let queues = queues(&config);
+    let queues = Queues::new(vec![default_queue(&config)], limits(&config));
     options.server_tables = views::tables(&registry, &queues, gang.as_ref());
     let statements = runtime(options.threads, "harrier-statement")?;
     let clients = runtime(CLIENT_THREADS, "harrier-client")?;
@@ -184,11 +188,9 @@ fn plan(config: &Config, options: &EngineOptions) -> Plan {
     }
 }
 
-fn queues(config: &Config) -> Queues {
-    let statements_max = config.gang.statements_max.get().map(|statements| *statements as usize);
-    let mut queue = QueueDefinition::new(session::QUEUE);
-    queue.active_statements = statements_max;
-    Queues::new(vec![queue], limits(config))
+/// The queue of roles that have none.
+fn default_queue(config: &Config) -> QueueDefinition {
+    queues::default(config.gang.statements_max.get().map(|statements| *statements as usize))
 }
 
 fn limits(config: &Config) -> Limits {
@@ -254,14 +256,16 @@ impl Parts {
         for note in notes {
             tracing::warn!("{note}");
         }
-        let doors = Doors::new(rules, flight_address).map_err(|error| {
-            Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
-        })?;
+        let doors =
+            Doors::new(rules, flight_address, engine.clone(), Arc::clone(&registry)).map_err(|error| {
+                Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
+            })?;
+        doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
         let backend = Arc::new(session::Sessions {
             engine: engine.clone(),
             runtime: runtime.clone(),
             surroundings: Arc::new(views::Server { registry: Arc::clone(&registry), since }),
-            queues: queues.clone(),
+            queues: RoleQueues::new(queues.clone(), engine.clone(), default_queue(&config)),
             settings: parking_lot::RwLock::new(session_settings(&config)),
         });
         let options = ServerOptions {
@@ -331,6 +335,7 @@ impl Parts {
                         queues.set_limits(limits(&config));
                         *backend.settings.write() = session_settings(&config);
                         server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[b"postgresql"])));
+                        doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
                         let restart = restart.join(", ");
                         tracing::info!(restart, "the configuration was read again; what is listed needs a restart");
                     }

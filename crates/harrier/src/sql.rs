@@ -220,6 +220,7 @@ async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop>
 /// Ranks that share a host share its cores and its memory, unless the options say what each may use.
 fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     let mut options = EngineOptions::default();
+    options.password_verifier = Some(crate::serve::password_verifier);
     if let Some(gang) = gang {
         let ranks_here = gang::ranks_here(&gang);
         options.threads = (options.threads / ranks_here).max(1);

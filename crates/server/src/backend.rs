@@ -174,6 +174,7 @@ pub struct Done {
     /// As PostgreSQL's, such as `INSERT 0 3`.
     pub tag: String,
     pub notices: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.

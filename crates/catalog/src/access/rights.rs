@@ -71,6 +71,11 @@ impl Access {
         Rights { access: self, standing }
     }
 
+    /// Whether a role may have sessions.
+    pub fn may_connect(&self, role: &str) -> bool {
+        self.rights(role).may(Object::Warehouse, Privilege::Connect)
+    }
+
     /// The queue that a role's statements wait in: its own, or `pg_default` if that was made.
     pub fn queue(&self, role: &str) -> Option<&Queue> {
         let own = self.role(role).and_then(|(_, role)| self.queues.get(&role.queue?));

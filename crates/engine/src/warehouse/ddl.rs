@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, CommentObject, RenameTableNameKind,
 };
 use datafusion::sql::unparser::expr_to_sql;
+use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{
     Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, Table, View,
 };
@@ -23,6 +24,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::text_of;
 use uuid::Uuid;
 
+use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
 use super::dml::Pending;
 use super::names::{DEFAULT_SCHEMA, Names, PAST};
@@ -55,8 +57,8 @@ pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
     object_name_to_table_reference(name.clone(), true)
 }
 
-fn schema_in<'s>(state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
-    let schema = name.schema().unwrap_or(DEFAULT_SCHEMA);
+/// `schema`: as a name or the search path says it.
+fn schema_in<'s>(state: &'s State, schema: &str) -> Result<&'s Arc<Schema>> {
     state
         .schema(schema)
         .or_else(|| (schema == "public").then(|| state.schema(DEFAULT_SCHEMA)).flatten())
@@ -70,6 +72,44 @@ fn folder(name: &str, uuid: &Uuid) -> Location {
 }
 
 impl Ddl<'_> {
+    fn viewer(&self) -> Viewer {
+        self.names.role().viewer()
+    }
+
+    fn schema_in<'s>(&self, state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
+        schema_in(state, &self.names.schema_of(name))
+    }
+
+    fn check_owner(&self, object: Object) -> Result<()> {
+        match &self.names.sight().state {
+            Some(state) => self.viewer().check_owner(object, state),
+            None => Ok(()),
+        }
+    }
+
+    /// The schema that something new of this name is to be in.
+    ///
+    /// Errors: there is none (3F000), or nothing may be made in it (42501).
+    fn schema_for(&self, state: &State, name: &TableReference) -> Result<ObjectId> {
+        let schema = self.schema_in(state, name)?.id;
+        self.viewer().check(Object::Schema(schema), Privilege::Create, state)?;
+        Ok(schema)
+    }
+
+    /// Whoever owns a schema may drop what is in it.
+    fn check_drop(&self, object: Object, state: &State) -> Result<()> {
+        let schema = match object {
+            Object::Table(id) => state.tables.get(&id).map(|table| table.schema),
+            Object::View(id) => state.views.get(&id).map(|view| view.schema),
+            _ => None,
+        };
+        let viewer = self.viewer();
+        match schema.is_some_and(|schema| viewer.owns(Object::Schema(schema))) {
+            true => Ok(()),
+            false => viewer.check_owner(object, state),
+        }
+    }
+
     /// Makes a table, whose rows the statement tells too if `has_rows`; returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
     pub(crate) async fn create_table(
         &self,
@@ -106,10 +146,13 @@ impl Ddl<'_> {
         options.remove("format");
         self.transactions
             .change(|transaction| {
-                let schema = schema_in(&transaction.state, name)?.id;
+                let schema = self.schema_for(&transaction.state, name)?;
                 let existing = transaction.state.table(schema, name.table()).map(|table| table.id);
                 if existing.is_some() && create.if_not_exists {
                     return Ok(None);
+                }
+                if let (Some(id), true) = (existing, create.or_replace) {
+                    self.viewer().check_owner(Object::Table(id), &transaction.state)?;
                 }
                 if transaction.state.view(schema, name.table()).is_some()
                     || existing.is_some() && !create.or_replace
@@ -152,8 +195,11 @@ impl Ddl<'_> {
     ) -> Result<()> {
         self.transactions
             .change(|transaction| {
-                let schema = schema_in(&transaction.state, name)?.id;
+                let schema = self.schema_for(&transaction.state, name)?;
                 let existing = transaction.state.view(schema, name.table()).map(|view| view.id);
+                if let (Some(id), true) = (existing, or_replace) {
+                    self.viewer().check_owner(Object::View(id), &transaction.state)?;
+                }
                 if transaction.state.table(schema, name.table()).is_some()
                     || existing.is_some() && !or_replace
                 {
@@ -186,13 +232,14 @@ impl Ddl<'_> {
         let new = reference(new)?.table().to_string();
         self.transactions
             .change(|transaction| {
-                let schema = schema_in(&transaction.state, name)?.id;
+                let schema = self.schema_in(&transaction.state, name)?.id;
                 let state = &transaction.state;
                 if state.table(schema, &new).is_some() || state.view(schema, &new).is_some() {
                     let message = format!("relation \"{new}\" already exists");
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
                 let view = state.view(schema, name.table()).ok_or_else(|| no_relation("view", name))?;
+                self.viewer().check_owner(Object::View(view.id), state)?;
                 let view = View { name: new, ..View::clone(view) };
                 transaction.changing_state().views.insert(view.id, Arc::new(view));
                 Ok(())
@@ -205,6 +252,7 @@ impl Ddl<'_> {
         let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
         self.transactions
             .change(|transaction| {
+                self.viewer().check(Object::Warehouse, Privilege::Create, &transaction.state)?;
                 if transaction.state.schema(&name).is_some() {
                     return match if_not_exists {
                         true => Ok(()),
@@ -239,12 +287,14 @@ impl Ddl<'_> {
     pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<()> {
         self.transactions
             .change(|transaction| {
-                let id = schema_in(&transaction.state, name)
+                let id = self
+                    .schema_in(&transaction.state, name)
                     .ok()
                     .and_then(|schema| transaction.state.table(schema.id, name.table()))
                     .map(|table| table.id);
                 match id {
                     Some(id) => {
+                        self.check_drop(Object::Table(id), &transaction.state)?;
                         transaction.data.remove(&id);
                         transaction.changing_state().tables.remove(&id);
                         Ok(())
@@ -259,12 +309,14 @@ impl Ddl<'_> {
     pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<()> {
         self.transactions
             .change(|transaction| {
-                let id = schema_in(&transaction.state, name)
+                let id = self
+                    .schema_in(&transaction.state, name)
                     .ok()
                     .and_then(|schema| transaction.state.view(schema.id, name.table()))
                     .map(|view| view.id);
                 match id {
                     Some(id) => {
+                        self.check_drop(Object::View(id), &transaction.state)?;
                         transaction.changing_state().views.remove(&id);
                         Ok(())
                     }
@@ -290,6 +342,7 @@ impl Ddl<'_> {
                 if name == DEFAULT_SCHEMA {
                     return Err(unsupported(format!("schema \"{DEFAULT_SCHEMA}\" cannot be dropped")));
                 }
+                self.viewer().check_owner(Object::Schema(id), &transaction.state)?;
                 let tables: Vec<ObjectId> = transaction
                     .state
                     .tables
@@ -343,6 +396,7 @@ impl Ddl<'_> {
                 false => Err(no_relation("relation", &name)),
             };
         };
+        self.check_owner(Object::Table(table.id))?;
         let mut changed = Table::clone(&table);
         if let Some(clauses) = clauses {
             if let Some(keys) = &clauses.partition {
@@ -567,6 +621,10 @@ impl Ddl<'_> {
             let sight = self.names.sight();
             match self.names.table(&name) {
                 Some(table) => {
+                    if let Some(state) = &sight.state {
+                        let viewer = &sight.viewer;
+                        viewer.check(Object::Table(table.id), Privilege::Truncate, state)?;
+                    }
                     let table = WarehouseTable::try_new(self.context.state(), &sight, table)?;
                     Pending::truncate(table, self.transactions).await?;
                 }
@@ -612,6 +670,7 @@ impl Ddl<'_> {
                         let schema = transaction.state.schema(&name).ok_or_else(|| {
                             error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
                         })?;
+                        self.viewer().check_owner(Object::Schema(schema.id), &transaction.state)?;
                         let schema = Schema { comment, ..Schema::clone(schema) };
                         transaction.changing_state().schemas.insert(schema.id, Arc::new(schema));
                         Ok(())
@@ -622,9 +681,10 @@ impl Ddl<'_> {
                 let name = reference(name)?;
                 self.transactions
                     .change(|transaction| {
-                        let schema = schema_in(&transaction.state, &name)?.id;
+                        let schema = self.schema_in(&transaction.state, &name)?.id;
                         let view = transaction.state.view(schema, name.table());
                         let view = view.ok_or_else(|| no_relation("view", &name))?;
+                        self.viewer().check_owner(Object::View(view.id), &transaction.state)?;
                         let view = View { comment, ..View::clone(view) };
                         transaction.changing_state().views.insert(view.id, Arc::new(view));
                         Ok(())
@@ -642,9 +702,10 @@ impl Ddl<'_> {
     ) -> Result<()> {
         self.transactions
             .change(|transaction| {
-                let schema = schema_in(&transaction.state, name)?.id;
+                let schema = self.schema_in(&transaction.state, name)?.id;
                 let table = transaction.state.table(schema, name.table());
                 let mut table = Table::clone(table.ok_or_else(|| no_relation("relation", name))?);
+                self.viewer().check_owner(Object::Table(table.id), &transaction.state)?;
                 change(&mut table)?;
                 transaction.changing_state().tables.insert(table.id, Arc::new(table));
                 Ok(())

@@ -27,6 +27,7 @@ use harrier_exec::table_files::{
 };
 use prost::Message;
 
+use super::dml_access;
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, schema_of};
@@ -77,16 +78,17 @@ pub(crate) struct Dml {
 }
 
 impl Dml {
-    /// The plan of `dml`, if its target is a table of the warehouse.
+    /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some.
     ///
-    /// Errors: what it does is not supported.
-    pub(crate) fn of(dml: &DmlStatement) -> Result<Option<Self>> {
+    /// Errors: what it does is not supported, or not allowed (42501).
+    pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&dml.target) else {
             return Ok(None);
         };
         let Some(target) = provider.downcast_ref::<WarehouseTable>() else {
             return Ok(None);
         };
+        dml_access::check(target, dml, inserted)?;
         let target = target.clone();
         let input = LogicalPlan::clone(&dml.input);
         Ok(Some(match &dml.op {

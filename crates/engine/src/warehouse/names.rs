@@ -1,10 +1,14 @@
 //! The names of a session: its own tables, which end with it, before those of the warehouse.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList,
+    MemorySchemaProvider, SchemaProvider, TableProvider, UrlTableFactory,
+};
 use datafusion::common::TableReference;
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
@@ -12,13 +16,16 @@ use datafusion::execution::SessionState;
 use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use harrier_catalog::Catalog;
+use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
 
+use super::access::{SessionRole, Viewer, denied};
 use super::explain;
+use super::guarded_view::GuardedView;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 
@@ -37,6 +44,8 @@ pub(crate) struct Sight {
     pub state: Option<Arc<State>>,
     /// What the transaction has done to rows so far.
     pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
+    /// As whom it sees that.
+    pub viewer: Viewer,
 }
 
 impl Sight {
@@ -59,12 +68,23 @@ pub(crate) struct Names {
     server_tables: Arc<[ServerTable]>,
     /// PostgreSQL's catalogs, if the session is a client's.
     postgres: OnceLock<Installed>,
+    role: Arc<SessionRole>,
+    files: Arc<dyn UrlTableFactory>,
+    this: Weak<Self>,
 }
 
 impl Names {
-    pub(crate) fn new(server_tables: Arc<[ServerTable]>) -> Arc<Self> {
-        Arc::new(Self {
+    /// `files` opens whatever it is asked for, without asking who asks.
+    pub(crate) fn new(
+        server_tables: Arc<[ServerTable]>,
+        role: Arc<SessionRole>,
+        files: Arc<dyn UrlTableFactory>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             server_tables,
+            role,
+            files,
             sight: RwLock::default(),
             own: MemorySchemaProvider::new(),
             session: OnceLock::new(),
@@ -80,6 +100,11 @@ impl Names {
     /// To be called once.
     pub(crate) fn set_postgres(&self, installed: Installed) {
         assert!(self.postgres.set(installed).is_ok(), "a session begins once");
+    }
+
+    /// Who the session is for.
+    pub(crate) fn role(&self) -> &Arc<SessionRole> {
+        &self.role
     }
 
     pub(crate) fn server_tables(&self) -> &[ServerTable] {
@@ -106,12 +131,42 @@ impl Names {
         postgres.is_some_and(|postgres| postgres.catalog.table_exist(name))
     }
 
+    /// The schema that a name is in: the one it says, or the first of the search path.
+    pub(crate) fn schema_of<'n>(&self, name: &'n TableReference) -> Cow<'n, str> {
+        match name.schema() {
+            Some(schema) => Cow::Borrowed(schema),
+            None => Cow::Owned(self.default_schema()),
+        }
+    }
+
+    /// What names without a schema are in.
+    fn default_schema(&self) -> String {
+        let session = self.session.get().and_then(Weak::upgrade);
+        // Whoever asks may hold the lock.
+        let state = session.as_ref().map(|session| session.read_recursive());
+        let schema = state.map(|state| state.config_options().catalog.default_schema.clone());
+        schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_string())
+    }
+
     /// Whether the warehouse has a view of this name.
     pub(crate) fn has_view(&self, name: &TableReference) -> bool {
         let sight = self.sight();
-        let schema = sight.schema(name.schema().unwrap_or(DEFAULT_SCHEMA));
+        let schema = sight.schema(&self.schema_of(name));
         let view = schema.and_then(|schema| sight.state.as_ref()?.view(schema.id, name.table()));
         view.is_some()
+    }
+
+    /// What a table or view of the warehouse is to privileges.
+    pub(crate) fn relation(&self, name: &TableReference) -> Option<Object> {
+        self.relation_in(&self.sight(), name)
+    }
+
+    /// The same in what another statement sees.
+    pub(crate) fn relation_in(&self, sight: &Sight, name: &TableReference) -> Option<Object> {
+        let schema = sight.schema(&self.schema_of(name))?.id;
+        let state = sight.state.as_ref()?;
+        let table = state.table(schema, name.table()).map(|table| Object::Table(table.id));
+        table.or_else(|| state.view(schema, name.table()).map(|view| Object::View(view.id)))
     }
 
     /// Whether there is a schema of this name.
@@ -130,7 +185,7 @@ impl Names {
     /// A table of the warehouse.
     pub(crate) fn table(&self, name: &TableReference) -> Option<Arc<Table>> {
         let sight = self.sight();
-        let schema = sight.schema(name.schema().unwrap_or(DEFAULT_SCHEMA))?;
+        let schema = sight.schema(&self.schema_of(name))?;
         sight.state.as_ref()?.table(schema.id, name.table()).cloned()
     }
 
@@ -141,7 +196,12 @@ impl Names {
             .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
     }
 
-    async fn provider(&self, schema: &str, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    async fn provider(
+        &self,
+        schema: &str,
+        name: &str,
+        place: &Place,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
         let mut sight = self.sight();
         let Some(catalog) = sight.catalog.clone() else {
             return Ok(None);
@@ -158,10 +218,14 @@ impl Names {
             sight.state = Some(state.map_err(explain)?);
             sight.data = Arc::default();
         }
+        if let Place::View(viewer) = place {
+            sight.viewer = viewer.clone();
+        }
         let (Some(state), Some(schema)) = (&sight.state, sight.schema(schema)) else {
             return Ok(None);
         };
         if let Some(table) = state.table(schema.id, name) {
+            self.check_usage(&sight, schema, place)?;
             let table = WarehouseTable::try_new(self.session()?, &sight, Arc::clone(table))?;
             return Ok(Some(Arc::new(table)));
         }
@@ -169,14 +233,48 @@ impl Names {
             let message = format!("table \"{name}\" cannot be used: {reason}");
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
         }
-        match state.view(schema.id, name) {
-            Some(view) => Ok(Some(Arc::new(self.view(view).await?))),
-            None => Ok(None),
+        let Some(view) = state.view(schema.id, name) else {
+            return Ok(None);
+        };
+        self.check_usage(&sight, schema, place)?;
+        let object = Object::View(view.id);
+        match sight.viewer.columns(object, Privilege::Select) {
+            Columns::All => Ok(Some(Arc::new(self.view(view).await?))),
+            Columns::Some(columns) => {
+                let view = self.view(view).await?;
+                Ok(Some(Arc::new(GuardedView::new(view, object.describe(state), columns))))
+            }
+            Columns::None => Err(denied(&object.describe(state))),
         }
     }
 
+    /// A view was allowed to name what it names when it was made.
+    fn check_usage(&self, sight: &Sight, schema: &Schema, place: &Place) -> Result<()> {
+        match (place, &sight.state) {
+            (Place::Session, Some(state)) => {
+                sight.viewer.check(Object::Schema(schema.id), Privilege::Usage, state)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A view, planned: it reads what its owner may read.
     pub(crate) async fn view(&self, view: &View) -> Result<ViewTable> {
-        let state = self.session()?;
+        let mut state = self.session()?;
+        let viewer = self.sight().viewer.owner_of(view.id);
+        let reads_files = viewer.is_superuser();
+        let names = self.this.upgrade();
+        let names = names.ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))?;
+        let catalogs = Arc::new(SessionCatalog { names, place: Place::View(viewer) });
+        let list = MemoryCatalogProviderList::new();
+        list.register_catalog(DEFAULT_CATALOG.to_string(), catalogs);
+        let list: Arc<dyn CatalogProviderList> = Arc::new(list);
+        state.register_catalog_list(match reads_files {
+            true => Arc::new(DynamicFileCatalog::new(list, Arc::clone(&self.files))),
+            false => list,
+        });
+        // Whatever the search path of whoever reads it.
+        state.config_mut().options_mut().catalog.default_schema = DEFAULT_SCHEMA.to_string();
         // How DuckDB writes down a count of rows.
         let sql = match view.dialect.as_str() {
             "duckdb" => view.sql.replace("count_star()", "count(*)"),
@@ -204,6 +302,15 @@ impl Names {
     }
 }
 
+/// Where names are looked up.
+#[derive(Debug, Clone)]
+enum Place {
+    /// In a statement of the session.
+    Session,
+    /// In the definition of a view that reads as somebody.
+    View(Viewer),
+}
+
 /// Between a table's name and the snapshot or time at which it is to be read.
 pub(crate) const PAST: &str = "\u{1}as of ";
 
@@ -213,11 +320,20 @@ fn is_default(schema: &str) -> bool {
 
 /// The catalog of a session with a warehouse.
 #[derive(Debug)]
-pub(crate) struct SessionCatalog(pub(crate) Arc<Names>);
+pub(crate) struct SessionCatalog {
+    names: Arc<Names>,
+    place: Place,
+}
+
+impl SessionCatalog {
+    pub(crate) fn new(names: Arc<Names>) -> Self {
+        Self { names, place: Place::Session }
+    }
+}
 
 impl CatalogProvider for SessionCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let sight = self.0.sight();
+        let sight = self.names.sight();
         let mut names = match &sight.state {
             Some(state) => state.schemas.values().map(|schema| schema.name.clone()).collect(),
             None => vec![DEFAULT_SCHEMA.to_string()],
@@ -229,30 +345,40 @@ impl CatalogProvider for SessionCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        match (self.0.postgres.get(), name) {
+        match (self.names.postgres.get(), name) {
             (Some(postgres), CATALOG_SCHEMA) => return Some(Arc::clone(&postgres.catalog)),
             (Some(postgres), INFORMATION_SCHEMA) => return Some(Arc::clone(&postgres.information)),
             _ => {}
         }
-        let known = is_default(name) || self.0.sight().schema(name).is_some();
+        let known = is_default(name) || self.names.sight().schema(name).is_some();
         if name == SYSTEM_SCHEMA && !known {
-            return Some(Arc::new(SystemSchema(Arc::clone(&self.0))));
+            return Some(Arc::new(SystemSchema(Arc::clone(&self.names))));
         }
-        known.then(|| Arc::new(SessionSchema { names: Arc::clone(&self.0), name: name.to_string() }) as _)
+        let (names, place) = (Arc::clone(&self.names), self.place.clone());
+        known.then(|| Arc::new(SessionSchema { names, place, name: name.to_string() }) as _)
     }
 }
 
 #[derive(Debug)]
 struct SessionSchema {
     names: Arc<Names>,
+    place: Place,
     name: String,
+}
+
+impl SessionSchema {
+    /// Whether tables of the session alone are found in it: the definition of a view never means one.
+    fn has_own(&self) -> bool {
+        let is_first = || self.name == self.names.default_schema();
+        matches!(self.place, Place::Session) && (is_default(&self.name) || is_first())
+    }
 }
 
 #[async_trait]
 impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
         let sight = self.names.sight();
-        let mut names = if is_default(&self.name) { self.names.own.table_names() } else { vec![] };
+        let mut names = if self.has_own() { self.names.own.table_names() } else { vec![] };
         if let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) {
             let tables = state.tables.values().filter(|table| table.schema == schema.id);
             names.extend(tables.map(|table| table.name.clone()));
@@ -265,12 +391,12 @@ impl SchemaProvider for SessionSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if is_default(&self.name)
+        if self.has_own()
             && let Some(own) = self.names.own.table(name).await?
         {
             return Ok(Some(own));
         }
-        if let Some(found) = self.names.provider(&self.name, name).await? {
+        if let Some(found) = self.names.provider(&self.name, name, &self.place).await? {
             return Ok(Some(found));
         }
         match self.names.postgres.get() {
@@ -281,7 +407,7 @@ impl SchemaProvider for SessionSchema {
     }
 
     async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
-        if is_default(&self.name)
+        if self.has_own()
             && let Some(own) = self.names.own.table_type(name).await?
         {
             return Ok(Some(own));
@@ -299,7 +425,7 @@ impl SchemaProvider for SessionSchema {
         name: String,
         table: Arc<dyn TableProvider>,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
-        if !is_default(&self.name) {
+        if !self.has_own() {
             return Err(CodedError::new(
                 SqlState::INVALID_SCHEMA_NAME,
                 format!("tables of a session are in schema \"{DEFAULT_SCHEMA}\", not in \"{}\"", self.name),
@@ -310,14 +436,14 @@ impl SchemaProvider for SessionSchema {
     }
 
     fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        match is_default(&self.name) {
+        match self.has_own() {
             true => self.names.own.deregister_table(name),
             false => Ok(None),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        if is_default(&self.name) && self.names.own.table_exist(name) {
+        if self.has_own() && self.names.own.table_exist(name) {
             return true;
         }
         let sight = self.names.sight();

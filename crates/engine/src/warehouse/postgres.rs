@@ -1,6 +1,6 @@
 //! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is connected.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -8,16 +8,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
-use harrier_catalog::state::{DefaultValue, ObjectId, State};
-use harrier_pgcatalog::{Activity, Column, Contents, Kind, Object, Relation, Role, Schema, Setting, Source};
+use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
+use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::{
+    Activity, Column, Contents, Grant, Kind, Object, Relation, Role, Schema, Setting, Source,
+};
 use parking_lot::Mutex;
 
+use super::access::Viewer;
 use super::names::{DEFAULT_SCHEMA, Names};
 use super::types::schema_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
 
-/// The number of the role that everything belongs to.
-const OWNER_ID: i64 = 10;
+/// The number of whoever everything belongs to and who is no role.
+const OWNER_ID: i64 = 0;
+/// Who owns what roles do not, if none of them is a superuser.
+const SYSTEM: &str = "harrier";
+/// What PostgreSQL shows of other roles' statements.
+const INSUFFICIENT: &str = "<insufficient privilege>";
 
 /// Who a session is for.
 #[derive(Debug, Clone)]
@@ -50,8 +59,8 @@ pub(crate) struct SessionSource {
     parameters: Arc<Parameters>,
     identity: Identity,
     surroundings: Arc<dyn Surroundings>,
-    /// Made of the state that the statement sees.
-    contents: Mutex<Option<(Arc<State>, Arc<Contents>)>>,
+    /// Made of the state that the statement sees, with the version of who may do what.
+    contents: Mutex<Option<(Arc<State>, i64, Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
 }
 
@@ -69,6 +78,38 @@ impl SessionSource {
             surroundings,
             contents: Mutex::default(),
             views: Mutex::default(),
+        }
+    }
+
+    fn viewer(&self) -> Viewer {
+        self.names.upgrade().map(|names| names.role().viewer()).unwrap_or_default()
+    }
+
+    fn access(&self) -> Arc<Access> {
+        match self.viewer() {
+            Viewer::Role { access, .. } => access,
+            Viewer::System => Arc::default(),
+        }
+    }
+
+    /// A session of a superuser is for superusers.
+    fn may_signal(&self, user: &str) -> bool {
+        self.viewer().is_superuser() || !self.access().rights(user).is_superuser()
+    }
+
+    fn column_id(&self, object: CatalogObject, name: &str) -> Option<ColumnId> {
+        let state = self.names.upgrade()?.sight().state?;
+        match object {
+            CatalogObject::Table(id) => {
+                let column = state.tables.get(&id)?.columns.iter().find(|column| column.name == name);
+                column.map(|column| column.id)
+            }
+            CatalogObject::View(id) => {
+                let key = (id, state.views.get(&id)?.sql.clone());
+                let at = self.views.lock().get(&key)?.index_of(name).ok()?;
+                Some(at as ColumnId + 1)
+            }
+            _ => None,
         }
     }
 
@@ -93,13 +134,14 @@ impl SessionSource {
     }
 
     fn contents_of(&self, state: &State) -> Result<Contents> {
-        let owner = || self.owner();
+        let access = self.access();
+        let told = Told { access: &access, owner: self.owner() };
         let schemas = state.schemas.values().map(|schema| Schema {
             id: schema.id,
             name: schema.name.clone(),
-            owner: owner(),
+            owner: told.owner_of(CatalogObject::Schema(schema.id)),
             comment: schema.comment.clone(),
-            grants: vec![],
+            grants: told.grants(schema.id, WHOLE),
         });
         let mut relations = Vec::with_capacity(state.tables.len() + state.views.len());
         for table in state.tables.values() {
@@ -113,48 +155,96 @@ impl SessionSource {
                     None => None,
                 },
                 comment: column.comment.clone(),
-                grants: vec![],
+                grants: told.grants(table.id, column.id),
             });
             relations.push(Relation {
                 id: table.id,
                 schema: table.schema,
                 name: table.name.clone(),
                 kind: Kind::Table,
-                owner: owner(),
+                owner: told.owner_of(CatalogObject::Table(table.id)),
                 comment: table.comment.clone(),
                 columns: columns.collect(),
                 rows: None,
                 bytes: None,
                 definition: None,
                 reads: vec![],
-                grants: vec![],
+                grants: told.grants(table.id, WHOLE),
             });
         }
         let known = self.views.lock();
         for view in state.views.values() {
             let schema = known.get(&(view.id, view.sql.clone()));
-            let columns = schema.into_iter().flat_map(|schema| schema.fields().iter()).map(|field| Column {
+            let fields = schema.into_iter().flat_map(|schema| schema.fields().iter());
+            let columns = fields.enumerate().map(|(at, field)| Column {
                 field: Arc::clone(field),
                 default: None,
                 comment: None,
-                grants: vec![],
+                grants: told.grants(view.id, at as ColumnId + 1),
             });
             relations.push(Relation {
                 id: view.id,
                 schema: view.schema,
                 name: view.name.clone(),
                 kind: Kind::View,
-                owner: owner(),
+                owner: told.owner_of(CatalogObject::View(view.id)),
                 comment: view.comment.clone(),
                 columns: columns.collect(),
                 rows: None,
                 bytes: None,
                 definition: Some(view.sql.clone()),
                 reads: vec![],
-                grants: vec![],
+                grants: told.grants(view.id, WHOLE),
             });
         }
         Ok(Contents { schemas: schemas.collect(), relations })
+    }
+}
+
+/// Who may do what, in PostgreSQL's words.
+struct Told<'a> {
+    access: &'a Access,
+    /// Whose is what has no owner.
+    owner: String,
+}
+
+impl Told<'_> {
+    fn owner_of(&self, object: CatalogObject) -> String {
+        self.access.owner(object).unwrap_or(&self.owner).to_string()
+    }
+
+    fn grants(&self, object: ObjectId, column: ColumnId) -> Vec<Grant> {
+        let name = |id: i64| self.access.roles.get(&id).map(|role| role.name.clone());
+        let mut all: BTreeMap<(i64, i64), Vec<(String, bool)>> = BTreeMap::new();
+        for (grant, option) in self.access.grants_on(object).filter(|(grant, _)| grant.column == column) {
+            let of = all.entry((grant.grantee, grant.grantor)).or_default();
+            of.push((grant.privilege.name().to_string(), option));
+        }
+        let owner = || self.access.owners.get(&object).and_then(|id| name(*id));
+        let grant = |((grantee, grantor), privileges): ((i64, i64), Vec<(String, bool)>)| Grant {
+            role: name(grantee),
+            grantor: name(grantor).or_else(owner).unwrap_or_else(|| self.owner.clone()),
+            privileges,
+        };
+        all.into_iter().map(grant).collect()
+    }
+}
+
+fn told_role(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> Role {
+    let of = access.memberships.iter().filter(|((_, member), is)| *member == id && is.may_use);
+    let of = of.filter_map(|((role, _), is)| Some((access.roles.get(role)?.name.clone(), is.may_administer)));
+    Role {
+        id,
+        name: role.name.clone(),
+        login: role.can_login,
+        superuser: role.is_superuser,
+        inherit: role.inherits,
+        create_role: role.can_create_roles,
+        create_database: false,
+        connection_limit: role.connection_limit.map(|limit| limit as i32),
+        valid_until: role.valid_until,
+        member_of: of.collect(),
+        comment: None,
     }
 }
 
@@ -181,38 +271,57 @@ impl Source for SessionSource {
                 relations: vec![],
             }));
         };
-        if let Some((known, contents)) = &*self.contents.lock()
+        let version = self.access().version;
+        if let Some((known, of, contents)) = &*self.contents.lock()
             && Arc::ptr_eq(known, &state)
+            && *of == version
         {
             return Ok(Arc::clone(contents));
         }
         let contents = Arc::new(self.contents_of(&state)?);
-        *self.contents.lock() = Some((state, Arc::clone(&contents)));
+        *self.contents.lock() = Some((state, version, Arc::clone(&contents)));
         Ok(contents)
     }
 
     fn roles(&self) -> Result<Vec<Role>> {
-        Ok(vec![Role {
-            id: OWNER_ID,
-            name: self.owner(),
-            login: true,
-            superuser: true,
-            inherit: true,
-            create_role: true,
-            create_database: false,
-            ..Role::default()
-        }])
+        let access = self.access();
+        let owner = self.owner();
+        let mut roles: Vec<Role> =
+            access.roles.iter().map(|(id, role)| told_role(&access, *id, role)).collect();
+        if roles.iter().all(|role| role.name != owner) {
+            roles.push(Role {
+                id: OWNER_ID,
+                name: owner,
+                login: access.is_open(),
+                superuser: true,
+                inherit: true,
+                create_role: true,
+                create_database: false,
+                ..Role::default()
+            });
+        }
+        Ok(roles)
     }
 
     fn database(&self) -> String {
         self.identity.database.clone()
     }
 
+    /// The first superuser; as long as there are no roles, whoever asks.
     fn owner(&self) -> String {
-        self.identity.role.clone()
+        let access = self.access();
+        match access.roles.values().find(|role| role.is_superuser) {
+            Some(role) => role.name.clone(),
+            None if access.is_open() => self.identity.role.clone(),
+            None => SYSTEM.to_string(),
+        }
     }
 
     fn user(&self) -> String {
+        self.viewer().name().unwrap_or(&self.identity.role).to_string()
+    }
+
+    fn session_user(&self) -> String {
         self.identity.role.clone()
     }
 
@@ -252,15 +361,56 @@ impl Source for SessionSource {
     }
 
     fn activity(&self) -> Vec<Activity> {
-        self.surroundings.activity()
+        let viewer = self.viewer();
+        let mut all = self.surroundings.activity();
+        for other in all.iter_mut().filter(|other| !viewer.has_privileges_of(&other.user)) {
+            *other = Activity {
+                pid: other.pid,
+                user: other.user.clone(),
+                query: INSUFFICIENT.to_string(),
+                ..Activity::default()
+            };
+        }
+        all
     }
 
-    fn may(&self, role: &str, _: &Object<'_>, _: &str) -> bool {
-        role == self.identity.role
+    fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {
+        let (privilege, access) = (Privilege::of_name(privilege), self.access());
+        let Some(privilege) = privilege else { return false };
+        let rights = access.rights(role);
+        let state = || self.names.upgrade().and_then(|names| names.sight().state);
+        let relation = |id: i64| CatalogObject::of_id(&*state()?, id);
+        match object {
+            Object::Database => rights.may(CatalogObject::Warehouse, privilege),
+            Object::Schema(id) => rights.may(CatalogObject::Schema(*id), privilege),
+            Object::Relation(id) => relation(*id).is_some_and(|object| rights.may(object, privilege)),
+            Object::Column(id, name) => relation(*id).is_some_and(|object| {
+                let columns = rights.columns(object, privilege);
+                columns == Columns::All
+                    || self.column_id(object, name).is_some_and(|column| columns.has(column))
+            }),
+            Object::System => {
+                matches!(privilege, Privilege::Select | Privilege::Usage) || rights.is_superuser()
+            }
+        }
     }
 
     fn signal(&self, pid: i32, terminate: bool) -> Result<bool> {
-        Ok(self.surroundings.signal(pid, terminate))
+        let target = self.surroundings.activity().into_iter().find(|other| other.pid == pid);
+        let viewer = self.viewer();
+        match target {
+            None => Ok(false),
+            Some(target) if viewer.has_privileges_of(&target.user) && self.may_signal(&target.user) => {
+                Ok(self.surroundings.signal(pid, terminate))
+            }
+            Some(_) => {
+                let what = if terminate { "terminate process" } else { "cancel query" };
+                let message = format!("permission denied to {what}");
+                Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                    .with_detail("Only roles that have the privileges of the session's role may do that.")
+                    .into())
+            }
+        }
     }
 
     fn transaction_id(&self) -> i64 {

@@ -1,4 +1,4 @@
-//! What the catalog says, as tables of the schema `sys`: `tables`, `columns`, `data_files` and `snapshots`.
+//! What the catalog says, as tables of the schema `sys`: `tables`, `columns`, `data_files`, `snapshots` and `row_filters`.
 //!
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
@@ -15,8 +15,10 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
+use harrier_catalog::access::{Object, PUBLIC};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 
+use super::access::Viewer;
 use super::explain;
 use super::names::{Names, Sight};
 use super::table::{ScannedFile, WarehouseTable};
@@ -25,15 +27,15 @@ use super::values;
 
 /// The schema that the tables are in.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
-const TABLES: [&str; 4] = ["columns", "data_files", "snapshots", "tables"];
+const TABLES: [&str; 5] = ["columns", "data_files", "row_filters", "snapshots", "tables"];
 
 /// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
 #[derive(Clone)]
 pub struct ServerTable {
     pub name: &'static str,
     pub schema: SchemaRef,
-    /// Its rows at the moment; called for every scan.
-    pub rows: Arc<dyn Fn() -> Result<RecordBatch> + Send + Sync>,
+    /// Its rows at the moment, as far as somebody may see them; called for every scan.
+    pub rows: Arc<dyn Fn(&Viewer) -> Result<RecordBatch> + Send + Sync>,
 }
 
 impl fmt::Debug for ServerTable {
@@ -42,10 +44,17 @@ impl fmt::Debug for ServerTable {
     }
 }
 
+/// A table of the server in a session.
+#[derive(Debug)]
+struct SeenTable {
+    table: ServerTable,
+    viewer: Viewer,
+}
+
 #[async_trait]
-impl TableProvider for ServerTable {
+impl TableProvider for SeenTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.table.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -59,8 +68,8 @@ impl TableProvider for ServerTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = Arc::clone(&self.schema);
-        Ok(MemorySourceConfig::try_new_exec(&[vec![(self.rows)()?]], schema, projection.cloned())?)
+        let rows = (self.table.rows)(&self.viewer)?;
+        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema(), projection.cloned())?)
     }
 }
 
@@ -79,7 +88,8 @@ impl SchemaProvider for SystemSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {
-            return Ok(Some(Arc::new(table.clone())));
+            let viewer = self.0.role().viewer();
+            return Ok(Some(Arc::new(SeenTable { table: table.clone(), viewer })));
         }
         let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
             return Ok(None);
@@ -133,6 +143,7 @@ async fn rows(names: &Names, sight: &Sight, name: &str) -> Result<RecordBatch> {
     let columns = match name {
         "columns" => columns(sight)?,
         "data_files" => data_files(names, sight).await?,
+        "row_filters" => row_filters(sight).await?,
         "snapshots" => snapshots(sight).await?,
         _ => tables(names, sight).await?,
     };
@@ -159,7 +170,8 @@ fn schema_name<'s>(state: &'s State, table: &Table) -> Option<&'s str> {
 
 fn tables_of(sight: &Sight) -> Vec<(&State, &Arc<Table>)> {
     let state = sight.state.as_deref();
-    state.into_iter().flat_map(|state| state.tables.values().map(move |table| (state, table))).collect()
+    let all = state.into_iter().flat_map(|state| state.tables.values().map(move |table| (state, table)));
+    all.filter(|(_, table)| sight.viewer.may_look_into(Object::Table(table.id))).collect()
 }
 
 async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
@@ -253,20 +265,51 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
     ])
 }
 
+/// Whoever is filtered does not see by what.
+async fn row_filters(sight: &Sight) -> Result<Columns> {
+    let access = match &sight.catalog {
+        Some(catalog) => catalog.access().await.map_err(explain)?,
+        None => Arc::default(),
+    };
+    let all: Vec<_> = access
+        .row_filters
+        .iter()
+        .filter_map(|((table, role), predicate)| {
+            let state = sight.state.as_deref()?;
+            let table = state.tables.get(table)?;
+            let role = match *role {
+                PUBLIC => "public",
+                role => access.roles.get(&role)?.name.as_str(),
+            };
+            let owns = sight.viewer.owns(Object::Table(table.id));
+            owns.then(|| (schema_name(state, table), &table.name, role, predicate))
+        })
+        .collect();
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|row| row.0))),
+        ("table_name", texts(all.iter().map(|row| Some(row.1)))),
+        ("role_name", texts(all.iter().map(|row| Some(row.2)))),
+        ("predicate", texts(all.iter().map(|row| Some(row.3)))),
+    ])
+}
+
+/// What was changed names tables, so that is for superusers.
 async fn snapshots(sight: &Sight) -> Result<Columns> {
     let all = match &sight.catalog {
         Some(catalog) => catalog.snapshots().await.map_err(explain)?,
         None => vec![],
     };
+    let sees_all = sight.viewer.is_superuser();
+    let shown = |text: Option<&String>| text.filter(|_| sees_all).cloned();
     let times: StringArray = all.iter().map(|snapshot| Some(snapshot.time.as_str())).collect();
     let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
     Ok(vec![
         ("snapshot_id", numbers(all.iter().map(|snapshot| Some(snapshot.snapshot)))),
         ("snapshot_time", values::parse(times, &kind)?),
         ("schema_version", numbers(all.iter().map(|snapshot| Some(snapshot.schema_version)))),
-        ("changes", texts(all.iter().map(|snapshot| Some(snapshot.changes.as_str())))),
-        ("author", texts(all.iter().map(|snapshot| snapshot.author.as_ref()))),
-        ("message", texts(all.iter().map(|snapshot| snapshot.message.as_ref()))),
+        ("changes", texts(all.iter().map(|snapshot| shown(Some(&snapshot.changes))))),
+        ("author", texts(all.iter().map(|snapshot| shown(snapshot.author.as_ref())))),
+        ("message", texts(all.iter().map(|snapshot| shown(snapshot.message.as_ref())))),
     ])
 }
 

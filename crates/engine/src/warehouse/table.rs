@@ -26,6 +26,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
+use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::{ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
 use harrier_catalog::{Analysis, Catalog};
@@ -35,12 +36,15 @@ use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
 };
 
+use super::access::Viewer;
 use super::explain;
 use super::names::Sight;
 use super::prune::{self, Candidate};
 use super::statistics::{self, statistics_of};
 use super::types::{schema_of, type_of};
 use super::values;
+
+mod visible;
 
 /// Statistics of more columns of files than this are not fetched only to estimate sizes.
 const STATS_MAX: usize = 20_000;
@@ -91,10 +95,15 @@ pub(crate) struct WarehouseTable {
     defaults: BTreeMap<String, Expr>,
     /// Where rows are read from, if not from everywhere.
     only: Option<Arc<BTreeSet<RowSource>>>,
+    viewer: Viewer,
+    /// Which columns may be read.
+    readable: Columns,
+    /// What is true for the rows that are seen; `None`: all are.
+    visible: Option<Expr>,
 }
 
 impl WarehouseTable {
-    /// Errors: a column has a type that Harrier does not know (0A000).
+    /// Errors: a column has a type that Harrier does not know (0A000); a row filter fits the table no more (42501).
     pub(crate) fn try_new(session: SessionState, sight: &Sight, table: Arc<Table>) -> Result<Self> {
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return Err(datafusion::error::DataFusionError::Internal("no warehouse".to_string()));
@@ -106,6 +115,12 @@ impl WarehouseTable {
                 defaults.insert(column.name.clone(), default_of(&session, column, default)?);
             }
         }
+        let viewer = sight.viewer.clone();
+        let readable = viewer.columns(Object::Table(table.id), Privilege::Select);
+        let visible = match viewer.row_filters(table.id) {
+            Some(predicates) => Some(visible::any_of(&session, &table, &schema, &predicates)?),
+            None => None,
+        };
         Ok(Self {
             catalog: catalog.clone(),
             state: Arc::clone(state),
@@ -115,7 +130,20 @@ impl WarehouseTable {
             places: false,
             defaults,
             only: None,
+            viewer,
+            readable,
+            visible,
         })
+    }
+
+    /// As whom it is read and changed.
+    pub(crate) fn viewer(&self) -> &Viewer {
+        &self.viewer
+    }
+
+    /// To privileges.
+    pub(crate) fn object(&self) -> Object {
+        Object::Table(self.table.id)
     }
 
     pub(crate) fn table(&self) -> &Arc<Table> {
@@ -131,10 +159,12 @@ impl WarehouseTable {
         &self.state
     }
 
-    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own.
+    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own, for a statement that changes rows: those
+    /// are read as a whole, whatever of them the statement was allowed to read.
     pub(crate) fn with_places(&self) -> Self {
         let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(place_fields()).collect();
-        Self { schema: Arc::new(Schema::new(fields)), places: true, ..self.clone() }
+        let schema = Arc::new(Schema::new(fields));
+        Self { schema, places: true, readable: Columns::All, ..self.clone() }
     }
 
     /// The rows that are in some of its files, or kept under some versions of its schema.
@@ -692,6 +722,22 @@ impl TableProvider for WarehouseTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
         let projection = projection.unwrap_or(&all);
+        self.check_readable(projection, filters)?;
+        match &self.visible {
+            None => self.scan_rows(session, projection, filters, limit).await,
+            Some(visible) => self.scan_visible(session, projection, filters, visible).await,
+        }
+    }
+}
+
+impl WarehouseTable {
+    async fn scan_rows(
+        &self,
+        session: &dyn Session,
+        projection: &[usize],
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut contents = self.contents().await?;
         let files = std::mem::take(&mut contents.files);
         let (files, stats) = self.chosen(session, files, projection, filters).await?;

@@ -29,36 +29,70 @@ pub(crate) enum Isolation {
     Serializable,
 }
 
+impl Isolation {
+    /// As parameters and SHOW have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "read committed",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    /// By any of the four names of the standard.
+    pub(crate) fn of_name(name: &str) -> Self {
+        match name {
+            "repeatable read" | "serializable" => Self::Serializable,
+            _ => Self::ReadCommitted,
+        }
+    }
+}
+
 /// A statement about the transaction itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Control {
-    Begin { isolation: Option<Isolation>, read_only: bool },
-    Commit { chain: bool },
-    Rollback { chain: bool },
+    Begin {
+        isolation: Option<Isolation>,
+        read_only: Option<bool>,
+    },
+    Commit {
+        chain: bool,
+    },
+    Rollback {
+        chain: bool,
+    },
     Savepoint(String),
     Release(String),
     RollbackTo(String),
-    SetTransaction { isolation: Option<Isolation>, read_only: Option<bool>, session: bool },
+    SetTransaction {
+        isolation: Option<Isolation>,
+        read_only: Option<bool>,
+    },
+    /// For the transactions that come.
+    SetCharacteristics {
+        isolation: Option<Isolation>,
+        read_only: Option<bool>,
+    },
 }
 
 impl Control {
     /// What `statement` says about the transaction, if that is what it is about.
     pub(crate) fn of(statement: &ast::Statement) -> Option<Self> {
         Some(match statement {
-            ast::Statement::StartTransaction { modes, .. } => Self::Begin {
-                isolation: isolation_in(modes),
-                read_only: read_only_in(modes).unwrap_or(false),
-            },
+            ast::Statement::StartTransaction { modes, .. } => {
+                Self::Begin { isolation: isolation_in(modes), read_only: read_only_in(modes) }
+            }
             ast::Statement::Commit { chain, .. } => Self::Commit { chain: *chain },
             ast::Statement::Rollback { chain, savepoint: None } => Self::Rollback { chain: *chain },
             ast::Statement::Rollback { savepoint: Some(name), .. } => Self::RollbackTo(plain(name)),
             ast::Statement::Savepoint { name } => Self::Savepoint(plain(name)),
             ast::Statement::ReleaseSavepoint { name } => Self::Release(plain(name)),
-            ast::Statement::Set(ast::Set::SetTransaction { modes, session, .. }) => Self::SetTransaction {
-                isolation: isolation_in(modes),
-                read_only: read_only_in(modes),
-                session: *session,
-            },
+            ast::Statement::Set(ast::Set::SetTransaction { modes, session, .. }) => {
+                let (isolation, read_only) = (isolation_in(modes), read_only_in(modes));
+                match session {
+                    true => Self::SetCharacteristics { isolation, read_only },
+                    false => Self::SetTransaction { isolation, read_only },
+                }
+            }
             _ => return None,
         })
     }
@@ -94,13 +128,19 @@ pub(crate) struct Transactions {
     failed: AtomicBool,
     /// BEGIN has opened a transaction.
     explicit: AtomicBool,
+    defaults: parking_lot::Mutex<Defaults>,
+}
+
+/// What transactions are that do not say it of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Defaults {
+    pub isolation: Isolation,
+    pub read_only: bool,
 }
 
 #[derive(Debug)]
 struct Inner {
     open: Option<Open>,
-    isolation: Isolation,
-    read_only: bool,
 }
 
 #[derive(Debug)]
@@ -118,12 +158,13 @@ struct Open {
 
 impl Transactions {
     pub(crate) fn new(warehouse: Arc<Warehouse>, names: Arc<Names>, runtime: Arc<RuntimeEnv>) -> Self {
-        let inner = Inner { open: None, isolation: Isolation::ReadCommitted, read_only: false };
+        let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
         Self {
             warehouse,
             names,
             runtime,
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner { open: None }),
+            defaults: parking_lot::Mutex::new(defaults),
             failed: AtomicBool::new(false),
             explicit: AtomicBool::new(false),
         }
@@ -141,21 +182,27 @@ impl Transactions {
         self.explicit.load(Ordering::Relaxed)
     }
 
+    /// For transactions that begin from now on.
+    pub(crate) fn set_defaults(&self, defaults: Defaults) {
+        *self.defaults.lock() = defaults;
+    }
+
+    fn defaults(&self) -> Defaults {
+        *self.defaults.lock()
+    }
+
     /// The isolation of the present transaction, or of those that come, as SHOW says it.
     pub(crate) async fn isolation(&self) -> &'static str {
         let inner = self.inner.lock().await;
         let open = inner.open.as_ref().filter(|open| open.explicit);
-        match open.map_or(inner.isolation, |open| open.isolation) {
-            Isolation::ReadCommitted => "read committed",
-            Isolation::Serializable => "serializable",
-        }
+        open.map_or(self.defaults().isolation, |open| open.isolation).name()
     }
 
     /// Whether the present transaction, or those that come, may change nothing.
     pub(crate) async fn is_read_only(&self) -> bool {
         let inner = self.inner.lock().await;
         let open = inner.open.as_ref().filter(|open| open.explicit);
-        open.map_or(inner.read_only, |open| open.read_only)
+        open.map_or(self.defaults().read_only, |open| open.read_only)
     }
 
     /// Whether a statement of the transaction has failed, so that it can only be rolled back.
@@ -175,12 +222,13 @@ impl Transactions {
             .into());
         }
         let mut inner = self.inner.lock().await;
-        let Inner { isolation, read_only, .. } = *inner;
+        let Defaults { isolation, read_only } = self.defaults();
         // Left by a statement that was given up.
         if let Some(left) = inner.open.take_if(|open| !open.explicit) {
             self.discard(left.written).await;
         }
         let catalog = self.warehouse.open().await?;
+        self.look_at_access(catalog.as_ref()).await?;
         let open = inner.open.get_or_insert_with(|| Open::new(false, isolation, read_only));
         let is_new = open.work.is_none() || open.isolation == Isolation::ReadCommitted;
         if let (Some(catalog), true) = (&catalog, is_new) {
@@ -194,14 +242,40 @@ impl Transactions {
         Ok(())
     }
 
+    /// Finds out what the session's role may do now. Whoever has the warehouse itself open may everything.
+    async fn look_at_access(&self, catalog: Option<&Catalog>) -> Result<()> {
+        let role = self.names.role();
+        if role.is_system() {
+            return Ok(());
+        }
+        role.look(match catalog {
+            Some(catalog) => catalog.access().await.map_err(explain)?,
+            None => Arc::default(),
+        });
+        Ok(())
+    }
+
+    /// The catalog, for a change of who may do what: that is no part of the transaction, and yet a change.
+    ///
+    /// Errors: the transaction is read-only (25006).
+    pub(crate) async fn catalog_for_access(&self) -> Result<Catalog> {
+        let inner = self.inner.lock().await;
+        match inner.open.as_ref().is_some_and(|open| open.read_only) {
+            true => Err(read_only()),
+            false => self.warehouse.create().await,
+        }
+    }
+
     fn show(&self, catalog: &Option<Catalog>, open: &Open) {
+        let viewer = self.names.role().viewer();
         let sight = match &open.work {
             Some(work) => Sight {
                 catalog: catalog.clone(),
                 state: Some(Arc::new(work.state.clone())),
                 data: Arc::new(work.data.clone()),
+                viewer,
             },
-            None => Sight::default(),
+            None => Sight { viewer, ..Sight::default() },
         };
         self.names.look(sight);
     }
@@ -211,11 +285,7 @@ impl Transactions {
         let mut inner = self.inner.lock().await;
         let open = inner.open.as_mut().ok_or_else(outside)?;
         if open.read_only {
-            return Err(CodedError::new(
-                SqlState::READ_ONLY,
-                "cannot change the warehouse in a read-only transaction",
-            )
-            .into());
+            return Err(read_only());
         }
         let catalog = self.warehouse.create().await?;
         if open.work.is_none() {
@@ -266,16 +336,22 @@ impl Transactions {
         }
     }
 
-    /// Runs a statement about the transaction; returns its tag.
-    pub(crate) async fn control(&self, control: Control) -> Result<&'static str> {
+    /// Runs a statement about the transaction; returns its tag, and what the user is to be told beside.
+    pub(crate) async fn control(&self, control: Control) -> (Result<&'static str>, Option<&'static str>) {
         let mut inner = self.inner.lock().await;
-        let tag = self.controlled(&mut inner, control).await;
+        let mut warning = None;
+        let tag = self.controlled(&mut inner, control, &mut warning).await;
         let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
         self.explicit.store(explicit, Ordering::Relaxed);
-        tag
+        (tag, warning)
     }
 
-    async fn controlled(&self, inner: &mut Inner, control: Control) -> Result<&'static str> {
+    async fn controlled(
+        &self,
+        inner: &mut Inner,
+        control: Control,
+        warning: &mut Option<&'static str>,
+    ) -> Result<&'static str> {
         let failed = self.has_failed();
         let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
         let aborted = || {
@@ -289,18 +365,18 @@ impl Transactions {
                 if failed {
                     return Err(aborted().into());
                 }
-                tracing::warn!("there is already a transaction in progress");
+                *warning = Some("there is already a transaction in progress");
                 Ok("BEGIN")
             }
             Control::Begin { isolation, read_only } => {
-                let isolation = isolation.unwrap_or(inner.isolation);
-                let read_only = read_only || inner.read_only;
+                let isolation = isolation.unwrap_or(self.defaults().isolation);
+                let read_only = read_only.unwrap_or(self.defaults().read_only);
                 inner.open = Some(Open::new(true, isolation, read_only));
                 Ok("BEGIN")
             }
             Control::Commit { chain } => {
                 let Some(open) = inner.open.take_if(|open| open.explicit) else {
-                    tracing::warn!("there is no transaction in progress");
+                    *warning = Some("there is no transaction in progress");
                     return Ok("COMMIT");
                 };
                 self.failed.store(false, Ordering::Relaxed);
@@ -317,7 +393,7 @@ impl Transactions {
             Control::Rollback { chain } => {
                 self.failed.store(false, Ordering::Relaxed);
                 let Some(open) = inner.open.take() else {
-                    tracing::warn!("there is no transaction in progress");
+                    *warning = Some("there is no transaction in progress");
                     return Ok("ROLLBACK");
                 };
                 if chain {
@@ -355,12 +431,9 @@ impl Transactions {
                 self.failed.store(false, Ordering::Relaxed);
                 Ok("ROLLBACK")
             }
-            Control::SetTransaction { isolation, read_only, session: true } => {
-                inner.isolation = isolation.unwrap_or(inner.isolation);
-                inner.read_only = read_only.unwrap_or(inner.read_only);
-                Ok("SET")
-            }
-            Control::SetTransaction { isolation, read_only, session: false } => {
+            // It sets parameters of the session, which is done by then.
+            Control::SetCharacteristics { .. } => Ok("SET"),
+            Control::SetTransaction { isolation, read_only } => {
                 if failed {
                     return Err(aborted().into());
                 }
@@ -378,7 +451,7 @@ impl Transactions {
                         open.isolation = isolation.unwrap_or(open.isolation);
                         open.read_only = read_only.unwrap_or(open.read_only);
                     }
-                    None => tracing::warn!("SET TRANSACTION can only be used in transaction blocks"),
+                    None => *warning = Some("SET TRANSACTION can only be used in transaction blocks"),
                 }
                 Ok("SET")
             }
@@ -400,7 +473,9 @@ impl Transactions {
         let Some(catalog) = self.warehouse.open().await? else {
             return Err(outside());
         };
-        let committing = tokio::spawn(async move { catalog.commit(&work, &CommitNote::default()).await });
+        let owner = self.names.role().viewer().name().map(str::to_string);
+        let note = CommitNote { owner, ..CommitNote::default() };
+        let committing = tokio::spawn(async move { catalog.commit(&work, &note).await });
         match committing.await {
             Ok(Ok(_)) => {
                 self.discard(dropped).await;
@@ -467,6 +542,11 @@ fn referred(work: &Transaction) -> BTreeSet<String> {
         }));
     }
     files
+}
+
+fn read_only() -> DataFusionError {
+    let message = "cannot change the warehouse in a read-only transaction";
+    CodedError::new(SqlState::READ_ONLY, message).into()
 }
 
 fn outside() -> DataFusionError {

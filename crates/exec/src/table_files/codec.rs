@@ -20,18 +20,19 @@ use prost::Message;
 
 use super::bucket;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
+use super::visible_rows::VisibleRowsExec;
 use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
 use crate::orc::OrcSource;
 use crate::planning::file_scan;
 use crate::wire;
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], scans by [`OrcSource`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], scans by [`OrcSource`] and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
     kind: Option<Kind>,
 }
 
@@ -44,7 +45,12 @@ enum Kind {
     /// DataFusion's own encoding of everything but the format.
     #[prost(message, tag = "3")]
     OrcScan(protobuf::FileScanExecConf),
+    #[prost(message, tag = "4")]
+    VisibleRows(VisibleRows),
 }
+
+#[derive(Clone, PartialEq, Message)]
+struct VisibleRows {}
 
 #[derive(Clone, PartialEq, Message)]
 struct LiveRows {
@@ -200,6 +206,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
                 Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted()), places)?)
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
+            Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
             Kind::OrcScan(_) => return internal_err!("a scan with an input"),
         })
     }
@@ -214,6 +221,8 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::LiveRows(live.into())
         } else if let Some(write) = node.downcast_ref::<WriteFilesExec>() {
             Kind::WriteFiles(WriteFiles::of(write.spec())?)
+        } else if node.is::<VisibleRowsExec>() {
+            Kind::VisibleRows(VisibleRows {})
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
             Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
         } else {

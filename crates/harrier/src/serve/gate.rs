@@ -1,24 +1,50 @@
-//! Who may come in: by the rules of an hba file, as whom the operating system or a certificate says they are.
+//! Who may come in: by the rules of an hba file, as whom a password, the operating system or a certificate says they are.
 //!
-//! There are no roles with passwords yet: whoever comes in may do everything. So the rules let in nobody but the user that runs the
-//! server, unless a file says otherwise.
+//! Without such a file, users of this machine come in as the roles of their names, everybody else with the password of a role, from
+//! other machines over TLS only. As long as there are no roles, only the user that runs the server comes in.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use harrier_engine::{Access, Engine};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::peer::{self, Known, Peer};
+use harrier_server::auth::scram::{self, Challenge, Mock, Scram, Verifier};
 use harrier_server::backend::Failure;
 use harrier_server::flight::{Attempt, Authenticate};
-use harrier_server::pg::{Arrival, Gate, Method};
+use harrier_server::pg::{Arrival, Exchange, Gate, Method};
+use harrier_server::registry::Registry;
 use parking_lot::RwLock;
+
+use super::session::failure;
+
+/// How often a password is hashed for its verifier; PostgreSQL's number.
+const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+
+/// What a password is checked against.
+///
+/// Errors: it cannot be one.
+pub(crate) fn password_verifier(password: &str) -> Result<String, String> {
+    let made = Verifier::of_password(password, ITERATIONS);
+    made.map(|verifier| verifier.to_text()).map_err(|failure| failure.message)
+}
 
 /// The rules in force. Clones share them.
 #[derive(Clone)]
 pub(super) struct Doors {
-    rules: Arc<RwLock<Rules>>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    rules: RwLock<Rules>,
+    /// What clients over TLS bind their password's proof to.
+    binding: RwLock<Option<Vec<u8>>>,
+    engine: Engine,
+    registry: Arc<Registry>,
+    mock: Mock,
     /// The user that runs the server.
     uid: u32,
     /// Where Flight SQL is listened.
@@ -27,39 +53,95 @@ pub(super) struct Doors {
 
 /// Rules from a file; the default ones without it.
 ///
-/// Errors: it cannot be read, a line is none, or a rule asks for a password.
+/// Errors: it cannot be read, or a line is none.
 pub(super) fn rules(path: Option<&Path>) -> Result<Rules, String> {
     let Some(path) = path else {
         return Ok(Rules::default());
     };
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read \"{shown}\": {error}"))?;
-    let rules = Rules::parse(&text).map_err(|errors| format!("\"{shown}\" cannot be used:\n{errors}"))?;
-    for rule in rules.rules() {
-        if matches!(rule.method, hba::Method::ScramSha256 | hba::Method::Password) {
-            return Err(format!(
-                "\"{shown}\", line {}: method {} needs roles with passwords, which there are none of yet",
-                rule.line,
-                rule.method.name()
-            ));
-        }
-    }
-    Ok(rules)
+    Rules::parse(&text).map_err(|errors| format!("\"{shown}\" cannot be used:\n{errors}"))
 }
 
 impl Doors {
-    pub(super) fn new(rules: Rules, flight: Option<SocketAddr>) -> std::io::Result<Self> {
-        Ok(Self { rules: Arc::new(RwLock::new(rules)), uid: peer::own_uid()?, flight })
+    pub(super) fn new(
+        rules: Rules,
+        flight: Option<SocketAddr>,
+        engine: Engine,
+        registry: Arc<Registry>,
+    ) -> std::io::Result<Self> {
+        let mock = Mock::new(ITERATIONS).map_err(|failure| std::io::Error::other(failure.message))?;
+        let inner = Inner {
+            rules: RwLock::new(rules),
+            binding: RwLock::new(None),
+            engine,
+            registry,
+            mock,
+            uid: peer::own_uid()?,
+            flight,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// For connections that come from now on.
     pub(super) fn set(&self, rules: Rules) {
-        *self.rules.write() = rules;
+        *self.inner.rules.write() = rules;
     }
 
-    /// Whether a user of this machine is the one that runs the server.
-    fn check(&self, peer: Option<&Peer>, role: &str) -> Result<(), Failure> {
-        peer::check(peer, self.uid, role, Known::NoRoles)
+    /// For connections over TLS that come from now on.
+    pub(super) fn set_binding(&self, binding: Option<Vec<u8>>) {
+        *self.inner.binding.write() = binding;
+    }
+
+    async fn access(&self) -> Result<Arc<Access>, Failure> {
+        let access = self.inner.engine.access().await;
+        access.map_err(|error| Failure { is_fatal: true, ..failure(error) })
+    }
+
+    /// The method of the first rule that fits, and whether a certificate is wanted beside it.
+    fn rule(&self, connection: &Connection<'_>, access: &Access) -> Result<hba::Rule, Failure> {
+        let rules = self.inner.rules.read();
+        rules.admit(connection, |role| access.is_member(connection.user, role)).cloned()
+    }
+
+    /// Whether a user of this machine may come in as a role.
+    fn check_peer(&self, peer: Option<&Peer>, role: &str, access: &Access) -> Result<(), Failure> {
+        let known = match access.role(role) {
+            _ if access.is_open() => Known::NoRoles,
+            Some(_) => Known::Exists,
+            None => Known::Missing,
+        };
+        peer::check(peer, self.inner.uid, role, known)
+    }
+
+    /// Whether a user of this machine who is not known by name is asked for a password: without rules of its own, a server does that.
+    fn asks_instead(&self, rule: &hba::Rule, peer: Option<&Peer>, access: &Access) -> bool {
+        let runs_server = peer.is_some_and(|peer| peer.uid == self.inner.uid);
+        rule.line == 0 && !access.is_open() && !runs_server
+    }
+
+    /// Whether a role that has proved itself may have a session.
+    fn check_role(&self, role: &str, access: &Access) -> Result<(), Failure> {
+        if access.is_open() {
+            return Ok(());
+        }
+        let Some((_, known)) = access.role(role) else {
+            return Err(Failure::fatal("28000", format!("role \"{role}\" does not exist")));
+        };
+        if !known.can_login {
+            return Err(Failure::fatal("28000", format!("role \"{role}\" is not permitted to log in")));
+        }
+        if !access.may_connect(role) {
+            let message = format!("permission denied for database \"{}\"", super::session::DATABASE);
+            return Err(Failure::fatal("42501", message).with_detail("User does not have CONNECT privilege."));
+        }
+        let own = || self.inner.registry.sessions().iter().filter(|session| session.role == role).count();
+        match known.connection_limit {
+            Some(limit) if !known.is_superuser && own() >= limit as usize => {
+                Err(Failure::fatal("53300", format!("too many connections for role \"{role}\"")))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn peer(&self, arrival: &Arrival) -> Option<Peer> {
@@ -73,45 +155,108 @@ impl Doors {
             None
         })
     }
+
+    fn scram(&self, arrival: &Arrival, access: &Access) -> Method {
+        let binding = self.inner.binding.read().clone().filter(|_| arrival.is_encrypted);
+        let verifier = verifier(&arrival.role, access);
+        let begun = Scram::new(&arrival.role, verifier, &self.inner.mock, binding.as_deref());
+        Method::Scram(Box::new(Proof::New(begun)))
+    }
+
+    fn password(&self, role: &str, access: &Access) -> Method {
+        let (doors, verifier, role) = (self.clone(), verifier(role, access), role.to_string());
+        Method::Password(Box::new(move |password| {
+            scram::check_password(&role, verifier.as_ref(), &doors.inner.mock, password).is_ok()
+        }))
+    }
+}
+
+/// What a role's password is checked against, if it has one that is good.
+fn verifier(role: &str, access: &Access) -> Option<Verifier> {
+    let (_, role) = access.role(role)?;
+    let kept = role.verifier.as_ref().filter(|_| !role.is_expired())?;
+    Verifier::parse(kept.as_str())
+}
+
+/// How far a client's proof of its password is.
+enum Proof {
+    New(Scram),
+    Challenged(Challenge),
+    Over,
+}
+
+impl Exchange for Proof {
+    fn mechanisms(&self) -> Vec<String> {
+        match self {
+            Self::New(scram) => scram.mechanisms().iter().map(|name| name.to_string()).collect(),
+            _ => vec![],
+        }
+    }
+
+    fn first(&mut self, mechanism: &str, data: &[u8]) -> Result<Vec<u8>, Failure> {
+        let Self::New(scram) = std::mem::replace(self, Self::Over) else {
+            return Err(out_of_order());
+        };
+        let (answer, challenge) = scram.challenge(mechanism, data)?;
+        *self = Self::Challenged(challenge);
+        Ok(answer.into_bytes())
+    }
+
+    fn last(&mut self, data: &[u8]) -> Result<Vec<u8>, Failure> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Challenged(challenge) => challenge.verify(data).map(String::into_bytes),
+            _ => Err(out_of_order()),
+        }
+    }
+}
+
+fn out_of_order() -> Failure {
+    Failure::fatal("08P01", "a SASL message out of order")
 }
 
 #[async_trait]
 impl Gate for Doors {
     async fn method(&self, arrival: &Arrival) -> Result<Method, Failure> {
+        let access = self.access().await?;
         let origin = match arrival.client {
             Some(client) => Origin::Tcp(client.ip().to_canonical()),
             None => Origin::Local,
         };
         let Arrival { is_encrypted, database, role, .. } = arrival;
         let connection = Connection { origin, is_tls: *is_encrypted, database, user: role };
-        let (method, wants_certificate) = {
-            let rules = self.rules.read();
-            let rule = rules.admit(&connection, |_| false)?;
-            (rule.method, rule.client_certificate)
-        };
-        let is_of_role = arrival.certificate.as_ref().is_some_and(|certificate| {
-            harrier_server::auth::tls::is_of(&certificate.clone().into(), &arrival.role)
-        });
-        match wants_certificate {
+        let rule = self.rule(&connection, &access)?;
+        let is_of_role = arrival
+            .certificate
+            .as_ref()
+            .is_some_and(|certificate| harrier_server::auth::tls::is_of(&certificate.clone().into(), role));
+        match rule.client_certificate {
             hba::ClientCertificate::None => {}
             hba::ClientCertificate::Signed if arrival.certificate.is_some() => {}
             hba::ClientCertificate::OfRole if is_of_role => {}
-            _ => return Err(harrier_server::auth::wrong_certificate(&arrival.role)),
+            _ => return Err(harrier_server::auth::wrong_certificate(role)),
         }
-        match method {
+        match rule.method {
             hba::Method::Trust => Ok(Method::Trust),
             hba::Method::Cert if is_of_role => Ok(Method::Trust),
-            hba::Method::Cert => Err(harrier_server::auth::wrong_certificate(&arrival.role)),
+            hba::Method::Cert => Err(harrier_server::auth::wrong_certificate(role)),
             hba::Method::Peer => {
                 let peer = self.peer(arrival).await;
-                self.check(peer.as_ref(), &arrival.role).map(|()| Method::Trust)
+                match self.check_peer(peer.as_ref(), role, &access) {
+                    Ok(()) => Ok(Method::Trust),
+                    Err(_) if self.asks_instead(&rule, peer.as_ref(), &access) => {
+                        Ok(self.scram(arrival, &access))
+                    }
+                    Err(failure) => Err(failure),
+                }
             }
-            _ => Err(Failure::fatal("28000", "there are no roles with passwords yet")),
+            hba::Method::ScramSha256 => Ok(self.scram(arrival, &access)),
+            hba::Method::Password => Ok(self.password(role, &access)),
+            hba::Method::Reject => Err(Failure::fatal("28000", "an hba rule rejects the connection")),
         }
     }
 
-    async fn admit(&self, _: &Arrival) -> Result<(), Failure> {
-        Ok(())
+    async fn admit(&self, arrival: &Arrival) -> Result<(), Failure> {
+        self.check_role(&arrival.role, &*self.access().await?)
     }
 
     fn refused(&self, arrival: &Arrival, failure: &Failure) {
@@ -123,13 +268,41 @@ impl Gate for Doors {
 #[async_trait]
 impl Authenticate for Doors {
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, Failure> {
-        let peer = match self.flight {
+        let access = self.access().await?;
+        let peer = match self.inner.flight {
             Some(server) => peer::find(attempt.client, server).await.ok().flatten(),
             None => None,
         };
         let own = peer.as_ref().and_then(|peer| peer.name.clone()).unwrap_or_default();
         let role = if attempt.user.is_empty() { own } else { attempt.user.to_string() };
-        self.check(peer.as_ref(), &role)?;
+        let origin = Origin::Tcp(attempt.client.ip().to_canonical());
+        let (is_tls, database) = (attempt.is_encrypted, attempt.database);
+        let rule = self.rule(&Connection { origin, is_tls, database, user: &role }, &access)?;
+        if rule.client_certificate != hba::ClientCertificate::None {
+            let message = "Flight SQL does not take client certificates";
+            return Err(Failure::fatal("28000", message));
+        }
+        let is_safe = is_tls || attempt.client.ip().to_canonical().is_loopback();
+        let by_password = || match attempt.password {
+            _ if !is_safe => Err(Failure::fatal("28000", "a password is only taken over TLS")),
+            Some(password) => {
+                scram::check_password(&role, verifier(&role, &access).as_ref(), &self.inner.mock, password)
+            }
+            None => Err(Failure::fatal("28000", format!("no password was given for user \"{role}\""))),
+        };
+        match rule.method {
+            hba::Method::Trust => {}
+            hba::Method::ScramSha256 | hba::Method::Password => by_password()?,
+            hba::Method::Peer => match self.check_peer(peer.as_ref(), &role, &access) {
+                Err(_) if self.asks_instead(&rule, peer.as_ref(), &access) => by_password()?,
+                checked => checked?,
+            },
+            hba::Method::Cert | hba::Method::Reject => {
+                let message = format!("Flight SQL does not take method {}", rule.method.name());
+                return Err(Failure::fatal("28000", message));
+            }
+        }
+        self.check_role(&role, &access)?;
         Ok(role)
     }
 }

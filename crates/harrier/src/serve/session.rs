@@ -20,12 +20,13 @@ use harrier_server::backend::{
     Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
     TransactionState,
 };
-use harrier_server::queues::Queues;
 use harrier_server::registry::{Phase, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError};
+
+use super::queues::RoleQueues;
 
 /// Batches, or pieces of text, that are ready before they are asked for.
 const AHEAD: usize = 2;
@@ -33,16 +34,13 @@ const AHEAD: usize = 2;
 /// The one database, which also goes by the name of every role.
 pub(super) const DATABASE: &str = "warehouse";
 
-/// The resource queue of every statement.
-pub(super) const QUEUE: &str = "default";
-
 /// Opens sessions of one engine.
 pub(super) struct Sessions {
     pub(super) engine: Engine,
     /// Where statements run.
     pub(super) runtime: Handle,
     pub(super) surroundings: Arc<dyn Surroundings>,
-    pub(super) queues: Queues,
+    pub(super) queues: RoleQueues,
     /// Put before what the client asks to set.
     pub(super) settings: RwLock<Vec<(String, String)>>,
 }
@@ -72,12 +70,12 @@ impl Backend for Sessions {
 struct EngineSession {
     session: Arc<harrier_engine::Session>,
     runtime: Handle,
-    queues: Queues,
+    queues: RoleQueues,
 }
 
 /// A statement that waits for its turn on the gang.
 struct Turn {
-    queues: Queues,
+    queues: RoleQueues,
     entry: Arc<StatementEntry>,
 }
 
@@ -85,10 +83,13 @@ impl Admit for Turn {
     fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Box<dyn Any + Send>>> {
         let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
         async move {
-            let ticket = queues.admit(QUEUE, bytes as f64, 0, &entry).await.map_err(|failure| {
+            let coded = |failure: Failure| {
                 let state = SqlState::parse(&failure.sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
                 datafusion::error::DataFusionError::from(CodedError::new(state, failure.message))
-            })?;
+            };
+            let place = queues.of_role(&entry.role).await.map_err(|error| coded(failure(error)))?;
+            let admitted = queues.queues().admit(&place.queue, bytes as f64, place.memory, &entry);
+            let ticket = admitted.await.map_err(coded)?;
             entry.set_on_gang();
             Ok(Box::new(ticket) as Box<dyn Any + Send>)
         }
@@ -190,7 +191,7 @@ fn async_stream<T>(
 }
 
 fn done(written: Written) -> Done {
-    Done { tag: written.tag, notices: written.notice.into_iter().collect() }
+    Done { tag: written.tag, notices: written.notice.into_iter().collect(), ..Done::default() }
 }
 
 #[async_trait]
@@ -271,10 +272,10 @@ impl Session for EngineSession {
             .await?;
         Ok(match outcome {
             Ran::Written(written) => Outcome::Done(done(written)),
-            Ran::Started(harrier_engine::Outcome::Command { tag }) => {
+            Ran::Started(harrier_engine::Outcome::Command { tag, warnings }) => {
                 let starts = statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
                 let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
-                Outcome::Done(Done { tag, notices: vec![] })
+                Outcome::Done(Done { tag, warnings, ..Done::default() })
             }
             Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
                 let stream = Arc::new(tokio::sync::Mutex::new(stream));
@@ -309,7 +310,7 @@ impl Session for EngineSession {
                 });
                 let done = async move {
                     let tag = ended.lock().await.tag();
-                    Ok(Done { tag, notices: vec![] })
+                    Ok(Done { tag, ..Done::default() })
                 };
                 Outcome::CopyOut { columns, text, done: done.boxed() }
             }

@@ -10,7 +10,7 @@ use arrow::array::{
     TimestampMicrosecondArray,
 };
 use arrow::datatypes::Schema;
-use harrier_engine::{Activity, ServerTable, Surroundings};
+use harrier_engine::{Activity, ServerTable, Surroundings, Viewer};
 use harrier_server::queues::{QueueSnapshot, Queues};
 use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
 
@@ -26,27 +26,27 @@ pub(super) fn tables(
 ) -> Vec<ServerTable> {
     let ranks = gang.cloned();
     vec![
-        table("sessions", registry, |registry| sessions(&registry.sessions())),
-        table("statements", registry, |registry| statements(&registry.statements())),
-        table("ranks", &Arc::new(ranks), |gang| self::ranks(gang.as_ref())),
-        table("queues", &Arc::new(queues.clone()), |queues| self::queues(&queues.snapshot().0)),
+        table("sessions", registry, |registry, viewer| sessions(&registry.sessions(), viewer)),
+        table("statements", registry, |registry, viewer| statements(&registry.statements(), viewer)),
+        table("ranks", &Arc::new(ranks), |gang, _| self::ranks(gang.as_ref())),
+        table("queues", &Arc::new(queues.clone()), |queues, _| self::queues(&queues.snapshot().0)),
     ]
 }
 
 fn table<T: Send + Sync + 'static>(
     name: &'static str,
     source: &Arc<T>,
-    columns: impl Fn(&T) -> Columns + Send + Sync + 'static,
+    columns: impl Fn(&T, &Viewer) -> Columns + Send + Sync + 'static,
 ) -> ServerTable {
     let source = Arc::clone(source);
-    let rows = move || {
-        let columns = columns(&source);
+    let rows = move |viewer: &Viewer| {
+        let columns = columns(&source, viewer);
         Ok(RecordBatch::try_from_iter_with_nullable(
             columns.into_iter().map(|(name, array)| (name, array, true)),
         )?)
     };
     // What columns there are does not depend on the rows.
-    let schema = rows().map_or_else(
+    let schema = rows(&Viewer::System).map_or_else(
         |_: datafusion::error::DataFusionError| Arc::new(Schema::empty()),
         |batch| batch.schema(),
     );
@@ -67,14 +67,29 @@ fn times(values: impl IntoIterator<Item = SystemTime>) -> ArrayRef {
     Arc::new(array.with_timezone("UTC"))
 }
 
-fn sessions(sessions: &[Arc<SessionEntry>]) -> Columns {
+/// What PostgreSQL shows of other roles' statements.
+const INSUFFICIENT: &str = "<insufficient privilege>";
+
+/// A text of a role's session or statement, as far as somebody may see it.
+fn shown(viewer: &Viewer, role: &str, text: Option<String>) -> Option<String> {
+    match viewer.has_privileges_of(role) {
+        true => text,
+        false => text.map(|_| INSUFFICIENT.to_string()),
+    }
+}
+
+fn sessions(sessions: &[Arc<SessionEntry>], viewer: &Viewer) -> Columns {
     let each = || sessions.iter();
+    let shown = |session: &Arc<SessionEntry>, text| shown(viewer, &session.role, text);
     vec![
         ("pid", Arc::new(each().map(|session| Some(session.id)).collect::<Int32Array>())),
         ("role", texts(each().map(|session| Some(session.role.clone())))),
         ("database", texts(each().map(|session| Some(session.database.clone())))),
-        ("application_name", texts(each().map(|session| Some(session.application())))),
-        ("client", texts(each().map(|session| session.client.map(|client| client.to_string())))),
+        ("application_name", texts(each().map(|session| shown(session, Some(session.application()))))),
+        (
+            "client",
+            texts(each().map(|session| shown(session, session.client.map(|client| client.to_string())))),
+        ),
         ("started", times(each().map(|session| session.since))),
         ("state", texts(each().map(|session| Some(session.activity().0.name().to_string())))),
         ("state_changed", times(each().map(|session| session.activity().1))),
@@ -84,13 +99,18 @@ fn sessions(sessions: &[Arc<SessionEntry>]) -> Columns {
         }),
         (
             "statement",
-            texts(each().map(|session| session.statement().map(|statement| statement.text.clone()))),
+            texts(
+                each().map(|session| {
+                    shown(session, session.statement().map(|statement| statement.text.clone()))
+                }),
+            ),
         ),
     ]
 }
 
-fn statements(statements: &[Arc<StatementEntry>]) -> Columns {
+fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
     let each = || statements.iter();
+    let shown = |statement: &Arc<StatementEntry>, text| shown(viewer, &statement.role, text);
     let ms = |duration: std::time::Duration| Some(duration.as_secs_f64() * 1000.0);
     vec![
         ("id", counts(each().map(|statement| statement.id))),
@@ -105,8 +125,11 @@ fn statements(statements: &[Arc<StatementEntry>]) -> Columns {
         ("bytes", counts(each().map(|statement| statement.bytes.load(Ordering::Relaxed)))),
         ("on_gang", Arc::new(each().map(|statement| Some(statement.is_on_gang())).collect::<BooleanArray>())),
         ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state)))),
-        ("error", texts(each().map(|statement| statement.failure().map(|(_, message)| message)))),
-        ("text", texts(each().map(|statement| Some(statement.text.clone())))),
+        (
+            "error",
+            texts(each().map(|statement| shown(statement, statement.failure().map(|(_, message)| message)))),
+        ),
+        ("text", texts(each().map(|statement| shown(statement, Some(statement.text.clone()))))),
     ]
 }
 
@@ -117,7 +140,12 @@ fn queues(queues: &[QueueSnapshot]) -> Columns {
     vec![
         ("name", texts(each().map(|queue| Some(queue.definition.name.clone())))),
         ("active_statements", Arc::new(each().map(limit).collect::<Int64Array>())),
+        ("memory_limit", {
+            let limit = |queue: &QueueSnapshot| queue.definition.memory_limit.map(|bytes| bytes as i64);
+            Arc::new(each().map(limit).collect::<Int64Array>())
+        }),
         ("priority", texts(each().map(|queue| Some(queue.definition.priority.name().to_string())))),
+        ("max_cost", Arc::new(each().map(|queue| queue.definition.max_cost).collect::<Float64Array>())),
         ("running", counts(each().map(|queue| queue.running as u64))),
         ("waiting", counts(each().map(|queue| queue.waiting as u64))),
         ("longest_wait_ms", Arc::new(each().map(ms).collect::<Float64Array>())),

@@ -312,7 +312,7 @@ async fn work(
                 entry.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 consumer.take(batch).await?;
             }
-            Ok(Done { tag: format!("{} {count}", statement.tag), notices: Vec::new() })
+            Ok(Done { tag: format!("{} {count}", statement.tag), ..Done::default() })
         }
         Outcome::Done(done) => Ok(done),
         Outcome::CopyIn { input, done, .. } => match given.input {
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(milliseconds("2s"), Some(Duration::from_secs(2)));
         assert_eq!(milliseconds("1 min"), Some(Duration::from_secs(60)));
         assert_eq!(milliseconds("never"), None);
-        let count = |tag: &str| row_count(&Done { tag: tag.to_string(), notices: vec![] });
+        let count = |tag: &str| row_count(&Done { tag: tag.to_string(), ..Done::default() });
         assert_eq!((count("INSERT 0 3"), count("CREATE TABLE"), count("")), (3, 0, 0));
     }
 }

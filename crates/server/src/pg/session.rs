@@ -549,6 +549,9 @@ impl Conversation {
         for notice in &done.notices {
             self.io.reply.notice("NOTICE", &Failure::new("00000", notice.as_str()));
         }
+        for warning in &done.warnings {
+            self.io.reply.notice("WARNING", &Failure::new("01000", warning.as_str()));
+        }
         self.io.reply.complete(&done.tag);
         Ok(None)
     }

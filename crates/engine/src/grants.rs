@@ -1,0 +1,627 @@
+//! Statements about who may do what: roles, privileges, owners, row filters and resource queues.
+//!
+//! What they change is no part of a transaction: it is visible at once, and stays when the transaction is rolled back.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::ExprSchemable;
+use datafusion::sql::sqlparser::ast::{self, ObjectName};
+use harrier_catalog::Catalog;
+use harrier_catalog::access::{
+    Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, Verifier,
+};
+use harrier_catalog::state::{ColumnId, ObjectId, State};
+use harrier_exec::sqlstate::{self, CodedError, SqlState};
+
+use crate::kept::Kept;
+use crate::session::{Outcome, Session, command};
+use crate::warehouse::{self, Sight};
+
+mod parse;
+
+/// A statement about access.
+#[derive(Debug, Clone)]
+pub(crate) enum AccessStatement {
+    CreateRole {
+        name: String,
+        options: Box<RoleOptions>,
+        password: Option<Password>,
+    },
+    AlterRole {
+        name: RoleName,
+        options: Box<RoleOptions>,
+        password: Option<Password>,
+    },
+    RenameRole {
+        name: RoleName,
+        to: String,
+    },
+    DropRoles {
+        names: Vec<String>,
+        if_exists: bool,
+    },
+    GrantRoles {
+        roles: Vec<RoleName>,
+        members: Vec<RoleName>,
+        with_admin_option: bool,
+    },
+    RevokeRoles {
+        roles: Vec<RoleName>,
+        members: Vec<RoleName>,
+        admin_option_only: bool,
+    },
+    Grant {
+        privileges: Vec<(Option<Privilege>, Vec<String>)>,
+        objects: Objects,
+        grantees: Grantees,
+        with_grant_option: bool,
+    },
+    Revoke {
+        privileges: Vec<(Option<Privilege>, Vec<String>)>,
+        objects: Objects,
+        grantees: Grantees,
+        grant_option_only: bool,
+        cascade: bool,
+    },
+    SetOwner {
+        target: Target,
+        name: ObjectName,
+        if_exists: bool,
+        owner: RoleName,
+    },
+    ReassignOwned {
+        from: RoleName,
+        to: RoleName,
+    },
+    DropOwned {
+        roles: Vec<RoleName>,
+    },
+    PutRowFilter {
+        table: ObjectName,
+        grantee: Option<RoleName>,
+        predicate: Box<ast::Expr>,
+    },
+    DropRowFilter {
+        table: ObjectName,
+        grantee: Option<RoleName>,
+    },
+    CreateQueue {
+        name: String,
+        options: QueueOptions,
+    },
+    AlterQueue {
+        name: String,
+        options: QueueOptions,
+    },
+    DropQueue {
+        name: String,
+        if_exists: bool,
+    },
+    /// `None`: NONE.
+    SetRole(Option<String>),
+}
+
+/// A role as a statement names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RoleName {
+    Named(String),
+    Current,
+    Session,
+}
+
+/// Roles; `None` for PUBLIC.
+pub(crate) type Grantees = Vec<Option<RoleName>>;
+
+/// What privileges are granted on.
+#[derive(Debug, Clone)]
+pub(crate) enum Objects {
+    Relations(Vec<ObjectName>),
+    TablesIn(Vec<String>),
+    Schemas(Vec<String>),
+    Warehouse,
+}
+
+/// What gets another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Relation,
+    Schema,
+    Warehouse,
+}
+
+/// What a role is given to prove itself with.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Password {
+    None,
+    /// As given: a password, or what one is checked against.
+    Given(String),
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+/// The statement, if it is one about access.
+///
+/// Errors: it is one, and not well formed.
+pub(crate) fn parse(text: &str) -> Result<Option<AccessStatement>> {
+    parse::parse(text)
+}
+
+impl AccessStatement {
+    /// PostgreSQL's tag.
+    pub(crate) fn tag(&self) -> &'static str {
+        match self {
+            Self::CreateRole { .. } => "CREATE ROLE",
+            Self::AlterRole { .. } | Self::RenameRole { .. } => "ALTER ROLE",
+            Self::DropRoles { .. } => "DROP ROLE",
+            Self::GrantRoles { .. } => "GRANT ROLE",
+            Self::RevokeRoles { .. } => "REVOKE ROLE",
+            Self::Grant { .. } => "GRANT",
+            Self::Revoke { .. } => "REVOKE",
+            Self::SetOwner { target: Target::Relation, .. } => "ALTER TABLE",
+            Self::SetOwner { target: Target::Schema, .. } => "ALTER SCHEMA",
+            Self::SetOwner { target: Target::Warehouse, .. } => "ALTER DATABASE",
+            Self::ReassignOwned { .. } => "REASSIGN OWNED",
+            Self::DropOwned { .. } => "DROP OWNED",
+            Self::PutRowFilter { .. } => "CREATE ROW FILTER",
+            Self::DropRowFilter { .. } => "DROP ROW FILTER",
+            Self::CreateQueue { .. } => "CREATE QUEUE",
+            Self::AlterQueue { .. } => "ALTER QUEUE",
+            Self::DropQueue { .. } => "DROP QUEUE",
+            Self::SetRole(_) => "SET",
+        }
+    }
+}
+
+/// Takes one option of a resource queue; `value` is `None` where it is to have no limit.
+fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> Result<()> {
+    let bad = || {
+        let message =
+            format!("invalid value for resource queue attribute \"{name}\": \"{}\"", value.unwrap_or(""));
+        DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+    };
+    // HAWQ writes -1 for no limit.
+    let limit = value.filter(|value| *value != "-1" && !value.eq_ignore_ascii_case("none"));
+    match name {
+        "active_statements" => {
+            let count = limit.map(|value| value.parse().ok().filter(|count| *count > 0).ok_or_else(bad));
+            options.active_statements = Some(count.transpose()?);
+        }
+        "memory_limit" => {
+            let bytes = limit.map(|value| bytes_of(value).ok_or_else(bad));
+            options.memory_limit = Some(bytes.transpose()?);
+        }
+        "priority" => {
+            let priority = value.map(|value| Priority::of_name(value).ok_or_else(bad));
+            options.priority = Some(priority.transpose()?.unwrap_or_default());
+        }
+        "max_cost" => {
+            let cost = limit.map(|value| {
+                value.parse::<f64>().ok().filter(|cost| cost.is_finite() && *cost > 0.0).ok_or_else(bad)
+            });
+            options.max_cost = Some(cost.transpose()?);
+        }
+        other => {
+            let message = format!("unrecognized resource queue attribute \"{other}\"");
+            return Err(CodedError::new(SqlState::SYNTAX_ERROR, message)
+                .with_hint("active_statements, memory_limit, priority, max_cost")
+                .into());
+        }
+    }
+    Ok(())
+}
+
+/// `512MB`, `2 GB`; a number alone is kilobytes, as in PostgreSQL.
+fn bytes_of(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let count: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "b" => 1,
+        "" | "kb" => 1 << 10,
+        "mb" => 1 << 20,
+        "gb" => 1 << 30,
+        "tb" => 1 << 40,
+        _ => return None,
+    };
+    count.checked_mul(unit).filter(|bytes| *bytes > 0)
+}
+
+impl Session {
+    /// Runs a statement about access.
+    pub(crate) async fn run_access(&self, statement: &AccessStatement, kept: &Kept) -> Result<Outcome> {
+        if let AccessStatement::SetRole(role) = statement {
+            kept.names.role().become_role(role.clone())?;
+            return Ok(command("SET"));
+        }
+        let catalog = kept.transactions.catalog_for_access().await?;
+        let mut sight = kept.names.sight();
+        let state = match &sight.state {
+            Some(state) => Arc::clone(state),
+            None => catalog.head().await.map_err(warehouse::explain)?,
+        };
+        sight.state = Some(Arc::clone(&state));
+        let warnings = Namer { session: self, kept, sight, state }.run(statement, &catalog).await;
+        let warnings = match warnings {
+            // Nobody else can be given anything of it yet.
+            Err(error) if is_uncommitted(&error) => {
+                kept.deferred.lock().push(statement.clone());
+                vec![]
+            }
+            other => other?,
+        };
+        Ok(Outcome::Command { tag: statement.tag().to_string(), warnings })
+    }
+
+    /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among them.
+    pub(crate) async fn run_deferred(&self, deferred: Vec<AccessStatement>, kept: &Kept) -> Vec<String> {
+        if deferred.is_empty() {
+            return vec![];
+        }
+        let mut warnings = Vec::new();
+        for statement in deferred {
+            let run = async {
+                let catalog = kept.transactions.catalog_for_access().await?;
+                kept.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
+                let state = catalog.head().await.map_err(warehouse::explain)?;
+                let viewer = kept.names.role().viewer();
+                let sight = Sight {
+                    catalog: Some(catalog.clone()),
+                    state: Some(Arc::clone(&state)),
+                    viewer,
+                    ..Sight::default()
+                };
+                Namer { session: self, kept, sight, state }.run(&statement, &catalog).await
+            };
+            match run.await {
+                Ok(said) => warnings.extend(said),
+                Err(error) => warnings.push(format!("{} was not done: {error}", statement.tag())),
+            }
+        }
+        warnings
+    }
+
+    /// What a password is checked against, whatever form it was given in.
+    fn verifier(&self, password: &Password) -> Result<Option<Verifier>> {
+        let Password::Given(text) = password else {
+            return Ok(None);
+        };
+        if let Some(verifier) = Verifier::new(text) {
+            return Ok(Some(verifier));
+        }
+        if text.is_empty() {
+            let message = "a password cannot be empty";
+            return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .with_hint("PASSWORD NULL takes it away")
+                .into());
+        }
+        let Some(make) = self.engine().password_verifier() else {
+            let message = "passwords are not kept here";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        };
+        let made =
+            make(text).map_err(|message| CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))?;
+        match Verifier::new(&made) {
+            Some(verifier) => Ok(Some(verifier)),
+            None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
+        }
+    }
+}
+
+/// Finds out what a statement's names mean, and runs it.
+struct Namer<'a> {
+    session: &'a Session,
+    kept: &'a Kept,
+    /// What there is, and who asks.
+    sight: Sight,
+    state: Arc<State>,
+}
+
+impl Namer<'_> {
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Returns warnings.
+    async fn run(&self, statement: &AccessStatement, catalog: &Catalog) -> Result<Vec<String>> {
+        let actor = self.sight.viewer.actor();
+        let mut warnings = Vec::new();
+        let explain = warehouse::explain;
+        match statement {
+            AccessStatement::CreateRole { name, options, password } => {
+                let options = self.with_password(options, password.as_ref())?;
+                catalog.create_role(actor, name, &options).await.map_err(explain)?;
+            }
+            AccessStatement::AlterRole { name, options, password } => {
+                let options = self.with_password(options, password.as_ref())?;
+                catalog.alter_role(actor, &self.role(name)?, &options).await.map_err(explain)?;
+            }
+            AccessStatement::RenameRole { name, to } => {
+                catalog.rename_role(actor, &self.role(name)?, to).await.map_err(explain)?;
+            }
+            AccessStatement::DropRoles { names, if_exists } => {
+                for name in names {
+                    let access = catalog.access().await.map_err(explain)?;
+                    if *if_exists && access.role(name).is_none() {
+                        warnings.push(format!("role \"{name}\" does not exist, skipping"));
+                        continue;
+                    }
+                    catalog.drop_role(actor, name).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::GrantRoles { roles, members, with_admin_option } => {
+                for (role, member) in pairs(roles, members) {
+                    let (role, member) = (self.role(role)?, self.role(member)?);
+                    catalog.grant_role(actor, &role, &member, *with_admin_option).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::RevokeRoles { roles, members, admin_option_only } => {
+                for (role, member) in pairs(roles, members) {
+                    let (role, member) = (self.role(role)?, self.role(member)?);
+                    let warning = catalog.revoke_role(actor, &role, &member, *admin_option_only).await;
+                    warnings.extend(warning.map_err(explain)?);
+                }
+            }
+            AccessStatement::Grant { privileges, objects, grantees, with_grant_option } => {
+                for privileges in self.privileges(privileges, objects, grantees).await? {
+                    let said = catalog.grant(actor, &privileges, *with_grant_option).await;
+                    warnings.extend(said.map_err(explain)?);
+                }
+            }
+            AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade } => {
+                for privileges in self.privileges(privileges, objects, grantees).await? {
+                    let said = catalog.revoke(actor, &privileges, *grant_option_only, *cascade).await;
+                    warnings.extend(said.map_err(explain)?);
+                }
+            }
+            AccessStatement::SetOwner { target, name, if_exists, owner } => {
+                let object = match target {
+                    Target::Warehouse => Object::Warehouse,
+                    Target::Schema => self.schema(&warehouse::reference(name)?.table().to_string())?,
+                    Target::Relation => match self.relation(name) {
+                        Ok(object) => object,
+                        Err(_) if *if_exists => return Ok(warnings),
+                        Err(error) => return Err(error),
+                    },
+                };
+                catalog.set_owner(actor, object, &self.role(owner)?).await.map_err(explain)?;
+            }
+            AccessStatement::ReassignOwned { from, to } => {
+                let (from, to) = (self.role(from)?, self.role(to)?);
+                catalog.reassign_owned(actor, &from, &to).await.map_err(explain)?;
+            }
+            AccessStatement::DropOwned { roles } => {
+                for role in roles {
+                    let role = self.role(role)?;
+                    self.check_owns_nothing(catalog, &role).await?;
+                    catalog.revoke_all(actor, &role).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::PutRowFilter { table, grantee, predicate } => {
+                let (table, text) = self.row_filter(table, predicate).await?;
+                let grantee = self.grantee(grantee.as_ref())?;
+                catalog.put_row_filter(actor, table, &grantee, &text).await.map_err(explain)?;
+            }
+            AccessStatement::DropRowFilter { table, grantee } => {
+                let grantee = self.grantee(grantee.as_ref())?;
+                catalog.drop_row_filter(actor, self.table(table)?, &grantee).await.map_err(explain)?;
+            }
+            AccessStatement::CreateQueue { name, options } => {
+                catalog.create_queue(actor, name, options).await.map_err(explain)?;
+            }
+            AccessStatement::AlterQueue { name, options } => {
+                catalog.alter_queue(actor, name, options).await.map_err(explain)?;
+            }
+            AccessStatement::DropQueue { name, if_exists } => {
+                let access = catalog.access().await.map_err(explain)?;
+                match *if_exists && access.queues.values().all(|queue| queue.name != *name) {
+                    true => warnings.push(format!("resource queue \"{name}\" does not exist, skipping")),
+                    false => catalog.drop_queue(actor, name).await.map_err(explain)?,
+                }
+            }
+            AccessStatement::SetRole(_) => {}
+        }
+        Ok(warnings)
+    }
+
+    fn with_password(&self, options: &RoleOptions, password: Option<&Password>) -> Result<RoleOptions> {
+        let verifier = password.map(|password| self.session.verifier(password)).transpose()?;
+        Ok(RoleOptions { verifier, ..options.clone() })
+    }
+
+    fn role(&self, name: &RoleName) -> Result<String> {
+        let own = match name {
+            RoleName::Named(name) => return Ok(name.clone()),
+            RoleName::Current => self.sight.viewer.name(),
+            RoleName::Session => self.kept.names.role().login(),
+        };
+        own.map(str::to_string).ok_or_else(|| {
+            let message = "this session is for no role";
+            CodedError::new(SqlState::UNDEFINED_OBJECT, message).into()
+        })
+    }
+
+    fn grantee(&self, name: Option<&RoleName>) -> Result<Grantee> {
+        Ok(match name {
+            Some(name) => Grantee::Role(self.role(name)?),
+            None => Grantee::Public,
+        })
+    }
+
+    fn schema(&self, name: &str) -> Result<Object> {
+        match self.sight.schema(name) {
+            Some(schema) => Ok(Object::Schema(committed(schema.id, "schema", name)?)),
+            None => {
+                let message = format!("schema \"{name}\" does not exist");
+                Err(CodedError::new(SqlState::INVALID_SCHEMA_NAME, message).into())
+            }
+        }
+    }
+
+    fn relation(&self, name: &ObjectName) -> Result<Object> {
+        let name = warehouse::reference(name)?;
+        let (shown, found) = (name.table().to_string(), self.kept.names.relation_in(&self.sight, &name));
+        match found {
+            Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
+            Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
+            _ => {
+                let message = format!("relation \"{shown}\" does not exist");
+                Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into())
+            }
+        }
+    }
+
+    fn table(&self, name: &ObjectName) -> Result<ObjectId> {
+        match self.relation(name)? {
+            Object::Table(id) => Ok(id),
+            _ => {
+                let message = format!("\"{name}\" is not a table");
+                Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message).into())
+            }
+        }
+    }
+
+    /// What is granted, one value for each kind and each list of columns.
+    async fn privileges(
+        &self,
+        privileges: &[(Option<Privilege>, Vec<String>)],
+        objects: &Objects,
+        grantees: &[Option<RoleName>],
+    ) -> Result<Vec<Privileges>> {
+        let objects: Vec<Object> = match objects {
+            Objects::Warehouse => vec![Object::Warehouse],
+            Objects::Schemas(names) => names.iter().map(|name| self.schema(name)).collect::<Result<_>>()?,
+            Objects::Relations(names) => {
+                names.iter().map(|name| self.relation(name)).collect::<Result<_>>()?
+            }
+            Objects::TablesIn(names) => {
+                let mut all = Vec::new();
+                for name in names {
+                    let id = self.schema(name)?.id();
+                    let tables = self.state().tables.values().filter(|table| table.schema == id);
+                    all.extend(tables.map(|table| Object::Table(table.id)));
+                    let views = self.state().views.values().filter(|view| view.schema == id);
+                    all.extend(views.map(|view| Object::View(view.id)));
+                }
+                all
+            }
+        };
+        let grantees: Vec<Grantee> =
+            grantees.iter().map(|name| self.grantee(name.as_ref())).collect::<Result<_>>()?;
+        let mut all = Vec::with_capacity(objects.len());
+        for object in objects {
+            let mut ones = Vec::new();
+            for (privilege, columns) in privileges {
+                let mut ids = Vec::with_capacity(columns.len());
+                for column in columns {
+                    ids.push(self.column(object, column).await?);
+                }
+                let own = match (privilege, columns.is_empty()) {
+                    (Some(privilege), _) => vec![*privilege],
+                    (None, true) => object.privileges().to_vec(),
+                    (None, false) => Privilege::of_columns().to_vec(),
+                };
+                ones.extend(own.into_iter().map(|privilege| (privilege, ids.clone())));
+            }
+            all.push(Privileges { objects: vec![object], privileges: ones, grantees: grantees.clone() });
+        }
+        Ok(all)
+    }
+
+    async fn column(&self, object: Object, name: &str) -> Result<ColumnId> {
+        let missing = || {
+            let relation = object.describe(self.state());
+            let relation = relation.split_once(' ').map_or(relation.as_str(), |(_, name)| name);
+            let message = format!("column \"{name}\" of relation \"{relation}\" does not exist");
+            DataFusionError::from(CodedError::new(SqlState::UNDEFINED_COLUMN, message))
+        };
+        match object {
+            Object::Table(id) => {
+                let table = self.state().tables.get(&id).ok_or_else(missing)?;
+                let column = table.columns.iter().find(|column| column.name == name);
+                column.map(|column| column.id).ok_or_else(missing)
+            }
+            Object::View(id) => {
+                let view = self.state().views.get(&id).ok_or_else(missing)?;
+                let planned = self.kept.names.view(view).await?;
+                let schema = datafusion::catalog::TableProvider::schema(&planned);
+                let (at, _) = schema.column_with_name(name).ok_or_else(missing)?;
+                Ok(at as ColumnId + 1)
+            }
+            _ => {
+                let message = format!("columns of a {}", object.kind());
+                Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into())
+            }
+        }
+    }
+
+    /// Errors: the predicate is none over the table's columns (42703, 42804, 0A000).
+    async fn row_filter(&self, table: &ObjectName, predicate: &ast::Expr) -> Result<(ObjectId, String)> {
+        let id = self.table(table)?;
+        let text = predicate.to_string();
+        let table = self
+            .state
+            .tables
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
+        let schema = DFSchema::try_from(warehouse::schema_of(&table.columns)?)?;
+        let session = self.session.context().state();
+        let planned = session.create_logical_expr(&text, &schema)?;
+        if warehouse::has_subquery(&planned) {
+            let message = "a row filter cannot have subqueries";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
+        if planned.get_type(&schema)? != DataType::Boolean {
+            let message = "a row filter has to be of type boolean";
+            return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+        }
+        Ok((id, text))
+    }
+
+    /// Errors: the role owns something (2BP01): dropping it is left to DROP.
+    async fn check_owns_nothing(&self, catalog: &Catalog, role: &str) -> Result<()> {
+        let access = catalog.access().await.map_err(warehouse::explain)?;
+        let owned = access.owners.keys().filter_map(|id| Object::of_id(self.state(), *id));
+        let owned: Vec<String> = owned
+            .filter(|object| access.owner(*object) == Some(role))
+            .map(|object| object.describe(self.state()))
+            .collect();
+        if owned.is_empty() {
+            return Ok(());
+        }
+        let message = format!("role \"{role}\" still owns objects");
+        Err(CodedError::new(SqlState::DEPENDENT_OBJECTS, message)
+            .with_detail(owned.join("\n"))
+            .with_hint("DROP them, or REASSIGN OWNED BY … TO … first")
+            .into())
+    }
+}
+
+/// Errors: it was made by the present transaction (55006), see [`is_uncommitted`].
+fn committed(id: ObjectId, kind: &str, name: &str) -> Result<ObjectId> {
+    match id {
+        0.. => Ok(id),
+        _ => {
+            Err(CodedError::new(SqlState::OBJECT_IN_USE, format!("{kind} \"{name}\" is {NOT_COMMITTED}"))
+                .into())
+        }
+    }
+}
+
+const NOT_COMMITTED: &str = "not committed yet";
+
+/// Whether a statement is about something that the present transaction has made.
+fn is_uncommitted(error: &DataFusionError) -> bool {
+    sqlstate::of(error) == SqlState::OBJECT_IN_USE && error.to_string().ends_with(NOT_COMMITTED)
+}
+
+fn pairs<'r>(roles: &'r [RoleName], members: &'r [RoleName]) -> Vec<(&'r RoleName, &'r RoleName)> {
+    roles.iter().flat_map(|role| members.iter().map(move |member| (role, member))).collect()
+}

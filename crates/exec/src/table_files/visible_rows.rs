@@ -1,0 +1,108 @@
+//! The rows of a table that a role may see.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+
+/// N → N output partitions: the rows of its input as they are.
+///
+/// The input is a filter by what a role may see. No other filter gets below this operator: one that fails for a row, or counts
+/// how long it takes, would tell of rows that are not to be seen.
+#[derive(Debug)]
+pub struct VisibleRowsExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl VisibleRowsExec {
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            input.output_partitioning().clone(),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Self { input, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for VisibleRowsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("VisibleRowsExec")
+    }
+}
+
+impl ExecutionPlan for VisibleRowsExec {
+    fn name(&self) -> &str {
+        "VisibleRowsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(children.swap_remove(0))))
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::config::ConfigOptions;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+    use datafusion::physical_optimizer::PhysicalOptimizerRule;
+    use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+    use datafusion::physical_plan::displayable;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::filter::FilterExec;
+
+    #[test]
+    fn no_filter_gets_below() -> Result<()> {
+        let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
+        let equals = |value: i64| binary(col("a", &schema)?, Operator::Eq, lit(value), &schema);
+        let own = FilterExec::try_new(equals(1)?, Arc::new(EmptyExec::new(Arc::clone(&schema))))?;
+        let asked = FilterExec::try_new(equals(2)?, Arc::new(VisibleRowsExec::new(Arc::new(own))))?;
+        let pushed = FilterPushdown::new().optimize(Arc::new(asked), &ConfigOptions::default())?;
+        let shown = displayable(pushed.as_ref()).indent(false).to_string();
+        let lines: Vec<&str> = shown.lines().map(str::trim).collect();
+        assert_eq!(
+            lines,
+            ["FilterExec: a@0 = 2", "VisibleRowsExec", "FilterExec: a@0 = 1", "EmptyExec"],
+            "{shown}"
+        );
+        Ok(())
+    }
+}
