@@ -16,6 +16,7 @@ use crate::SqlError;
 use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
+use crate::server_functions;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
 use crate::warehouse::{DEFAULT_SCHEMA, Identity, SessionSource, Surroundings};
 
@@ -52,6 +53,9 @@ impl Session {
     ) -> Result<(), SqlError> {
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
+        for function in self.engine().server_functions() {
+            self.context().register_udf(server_functions::of_session(function, &identity));
+        }
         if let Some(kept) = self.kept() {
             let source = SessionSource::new(&kept.names, Arc::clone(parameters), identity, surroundings);
             let source = Arc::new(source);

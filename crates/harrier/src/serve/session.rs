@@ -21,11 +21,13 @@ use harrier_server::backend::{
     TransactionState,
 };
 use harrier_server::queues::Queues;
-use harrier_server::registry::{Phase, StatementEntry};
+use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError};
+
+use super::operate::Controls;
 
 /// Batches, or pieces of text, that are ready before they are asked for.
 const AHEAD: usize = 2;
@@ -45,12 +47,17 @@ pub(super) struct Sessions {
     pub(super) queues: Queues,
     /// Put before what the client asks to set.
     pub(super) settings: RwLock<Vec<(String, String)>>,
+    /// Whether sessions are let in.
+    pub(super) controls: Arc<Controls>,
+    pub(super) registry: Arc<Registry>,
 }
 
 #[async_trait]
 impl Backend for Sessions {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
-        let Identity { role, database, client, settings, process } = identity;
+        let Identity { role, database, client, mut settings, process } = identity;
+        self.controls.admit(&role, process, &mut settings)?;
+        self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
         if database != DATABASE && database != role {
             return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
                 .with_hint(format!("there is one, called \"{DATABASE}\"")));
@@ -65,6 +72,7 @@ impl Backend for Sessions {
             session: Arc::new(session),
             runtime: self.runtime.clone(),
             queues: self.queues.clone(),
+            registry: Arc::clone(&self.registry),
         }))
     }
 }
@@ -73,6 +81,7 @@ struct EngineSession {
     session: Arc<harrier_engine::Session>,
     runtime: Handle,
     queues: Queues,
+    registry: Arc<Registry>,
 }
 
 /// A statement that waits for its turn on the gang.
@@ -243,6 +252,7 @@ impl Session for EngineSession {
         values: &[ArrayRef],
         entry: &Arc<StatementEntry>,
     ) -> Result<Outcome, Failure> {
+        self.registry.check_audit()?;
         let mut parsed = parsed(statement)?;
         if !values.is_empty() {
             let scalar = |value: &ArrayRef| {
