@@ -20,6 +20,7 @@ use crate::access::Access;
 use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::fence::Fence;
 use crate::files::{ColumnStats, TableData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableStats};
 use crate::state::{Column, ColumnId, ObjectId, SnapshotId, State, Table};
@@ -56,7 +57,12 @@ impl Catalog {
     /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Makes nothing: `Error::NotFound` if there is no
     /// warehouse.
     pub async fn open(url: &str) -> Result<Self> {
-        let database = Database::connect(url, false).await?;
+        Self::open_fenced(url, None).await
+    }
+
+    /// The same for a process that commits only while `fence` lets it.
+    pub async fn open_fenced(url: &str, fence: Option<&Fence>) -> Result<Self> {
+        let database = Database::connect(url, false, fence).await?;
         if !database.has_warehouse().await? {
             return Err(Error::NotFound(format!(
                 "there is no warehouse in {}: it has no DuckLake tables",
@@ -72,7 +78,12 @@ impl Catalog {
 
     /// Opens it, and makes it if there is none. `data_path` is where data files go; it ends in `/` and is stored as given.
     pub async fn create(url: &str, data_path: &str) -> Result<Self> {
-        let database = Database::connect(url, true).await?;
+        Self::create_fenced(url, data_path, None).await
+    }
+
+    /// The same for a process that writes only while `fence` lets it.
+    pub async fn create_fenced(url: &str, data_path: &str, fence: Option<&Fence>) -> Result<Self> {
+        let database = Database::connect(url, true, fence).await?;
         let mut attempt = 1;
         while !database.has_warehouse().await? {
             match make(&database, data_path).await {
@@ -84,7 +95,7 @@ impl Catalog {
             }
         }
         drop(database);
-        Self::open(url).await
+        Self::open_fenced(url, fence).await
     }
 
     fn new(database: Database) -> Self {

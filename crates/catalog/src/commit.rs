@@ -198,7 +198,7 @@ async fn after_failure(
     for _ in 0..LOOKUPS_MAX {
         // The lock of a commit: what still runs in the server on the lost connection ends before this is answered.
         let found = async {
-            let mut session = catalog.inner.database.write().await?;
+            let mut session = catalog.inner.database.lock().await?;
             load::find_transaction(&mut session, transaction.base.snapshot, &extra).await
         };
         match found.await {

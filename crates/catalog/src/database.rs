@@ -19,6 +19,7 @@ use sqlx::{
 };
 
 use crate::error::{Error, Result};
+use crate::fence::Fence;
 use crate::files::Cell;
 
 /// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
@@ -55,6 +56,8 @@ pub(crate) enum Database {
     Postgres {
         readers: PgPool,
         writers: PgPool,
+        /// Whether this process may write.
+        fence: Option<Fence>,
     },
 }
 
@@ -71,13 +74,14 @@ pub(crate) enum Session {
 pub(crate) struct Row(Vec<Cell>);
 
 impl Database {
-    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it.
-    pub async fn connect(url: &str, create: bool) -> Result<Self> {
+    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it. With a `fence`, which is for
+    /// PostgreSQL alone, nothing is written but while this process has the right to.
+    pub async fn connect(url: &str, create: bool, fence: Option<&Fence>) -> Result<Self> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             return sqlite(path.strip_prefix("//").unwrap_or(path), create).await;
         }
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            return postgres(url).await;
+            return postgres(url, fence).await;
         }
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         Err(Error::Unsupported(format!(
@@ -121,14 +125,35 @@ impl Database {
     }
 
     /// A transaction that writes. Only one at a time is between `write` and its end, in all processes.
+    ///
+    /// Errors: another server has taken over.
     pub async fn write(&self) -> Result<Session> {
+        let mut session = self.lock().await?;
+        if let Self::Postgres { fence: Some(fence), .. } = self {
+            fence.check(&mut session).await?;
+        }
+        Ok(session)
+    }
+
+    /// A transaction that may write, beside others that do.
+    pub async fn begin(&self) -> Result<Session> {
         match self {
             Self::Sqlite { writer, .. } => {
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }
             Self::Postgres { writers, .. } => {
                 let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-                let mut session = Session::Postgres(writers.begin_with(begin).await.map_err(failed)?);
+                Ok(Session::Postgres(writers.begin_with(begin).await.map_err(failed)?))
+            }
+        }
+    }
+
+    /// A transaction beside which nobody commits, for looking at what was.
+    pub async fn lock(&self) -> Result<Session> {
+        let mut session = self.begin().await?;
+        match self {
+            Self::Sqlite { .. } => Ok(session),
+            Self::Postgres { .. } => {
                 // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
                 // finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
@@ -289,9 +314,12 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     }
 }
 
-async fn postgres(url: &str) -> Result<Database> {
+async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
     let options: PgConnectOptions = url.parse().map_err(Error::Database)?;
-    let options = options.disable_statement_logging();
+    let mut options = options.disable_statement_logging();
+    if let Some(fence) = fence {
+        options = options.application_name(&fence.application());
+    }
     // The first connection, made here without the patience of a pool, tells a database that does not exist from one that
     // cannot be reached.
     match PgConnection::connect_with(&options).await {
@@ -318,7 +346,11 @@ async fn postgres(url: &str) -> Result<Database> {
             })
             .connect_lazy_with(options.clone())
     };
-    Ok(Database::Postgres { readers: pool(POSTGRES_READERS_MAX), writers: pool(POSTGRES_WRITERS_MAX) })
+    Ok(Database::Postgres {
+        readers: pool(POSTGRES_READERS_MAX),
+        writers: pool(POSTGRES_WRITERS_MAX),
+        fence: fence.cloned(),
+    })
 }
 
 impl Session {

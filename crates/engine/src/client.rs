@@ -16,6 +16,7 @@ use crate::SqlError;
 use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
+use crate::server_functions;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, SessionSource, Surroundings};
 
@@ -53,7 +54,11 @@ impl Session {
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
         if let Some(kept) = self.kept() {
-            kept.names.role().log_in(&identity.role);
+            let role = kept.names.role();
+            role.log_in(&identity.role);
+            for function in self.engine().server_functions() {
+                self.context().register_udf(server_functions::of_session(function, &identity, role));
+            }
             let source = SessionSource::new(&kept.names, Arc::clone(parameters), identity, surroundings);
             let source = Arc::new(source);
             let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);

@@ -9,14 +9,17 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
+use harrier_catalog::Fence;
 use harrier_catalog::access::Access;
 use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
+use harrier_exec::disks::{Disks, Folder};
 use harrier_exec::front::Link;
 use harrier_exec::sqlstate::{self, SqlState};
 
 use crate::SqlError;
 use crate::explain;
+use crate::server_functions::ServerFunction;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
@@ -40,8 +43,8 @@ pub struct EngineOptions {
     pub memory_bytes: Option<u64>,
     /// Names and values as for SET, applied in order to every new session.
     pub settings: Vec<(String, String)>,
-    /// Where temporary files go; `None` for the system's folder (`TMPDIR`).
-    pub spill_dir: Option<PathBuf>,
+    /// Where temporary files go, best on a disk each; none for the system's folder (`TMPDIR`).
+    pub spill_dirs: Vec<PathBuf>,
     /// The ranks that statements run on together; `None` for this process alone.
     pub gang: Option<Gang>,
     /// A gang that this process is not part of, and that takes what is worth it while it is there.
@@ -52,6 +55,10 @@ pub struct EngineOptions {
     pub server_tables: Vec<ServerTable>,
     /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is given a password.
     pub password_verifier: Option<PasswordVerifier>,
+    /// Functions that change what the process around the engine does.
+    pub server_functions: Vec<ServerFunction>,
+    /// With it, nothing is committed but while this process has the right to.
+    pub fence: Option<Fence>,
 }
 
 /// See [`EngineOptions::password_verifier`].
@@ -63,12 +70,14 @@ impl Default for EngineOptions {
             threads: std::thread::available_parallelism().map_or(1, |threads| threads.get()),
             memory_bytes: crate::memory::default_bytes(),
             settings: Vec::new(),
-            spill_dir: None,
+            spill_dirs: Vec::new(),
             gang: None,
             link: None,
             warehouse: None,
             server_tables: Vec::new(),
             password_verifier: None,
+            server_functions: Vec::new(),
+            fence: None,
         }
     }
 }
@@ -89,8 +98,10 @@ struct Inner {
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
     password_verifier: Option<PasswordVerifier>,
+    server_functions: Vec<ServerFunction>,
+    disks: Option<Disks>,
     // After `runtime`, which has files in it: fields are dropped in this order.
-    spill: Option<SpillFolder>,
+    spill: Vec<SpillFolder>,
 }
 
 impl Engine {
@@ -98,7 +109,11 @@ impl Engine {
     /// for temporary files was named and cannot be written.
     pub fn try_new(options: EngineOptions) -> Result<Self, SqlError> {
         let config = base_config(&options)?;
-        let (spill, mode) = spill_folder(&options)?;
+        let (spill, disks) = spill_folders(&options)?;
+        let mode = match &disks {
+            Some(disks) => DiskManagerMode::Custom(Arc::new(disks.clone())),
+            None => DiskManagerMode::Disabled,
+        };
         let mut runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
             .with_object_store_registry(Arc::new(Stores::default()))
@@ -117,9 +132,11 @@ impl Engine {
                 memory_bytes: options.memory_bytes,
                 gang: options.gang,
                 link: options.link,
-                warehouse: options.warehouse.map(|options| Arc::new(Warehouse::new(options))),
+                warehouse: options.warehouse.map(|place| Arc::new(Warehouse::new(place, options.fence))),
                 server_tables: options.server_tables.into(),
                 password_verifier: options.password_verifier,
+                server_functions: options.server_functions,
+                disks,
                 spill,
             }),
         })
@@ -133,9 +150,7 @@ impl Engine {
     /// Removes the temporary files now, for a process that ends without dropping everything. Statements
     /// that still run fail when they spill.
     pub fn remove_temporary_files(&self) {
-        if let Some(spill) = &self.inner.spill {
-            spill.remove();
-        }
+        self.inner.spill.iter().for_each(SpillFolder::remove);
         crate::targets::remove_staged(None);
     }
 
@@ -179,6 +194,15 @@ impl Engine {
         &self.inner.server_tables
     }
 
+    pub(crate) fn server_functions(&self) -> &[ServerFunction] {
+        &self.inner.server_functions
+    }
+
+    /// Where this process spills to; `None` if it cannot.
+    pub fn disks(&self) -> Option<&Disks> {
+        self.inner.disks.as_ref()
+    }
+
     pub(crate) fn link(&self) -> Option<&Link> {
         self.inner.link.as_ref()
     }
@@ -193,7 +217,7 @@ impl Engine {
     /// without a gang. To be called once, inside the tokio runtime that the work shall run on.
     pub fn attach(&self) {
         if let Some(gang) = &self.inner.gang {
-            gang.attach(Arc::clone(&self.inner.runtime));
+            gang.attach(Arc::clone(&self.inner.runtime), self.inner.disks.clone());
         }
     }
 
@@ -268,24 +292,39 @@ pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionErro
     }
 }
 
-fn spill_folder(options: &EngineOptions) -> Result<(Option<SpillFolder>, DiskManagerMode), SqlError> {
-    let parent = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
-    match SpillFolder::create_in(&parent) {
-        Ok(folder) => {
-            let mode = DiskManagerMode::Directories(vec![folder.path().to_path_buf()]);
-            Ok((Some(folder), mode))
-        }
-        Err(error) if options.spill_dir.is_some() => {
+/// A folder of this process on every disk. One that cannot be used is marked down; an error if all were named and none can.
+fn spill_folders(options: &EngineOptions) -> Result<(Vec<SpillFolder>, Option<Disks>), SqlError> {
+    let parents = match options.spill_dirs.is_empty() {
+        true => vec![std::env::temp_dir()],
+        false => options.spill_dirs.clone(),
+    };
+    let (mut owned, mut folders, mut last) = (Vec::new(), Vec::new(), None);
+    for parent in parents {
+        let place = match SpillFolder::create_in(&parent) {
+            Ok(folder) => {
+                let place = folder.path().to_path_buf();
+                owned.push(folder);
+                Ok(place)
+            }
+            Err(error) => {
+                // Most statements need none.
+                tracing::warn!(folder = %parent.display(), %error, "no temporary files in this folder");
+                let reason = error.to_string();
+                last = Some((parent.clone(), error));
+                Err(reason)
+            }
+        };
+        folders.push(Folder { configured: parent, place });
+    }
+    match last {
+        Some((parent, error)) if owned.is_empty() && !options.spill_dirs.is_empty() => {
             let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
             Err(SqlError::new(
                 cause.sqlstate,
                 format!("cannot write temporary files to folder \"{}\": {}", parent.display(), cause.message),
             ))
         }
-        Err(error) => {
-            // Most statements need none.
-            tracing::warn!(folder = %parent.display(), %error, "no temporary files, nothing can spill");
-            Ok((None, DiskManagerMode::Disabled))
-        }
+        _ if owned.is_empty() => Ok((owned, None)),
+        _ => Ok((owned, Some(Disks::new(folders)))),
     }
 }

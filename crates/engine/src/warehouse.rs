@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use datafusion::error::{DataFusionError, Result};
-use harrier_catalog::{Catalog, Error};
+use harrier_catalog::{Catalog, Error, Fence};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use tokio::sync::Mutex;
 use url::Url;
@@ -78,12 +78,13 @@ impl WarehouseOptions {
 #[derive(Debug)]
 pub(crate) struct Warehouse {
     options: WarehouseOptions,
+    fence: Option<Fence>,
     catalog: Mutex<Option<Catalog>>,
 }
 
 impl Warehouse {
-    pub(crate) fn new(options: WarehouseOptions) -> Self {
-        Self { options, catalog: Mutex::new(None) }
+    pub(crate) fn new(options: WarehouseOptions, fence: Option<Fence>) -> Self {
+        Self { options, fence, catalog: Mutex::new(None) }
     }
 
     /// The catalog, if there is one.
@@ -95,7 +96,7 @@ impl Warehouse {
             {
                 return Ok(None);
             }
-            *catalog = match Catalog::open(&self.options.catalog).await {
+            *catalog = match Catalog::open_fenced(&self.options.catalog, self.fence.as_ref()).await {
                 Ok(catalog) => Some(catalog),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(explain(error)),
@@ -120,7 +121,8 @@ impl Warehouse {
         } else {
             make_folder(Path::new(&data))?;
         }
-        let made = Catalog::create(&self.options.catalog, &data).await.map_err(explain)?;
+        let made = Catalog::create_fenced(&self.options.catalog, &data, self.fence.as_ref());
+        let made = made.await.map_err(explain)?;
         Ok(self.catalog.lock().await.insert(made).clone())
     }
 

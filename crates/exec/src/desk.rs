@@ -33,7 +33,6 @@ use crate::planner;
 use crate::settings;
 use crate::slices::{Slice, slices, with_metrics};
 use crate::table_files::{TableFilesCodec, bucket};
-use crate::wire::Kept;
 
 /// The longest request, in bytes: a plan names every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -145,7 +144,10 @@ impl Desk {
         match request.asked() {
             Asked::Nothing => Ok(()),
             Asked::Hold => self.hold(out).await,
-            Asked::Ledger => self.gang.check_ledger(Kept::Nothing).await,
+            Asked::Aside => {
+                self.gang.set_aside(request.aside.iter().map(|rank| *rank as usize));
+                Ok(())
+            }
             Asked::Run => {
                 let (plan, rows) = self.start(request).await?;
                 let sent = send_rows(rows, out).await;
@@ -162,14 +164,15 @@ impl Desk {
 
     /// Tells how the gang is until nobody listens.
     async fn hold(&self, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let mut known = usize::MAX;
+        let mut known = None;
         loop {
             let status = self.status().await;
             write_frame(out, kind::STATUS, &status.encode_to_vec()).await?;
-            // A loss is told at once, everything else in its time.
+            // Who takes part in statements is told at once, everything else in its time.
             for _ in 0..STATUS_TICKS {
-                let losses = self.gang.losses().len();
-                if losses != std::mem::replace(&mut known, losses) {
+                let present = Some((self.gang.losses().len(), self.gang.aside()));
+                if present != known {
+                    known = present;
                     break;
                 }
                 tokio::time::sleep(STATUS_TICK).await;
@@ -250,6 +253,7 @@ impl Desk {
         let reports = self.gang.reports().await.unwrap_or_default();
         let members = self.gang.members();
         let losses = self.gang.losses();
+        let aside = self.gang.aside();
         let ranks = self.gang.peers().iter().enumerate().map(|(rank, peer)| {
             let lost = losses.iter().find(|(lost, _)| *lost == rank).map(|(_, reason)| reason.clone());
             let report = members.iter().position(|member| *member == rank).and_then(|at| reports.get(at));
@@ -264,6 +268,8 @@ impl Desk {
                 process_cpu_ns: report.process_cpu_ns,
                 reserved_bytes: report.reserved_bytes,
                 streams_open: report.streams_open,
+                aside: aside.contains(&rank),
+                disks: report.disks,
             }
         });
         Status {

@@ -46,6 +46,7 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::disks::DiskStatus;
 use crate::planner;
 use crate::planning::file_scan;
 use crate::settings;
@@ -74,6 +75,9 @@ pub struct Request {
     /// EXPLAIN ANALYZE of a statement that writes needs its rows as well.
     #[prost(bool, tag = "6")]
     pub keeps_rows: bool,
+    /// Ranks to be set aside; all others are used.
+    #[prost(uint64, repeated, tag = "7")]
+    pub aside: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -82,10 +86,10 @@ pub enum Asked {
     Run = 1,
     Explain = 2,
     Analyze = 3,
-    /// Whether every rank has given back what statements took. To be asked while none runs.
-    Ledger = 4,
     /// How the gang is, again and again. The gang ends when the connection does.
-    Hold = 5,
+    Hold = 4,
+    /// That statements begin without some ranks.
+    Aside = 5,
 }
 
 /// Kinds of frames that come back; each is a byte, four bytes of length, and that many bytes.
@@ -153,6 +157,27 @@ pub struct RankStatus {
     pub reserved_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub streams_open: u64,
+    /// It takes part in no statement until it is marked up again.
+    #[prost(bool, tag = "10")]
+    pub aside: bool,
+    /// Where it spills to; known of ranks that work.
+    #[prost(message, repeated, tag = "11")]
+    pub disks: Vec<DiskStatus>,
+}
+
+/// What is told of a rank that was set aside.
+const ASIDE: &str = "marked down";
+
+impl RankStatus {
+    /// Whether it can take part in no statement.
+    pub fn is_down(&self) -> bool {
+        self.lost.is_some() || self.aside
+    }
+
+    /// Why it is down, if it is.
+    pub fn reason(&self) -> Option<String> {
+        self.lost.clone().or_else(|| self.aside.then(|| ASIDE.to_string()))
+    }
 }
 
 /// Where a gang's desk is, and how many statements are there.
@@ -265,9 +290,12 @@ impl Link {
     }
 }
 
-/// Asks the desk at `path` whether every rank has given everything back.
-pub async fn check_ledger(path: &Path) -> Result<()> {
-    let mut stream = ask(path, &Request { asked: Asked::Ledger.into(), ..Request::default() }).await?;
+/// Has statements that begin from now on run without these ranks, and with all others.
+///
+/// Errors: there is no gang at `path` any more.
+pub async fn set_aside(path: &Path, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+    let aside = ranks.into_iter().map(|rank| rank as u64).collect();
+    let mut stream = ask(path, &Request { asked: Asked::Aside.into(), aside, ..Request::default() }).await?;
     match read_frame(&mut stream).await? {
         Some((kind::END, _)) => Ok(()),
         Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),

@@ -10,6 +10,7 @@
 //! nothing has to be restored. Without rank 0 there is no gang.
 
 use crate::channel::{RankChannels, Ranks, rank_url};
+use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
 use crate::janitor::Janitor;
@@ -33,7 +34,7 @@ use datafusion_distributed::{
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -92,12 +93,15 @@ struct Inner {
     channels: Arc<dyn ChannelResolver + Send + Sync>,
     worker: OnceLock<Worker>,
     runtime_env: OnceLock<Arc<RuntimeEnv>>,
+    disks: OnceLock<Disks>,
     janitor: Janitor,
     grpc: Arc<GrpcServer>,
     /// Of the ranks that have been asked for it, for the coordinator.
     grpc_ranks: Mutex<BTreeMap<usize, Url>>,
     /// Ranks that take part in a statement at most; the others are spares.
     working: usize,
+    /// Ranks that take part in none, as if they were lost, until they are not among these any more.
+    aside: parking_lot::Mutex<BTreeSet<usize>>,
     /// Losses that earlier statements have failed with.
     known_losses: AtomicUsize,
     /// A launcher has started the ranks, and ends with them.
@@ -138,6 +142,8 @@ impl Gang {
                 channels: Arc::new(channels),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
+                disks: OnceLock::new(),
+                aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(host)),
                 grpc_ranks: Mutex::default(),
@@ -157,6 +163,8 @@ impl Gang {
                 channels: Arc::new(LoopbackChannels(workers)),
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
+                disks: OnceLock::new(),
+                aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(None)),
                 grpc_ranks: Mutex::default(),
@@ -178,15 +186,27 @@ impl Gang {
         }
     }
 
-    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are lost are not among
-    /// them.
+    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are lost or set aside are
+    /// not among them.
     pub fn members(&self) -> Vec<usize> {
         self.members_after(&self.losses())
     }
 
     fn members_after(&self, losses: &[(usize, String)]) -> Vec<usize> {
-        let living = (0..self.ranks()).filter(|rank| losses.iter().all(|(lost, _)| lost != rank));
-        living.take(self.inner.working).collect()
+        let aside = self.inner.aside.lock();
+        let usable = |rank: &usize| !aside.contains(rank) && losses.iter().all(|(lost, _)| lost != rank);
+        (0..self.ranks()).filter(usable).take(self.inner.working).collect()
+    }
+
+    /// Lets statements that begin from now on run without these ranks, and with all others; spares take their places. Rank 0 stays
+    /// what it is: it hands out the work. To be called on rank 0.
+    pub fn set_aside(&self, ranks: impl IntoIterator<Item = usize>) {
+        *self.inner.aside.lock() = ranks.into_iter().filter(|rank| *rank > 0).collect();
+    }
+
+    /// The ranks that were set aside.
+    pub fn aside(&self) -> BTreeSet<usize> {
+        self.inner.aside.lock().clone()
     }
 
     /// The rows of the statement that [`Gang::statement`] was called for last, until a rank that works for it is lost: then an
@@ -239,9 +259,13 @@ impl Gang {
         }
     }
 
-    /// Lets this rank run its parts of plans, with the memory, spill folder and object stores of `runtime_env`. From now
-    /// on it serves other ranks. To be called once, inside the tokio runtime that the work shall run on.
-    pub fn attach(&self, runtime_env: Arc<RuntimeEnv>) {
+    /// Lets this rank run its parts of plans, with the memory, spill folders and object stores of `runtime_env`. From now
+    /// on it serves other ranks, and tells them how `disks` are. To be called once, inside the tokio runtime that the work shall
+    /// run on.
+    pub fn attach(&self, runtime_env: Arc<RuntimeEnv>, disks: Option<Disks>) {
+        if let Some(disks) = &disks {
+            let _ = self.inner.disks.set(disks.clone());
+        }
         let worker = || {
             let channels = Arc::clone(&self.inner.channels);
             Worker::from_session_builder(move |context| build_session(context, Arc::clone(&channels)))
@@ -261,6 +285,7 @@ impl Gang {
                 interconnect: interconnect.clone(),
                 grpc: Arc::clone(&self.inner.grpc),
                 runtime_env: Arc::clone(&runtime_env),
+                disks,
                 janitor: self.inner.janitor.clone(),
                 runtime: Handle::current(),
             })),
@@ -351,7 +376,7 @@ impl Gang {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(vec![RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }]);
         };
-        let mut reports = vec![service::report(interconnect, self.runtime_env(), 0)];
+        let mut reports = vec![service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0)];
         for rank in self.members().into_iter().skip(1) {
             reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
         }
@@ -377,7 +402,7 @@ impl Gang {
         for rank in interconnect.members().into_iter().skip(1).chain([0]) {
             loop {
                 let report: RankReport = match rank {
-                    0 => service::report(interconnect, self.runtime_env(), 0),
+                    0 => service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0),
                     _ => self.ask(rank, Ask::Report(ReportAsk {})).await?,
                 };
                 if report.is_clear(kept) {

@@ -14,6 +14,7 @@
 //! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE.
 
 pub mod desk;
+pub mod disks;
 pub mod front;
 pub mod orc;
 pub mod sqlstate;

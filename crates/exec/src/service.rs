@@ -4,6 +4,7 @@
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
 use crate::convert::to_failure;
+use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
 use crate::wire::{self, Ask, GrpcAddress, RankReport, Request};
@@ -28,6 +29,7 @@ pub struct RankService {
     pub interconnect: Interconnect,
     pub grpc: Arc<GrpcServer>,
     pub runtime_env: Arc<RuntimeEnv>,
+    pub disks: Option<Disks>,
     pub janitor: Janitor,
     pub runtime: Handle,
 }
@@ -38,6 +40,7 @@ impl Service for RankService {
         let interconnect = self.interconnect.clone();
         let grpc = Arc::clone(&self.grpc);
         let runtime_env = Arc::clone(&self.runtime_env);
+        let disks = self.disks.clone();
         let janitor = self.janitor.clone();
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
@@ -53,7 +56,7 @@ impl Service for RankService {
                 Ok(Ask::Report(_)) => {
                     janitor.call();
                     // The call that asks is itself open.
-                    let report = report(&interconnect, &runtime_env, 1).encode_to_vec();
+                    let report = report(&interconnect, &runtime_env, disks.as_ref(), 1).encode_to_vec();
                     answer(senders, |sender| tell(sender, report).boxed()).await;
                 }
                 Ok(Ask::Grpc(_)) => {
@@ -70,7 +73,12 @@ impl Service for RankService {
 }
 
 /// What this rank counted, and what it holds: streams besides `own_streams`, and memory of `runtime_env`'s pool.
-pub fn report(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams: u64) -> RankReport {
+pub fn report(
+    interconnect: &Interconnect,
+    runtime_env: &RuntimeEnv,
+    disks: Option<&Disks>,
+    own_streams: u64,
+) -> RankReport {
     let counters = interconnect.counters();
     let ledger = interconnect.ledger();
     RankReport {
@@ -82,6 +90,7 @@ pub fn report(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams
         reserved_bytes: runtime_env.memory_pool.reserved() as u64,
         frames_pending: ledger.frames_queued + ledger.requests,
         blocks_lent: ledger.blocks_lent,
+        disks: disks.map(Disks::status).unwrap_or_default(),
     }
 }
 

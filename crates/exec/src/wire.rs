@@ -3,6 +3,7 @@
 //! Its own encoding is private to its gRPC transport, so the same facts are written here as Protocol Buffers once more.
 //! Both sides are the same build of Harrier (the gang checks that when it forms), so there is no versioning.
 
+use crate::disks::DiskStatus;
 use crate::metrics;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
@@ -81,6 +82,9 @@ pub struct RankReport {
     /// Blocks in the rank's shared memory that other ranks still read.
     #[prost(uint64, tag = "8")]
     pub blocks_lent: u64,
+    /// Where the rank spills to.
+    #[prost(message, repeated, tag = "9")]
+    pub disks: Vec<DiskStatus>,
 }
 
 impl RankReport {

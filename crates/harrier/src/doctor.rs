@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use harrier_engine::{Engine, EngineOptions, memory};
 use harrier_exec::{Carrier, Launch};
+use harrier_server::config::{Config, Gravity, on_path};
 
 use crate::exit;
 
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Only say which MPI library this process would load
     #[arg(long, hide = true)]
     find_mpi: bool,
+    /// Explain this configuration file of harrier serve, too, and what would go wrong with it here
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Prints one line per finding, then what could be better and what is wrong; status 3 if something is wrong. Of a gang,
@@ -53,6 +57,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     temporary_files(&mut findings);
     findings.show("terminal", if io::stdout().is_terminal() { "yes" } else { "no" });
     mpi(&mut findings);
+    if let Some(path) = &args.config {
+        configuration(path, &mut findings);
+    }
     findings.conclude()
 }
 
@@ -150,7 +157,7 @@ fn temporary_files(findings: &mut Findings) {
             .push(format!("little space is left in {}; set TMPDIR to a folder with more", folder.display()));
     }
     let mut options = EngineOptions::default();
-    options.spill_dir = Some(folder);
+    options.spill_dirs = vec![folder];
     if let Err(error) = Engine::try_new(options) {
         findings.wrong.push(format!("{}; set TMPDIR to a folder that can be written", error.message));
     }
@@ -196,6 +203,37 @@ fn mpi(findings: &mut Findings) {
     }
 }
 
+/// What a configuration file says that is not so anyway, and what of it would not work here.
+fn configuration(path: &Path, findings: &mut Findings) {
+    findings.show("configuration", path.display());
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(error) => {
+            let place = path.display();
+            return findings.wrong.extend(error.problems.iter().map(|problem| format!("{place}, {problem}")));
+        }
+    };
+    let defaults = Config::default().values();
+    for (key, (value, default)) in Config::keys().iter().zip(config.values().into_iter().zip(defaults)) {
+        if value == default {
+            continue;
+        }
+        findings.show(&key.name, value);
+        key.documentation.iter().for_each(|line| findings.show("", line.trim_start()));
+    }
+    for name in config.settings.0.keys() {
+        // Values may be secrets.
+        findings.show(&format!("settings.{name}"), "is set in every session");
+    }
+    for finding in config.findings() {
+        let told = format!("{}: {}", finding.key, finding.message);
+        match finding.gravity {
+            Gravity::Note => findings.notes.push(told),
+            Gravity::Wrong => findings.wrong.push(told),
+        }
+    }
+}
+
 fn launchers(findings: &mut Findings) {
     let found: Vec<_> = LAUNCHERS.iter().filter_map(|name| Some((*name, on_path(name)?))).collect();
     for (name, path) in &found {
@@ -221,10 +259,6 @@ fn launchers(findings: &mut Findings) {
                 .to_string(),
         );
     }
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// The MPI library that this program loads when `launcher` (program and arguments, or nothing) starts it; else why none.

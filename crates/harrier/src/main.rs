@@ -4,6 +4,7 @@ mod bar;
 mod bench;
 mod complete;
 mod copying;
+mod ctl;
 mod doctor;
 mod exit;
 mod gang;
@@ -52,6 +53,8 @@ enum Command {
     Sql(sql::Args),
     /// Serve a warehouse to the clients of PostgreSQL, until it is asked to end
     Serve(serve::Args),
+    /// Look at a server that runs, and tell it what to do
+    Ctl(ctl::Args),
     #[command(hide = true)]
     Rank(serve::RankArgs),
     /// Make data to try things on
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         (Command::Sql(args), Some((_, matches))) => sql::run(args, matches),
         (Command::Sql(_), None) => ExitCode::from(exit::USAGE),
         (Command::Serve(args), _) => serve::run(args),
+        (Command::Ctl(args), _) => ctl::run(args),
         (Command::Rank(args), _) => serve::run_rank(args),
         (Command::Generate(args), _) => match generate::run(args) {
             Ok(()) => ExitCode::from(exit::DONE),

@@ -10,53 +10,66 @@
 
 mod gang;
 mod gate;
+mod launching;
+mod notify;
+mod operate;
 mod options;
 mod overview;
 mod queues;
 mod rank;
 mod session;
+mod sockets;
+mod standby;
 mod views;
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use harrier_engine::{Engine, EngineOptions};
+use harrier_engine::{Engine, EngineOptions, Fence};
 use harrier_exec::front::Link;
+use harrier_server::audit::Audit;
+use harrier_server::auth::hba::Rules;
 use harrier_server::auth::listen;
-use harrier_server::auth::tls::{Tls, TlsFiles};
+use harrier_server::auth::tls::Tls;
 use harrier_server::config::Config;
-use harrier_server::config::values::Address;
 use harrier_server::flight::{self, Flight};
 use harrier_server::http::{self, Pages};
-use harrier_server::pg::listen::LocalListener;
 use harrier_server::pg::{Server, ServerOptions};
 use harrier_server::queues::{Limits, QueueDefinition, Queues};
-use harrier_server::registry::Registry;
+use harrier_server::registry::{Registry, Stop};
 use rand::distr::{Alphanumeric, SampleString};
-use tokio::net::TcpListener;
-use tokio::runtime::{Handle, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::gate::password_verifier;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::exit;
-use crate::serve::gang::{Launcher, Plan, Supervisor};
+use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
+use crate::serve::launching::Plan;
+use crate::serve::operate::{Controls, Mode};
 use crate::serve::queues::RoleQueues;
+use crate::serve::sockets::{Socket, Sockets};
+use crate::serve::standby::Standby;
+use crate::sql::runtime;
 
 /// How long blocking calls may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// How long parts of the server may take to end when all sessions have.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether sessions have ended that were told to.
+const END_LOOK: Duration = Duration::from_millis(20);
 
 /// Threads that talk to clients.
 const CLIENT_THREADS: usize = 2;
@@ -66,6 +79,12 @@ const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
 /// Characters of the password of the pages, which is made anew at every start.
 const PASSWORD_CHARACTERS: usize = 24;
+
+/// Characters that nobody can guess, in the name of the server's own folder and in its name among others.
+const RANDOM_CHARACTERS: usize = 12;
+
+/// What clients that agree on a protocol when they begin to encrypt call PostgreSQL's.
+const ALPN: &[u8] = b"postgresql";
 
 /// Serves until it is asked to end.
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -98,22 +117,55 @@ impl Trouble {
     }
 }
 
-fn runtime(threads: usize, name: &str) -> Result<Runtime, Trouble> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .map_err(|error| Trouble::broken(format!("ERROR 53000: cannot start {threads} threads: {error}")))
-}
-
 fn served(args: Args) -> Result<(), Trouble> {
     let config = args.config().map_err(Trouble::usage)?;
+    let mut options = engine_options(&args, &config)?;
+    let plan = Plan::of(&config, &options).map_err(Trouble::usage)?;
+    let link = (plan.ranks > 1).then(Link::default);
+    match link.is_some() {
+        true => options.memory_bytes = plan.memory_bytes,
+        false => options.threads = plan.threads,
+    }
+    options.link = link.clone();
+    let folder = own_folder()?;
+    let gang = link.map(|link| Supervisor::new(link, plan, folder.clone()));
+    let standby = standby(&args, &config, &mut options)?;
+    let registry = Arc::new(Registry::default());
+    let queues = Queues::new(vec![default_queue(&config)], limits(&config));
+    let mode = if standby.is_some() { Mode::Standby } else { Mode::Open };
+    let controls = Controls::new(Arc::clone(&registry), gang.clone(), mode);
+    let disks = Arc::new(OnceLock::new());
+    options.server_tables = views::tables(&registry, &queues, gang.as_ref(), &disks);
+    options.server_functions = operate::functions(&controls);
+    let statements = runtime(options.threads, "harrier-statement").map_err(Trouble::broken)?;
+    let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(Trouble::broken)?;
+    let engine = Engine::try_new(options).map_err(|error| Trouble::usage(error.report(None)))?;
+    if let Some(found) = engine.disks() {
+        let _ = disks.set(found.clone());
+    }
+    let parts = Parts {
+        config,
+        args,
+        engine: engine.clone(),
+        runtime: statements.handle().clone(),
+        registry,
+        queues,
+        gang,
+        controls,
+    };
+    let ended = clients.block_on(parts.serve(standby));
+    clients.shutdown_timeout(SHUTDOWN);
+    statements.shutdown_timeout(SHUTDOWN);
+    engine.remove_temporary_files();
+    let _ = std::fs::remove_dir_all(folder);
+    ended
+}
+
+fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble> {
     let mut options = EngineOptions::default();
     options.settings = vec![(DISTRIBUTE.0.to_string(), DISTRIBUTE.1.to_string())];
-    options.settings.extend(config.settings.0.iter().map(|(key, value)| (key.clone(), value.clone())));
-    options.settings.retain(|(key, _)| key.contains('.'));
-    options.spill_dir = config.gang.spill_dir.get().cloned();
+    options.settings.extend(config.settings.of_engine().map(|(key, value)| (key.clone(), value.clone())));
+    options.spill_dirs.clone_from(&config.gang.spill_dirs);
     options.warehouse = args.warehouse.options();
     options.password_verifier = Some(password_verifier);
     if options.warehouse.is_none() {
@@ -123,69 +175,33 @@ fn served(args: Args) -> Result<(), Trouble> {
     if let Some(memory) = config.gang.memory.get() {
         options.memory_bytes = Some(memory.0);
     }
-    let plan = plan(&config, &options);
-    // A single rank has nobody to share the work with: this process does it.
-    let link = (plan.ranks > 1).then(Link::default);
-    if link.is_some() {
-        options.memory_bytes = plan.memory_bytes;
-    }
-    options.link = link.clone();
-    let folder = std::env::temp_dir().join(format!("harrier-serve-{}", std::process::id()));
-    let gang = match link {
-        Some(link) => Some(Supervisor::new(link, plan, folder.clone()).map_err(|error| {
-            Trouble::broken(format!("ERROR 58030: cannot use folder \"{}\": {error}", folder.display()))
-        })?),
-        None => None,
-    };
-    let registry = Arc::new(Registry::default());
-    let queues = Queues::new(vec![default_queue(&config)], limits(&config));
-    options.server_tables = views::tables(&registry, &queues, gang.as_ref());
-    let statements = runtime(options.threads, "harrier-statement")?;
-    let clients = runtime(CLIENT_THREADS, "harrier-client")?;
-    let engine = Engine::try_new(options).map_err(|error| Trouble::usage(error.report(None)))?;
-    let parts = Parts {
-        config,
-        args,
-        engine: engine.clone(),
-        runtime: statements.handle().clone(),
-        registry,
-        queues,
-        gang,
-    };
-    let ended = clients.block_on(parts.serve());
-    clients.shutdown_timeout(SHUTDOWN);
-    statements.shutdown_timeout(SHUTDOWN);
-    engine.remove_temporary_files();
-    let _ = std::fs::remove_dir_all(folder);
-    ended
+    Ok(options)
 }
 
-/// How the gang is to be.
-fn plan(config: &Config, options: &EngineOptions) -> Plan {
-    use harrier_server::config::values::Launcher as Named;
-    let launcher = match config.gang.launcher {
-        Named::Auto => Launcher::Auto,
-        Named::Mpirun => Launcher::Mpirun,
-        Named::Srun => Launcher::Srun,
-        Named::None => Launcher::None,
-    };
-    let cores = options.threads;
-    let ranks = match launcher {
-        Launcher::None => 1,
-        _ => config.gang.ranks.get().map_or(cores, |ranks| *ranks as usize).max(1),
-    };
-    let spares = config.gang.spares as usize;
-    let threads = config.gang.threads_per_rank.get();
-    Plan {
-        launcher,
-        ranks,
-        spares,
-        threads: threads.map_or((cores / ranks).max(1), |threads| *threads as usize),
-        memory_bytes: options.memory_bytes.map(|bytes| bytes / (ranks + spares + 1) as u64),
-        hosts: config.gang.hostfile.get().cloned(),
-        spill_dir: options.spill_dir.clone(),
-        arguments: config.gang.launcher_arguments.clone(),
+/// A folder for sockets that nobody else can have made or enter.
+fn own_folder() -> Result<PathBuf, Trouble> {
+    let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
+    let folder = std::env::temp_dir().join(format!("harrier-serve-{suffix}"));
+    std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
+        Trouble::broken(format!("ERROR 58030: cannot make folder \"{}\": {error}", folder.display()))
+    })?;
+    Ok(folder)
+}
+
+/// This server's part among several, if it is to have one; its engine then commits only while it serves.
+fn standby(args: &Args, config: &Config, options: &mut EngineOptions) -> Result<Option<Standby>, Trouble> {
+    if !config.server.standby {
+        return Ok(None);
     }
+    let Some(catalog) = args.warehouse.catalog().filter(|catalog| catalog.starts_with("postgres")) else {
+        let message = "ERROR 22023: servers that take over from one another need their catalog in PostgreSQL\n\
+                       HINT: --catalog postgres://…";
+        return Err(Trouble::usage(message.to_string()));
+    };
+    let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
+    let fence = Fence::new(format!("{}-{}-{suffix}", sockets::host_name(), std::process::id()));
+    options.fence = Some(fence.clone());
+    Ok(Some(Standby::new(catalog.to_string(), config.server.lease.0, fence)))
 }
 
 /// The queue of roles that have none.
@@ -196,6 +212,13 @@ fn default_queue(config: &Config) -> QueueDefinition {
 fn limits(config: &Config) -> Limits {
     let wait = config.statements.queue_wait_max.get().map(|wait| wait.0);
     Limits { gang_statements: None, small_cost: 0.0, wait }
+}
+
+fn server_options(config: &Config) -> ServerOptions {
+    ServerOptions {
+        sessions_max: config.server.max_connections as usize,
+        authentication_timeout: config.server.authentication_timeout.0,
+    }
 }
 
 /// What every session starts with, as a client would set it.
@@ -209,8 +232,39 @@ fn session_settings(config: &Config) -> Vec<(String, String)> {
     let timeouts = timeouts
         .into_iter()
         .filter_map(|(name, limit)| Some((name.to_string(), format!("{}ms", limit.get()?.0.as_millis()))));
-    let plain = config.settings.0.iter().filter(|(key, _)| !key.contains('.'));
+    let plain = config.settings.of_sessions();
     timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
+}
+
+/// The rules of who may come in, and what connections are encrypted with, if they fit together and where the server listens.
+fn entrance(config: &Config, addresses: &[SocketAddr]) -> Result<(Rules, Option<Tls>), String> {
+    let rules = gate::rules(config.server.hba_file.get().map(PathBuf::as_path))
+        .map_err(|error| format!("ERROR F0000: {error}"))?;
+    let tls = sockets::tls(config).map_err(|error| format!("ERROR F0000: {error}"))?;
+    let notes = listen::check(addresses, tls.is_some(), &rules);
+    for note in notes.map_err(|error| format!("ERROR 28000: {error}"))? {
+        tracing::warn!("{note}");
+    }
+    Ok((rules, tls))
+}
+
+/// Opens the audit log, or opens it again.
+///
+/// Errors: for people; it cannot be opened, and all stays as it was.
+fn audit(config: &Config, registry: &Registry) -> Result<(), String> {
+    let statements = config.server.audit_statements;
+    let Some(path) = config.server.audit_log.get() else {
+        registry.set_audit(None);
+        return Ok(());
+    };
+    let cannot = |error: io::Error| format!("cannot open audit log \"{}\": {error}", path.display());
+    match registry.audit() {
+        Some(audit) => audit.reopen(path, statements).map_err(cannot),
+        None => {
+            registry.set_audit(Some(Arc::new(Audit::open(path, statements).map_err(cannot)?)));
+            Ok(())
+        }
+    }
 }
 
 /// What a server is made of.
@@ -222,210 +276,308 @@ struct Parts {
     registry: Arc<Registry>,
     queues: Queues,
     gang: Option<Supervisor>,
+    controls: Arc<Controls>,
 }
 
 impl Parts {
-    async fn serve(self) -> Result<(), Trouble> {
-        let Self { config, args, engine, runtime, registry, queues, gang } = self;
-        let signals = || -> io::Result<_> {
-            let listen = |kind| signal(kind);
-            Ok((
-                listen(SignalKind::terminate())?,
-                listen(SignalKind::interrupt())?,
-                listen(SignalKind::hangup())?,
-            ))
-        };
-        let (mut terminate, mut interrupt, mut hangup) = signals()
+    async fn serve(self, standby: Option<Standby>) -> Result<(), Trouble> {
+        let signals = Signals::listen()
             .map_err(|error| Trouble::broken(format!("ERROR 58000: cannot listen for signals: {error}")))?;
-        let since = SystemTime::now();
-        let mut pg = Vec::new();
-        for address in &config.server.listen {
-            pg.push(bind(address).await?);
-        }
-        let flight_listener = match config.server.flight.get() {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        let flight_address = flight_listener.as_ref().map(|(address, _)| *address);
-        let rules = gate::rules(config.server.hba_file.get().map(PathBuf::as_path));
-        let rules = rules.map_err(|error| Trouble::usage(format!("ERROR F0000: {error}")))?;
-        let tls = tls(&config)?;
-        let addresses: Vec<SocketAddr> = pg.iter().map(|(address, _)| *address).collect();
-        let notes = listen::check(&addresses, tls.is_some(), &rules)
-            .map_err(|error| Trouble::usage(format!("ERROR 28000: {error}")))?;
-        for note in notes {
-            tracing::warn!("{note}");
-        }
-        let doors =
-            Doors::new(rules, flight_address, engine.clone(), Arc::clone(&registry)).map_err(|error| {
-                Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
-            })?;
+        let sockets = Sockets::bind(&self.config).await?;
+        let addresses = sockets.addresses();
+        let (rules, tls) = entrance(&self.config, &addresses).map_err(Trouble::usage)?;
+        let flight = sockets.flight.as_ref().map(|(address, _)| *address);
+        let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
+        let doors = Doors::new(rules, flight, engine, registry).map_err(|error| {
+            Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
+        })?;
         doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        let since = SystemTime::now();
         let backend = Arc::new(session::Sessions {
-            engine: engine.clone(),
-            runtime: runtime.clone(),
-            surroundings: Arc::new(views::Server { registry: Arc::clone(&registry), since }),
-            queues: RoleQueues::new(queues.clone(), engine.clone(), default_queue(&config)),
-            settings: parking_lot::RwLock::new(session_settings(&config)),
+            engine: self.engine.clone(),
+            runtime: self.runtime.clone(),
+            surroundings: Arc::new(views::Server { registry: Arc::clone(&self.registry), since }),
+            queues: RoleQueues::new(self.queues.clone(), self.engine.clone(), default_queue(&self.config)),
+            settings: parking_lot::RwLock::new(session_settings(&self.config)),
+            controls: Arc::clone(&self.controls),
+            registry: Arc::clone(&self.registry),
         });
-        let options = ServerOptions {
-            sessions_max: config.server.max_connections as usize,
-            authentication_timeout: config.server.authentication_timeout.0,
+        audit(&self.config, &self.registry)
+            .map_err(|message| Trouble::broken(format!("ERROR 58030: {message}")))?;
+        let server = Server::new(
+            Arc::clone(&backend) as _,
+            Arc::clone(&self.registry),
+            Arc::new(doors.clone()),
+            server_options(&self.config),
+        );
+        server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
+        let mut running = Running {
+            parts: self,
+            doors,
+            backend,
+            server,
+            addresses,
+            flight,
+            ends: Vec::new(),
+            stop: CancellationToken::new(),
         };
-        let gate = Arc::new(doors.clone());
-        let server = Server::new(Arc::clone(&backend) as _, Arc::clone(&registry), gate, options);
-        server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[b"postgresql"])));
+        running.set_mode(running.parts.controls.mode());
+        running.open(sockets, since);
+        running.until_stopped(signals, standby).await
+    }
+}
+
+/// What the operating system asks of the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+/// What the server is to do next.
+enum Event {
+    Stop,
+    Reload,
+    /// It is the one that serves from now on.
+    Took,
+    /// It is that no more, for this reason.
+    Lost(String),
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self, controls: &Controls) -> Event {
+        tokio::select! {
+            _ = self.terminate.recv() => Event::Stop,
+            _ = self.interrupt.recv() => Event::Stop,
+            _ = self.hangup.recv() => Event::Reload,
+            () = controls.reload.notified() => Event::Reload,
+        }
+    }
+}
+
+/// A server that is listened at.
+struct Running {
+    parts: Parts,
+    doors: Doors,
+    backend: Arc<session::Sessions>,
+    server: Arc<Server>,
+    addresses: Vec<SocketAddr>,
+    flight: Option<SocketAddr>,
+    /// What goes on until it is stopped.
+    ends: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Listens everywhere.
+    fn open(&mut self, sockets: Sockets, since: SystemTime) {
+        let described = sockets.described();
+        let Sockets { pg, local, flight, http } = sockets;
         for (_, listener) in pg {
-            tokio::spawn(Arc::clone(&server).accept(listener));
+            tokio::spawn(Arc::clone(&self.server).accept(listener));
         }
-        let mut listen: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        if let Some(folder) = config.server.unix_socket.get() {
-            let listener = local(folder, &addresses)?;
-            listen.push(listener.path().display().to_string());
-            tokio::spawn(Arc::clone(&server).accept_local(listener));
+        if let Some(listener) = local {
+            tokio::spawn(Arc::clone(&self.server).accept_local(listener));
         }
-        let stop = CancellationToken::new();
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let mut ends: Vec<tokio::task::JoinHandle<()>> = Vec::new();
-        if let Some((_, listener)) = flight_listener {
-            let flight = Flight {
-                backend: Arc::clone(&backend) as _,
-                registry: Arc::clone(&registry),
-                authenticate: Arc::new(doors.clone()),
-                tls: None,
-                database: session::DATABASE.to_string(),
-                limits: flight::Limits {
-                    sessions_max: config.server.max_connections as usize,
-                    ..flight::Limits::default()
-                },
-            };
-            ends.push(spawn("Flight SQL", flight::serve(listener, flight, stop.clone().cancelled_owned())));
+        if let Some(socket) = flight {
+            self.open_flight(socket);
         }
-        let mut pages_at = None;
-        if let Some(address) = config.server.http.get() {
-            let (bound, listener) = bind(address).await?;
-            let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-            pages_at = Some(format!("http://harrier:{password}@{bound}/"));
-            let facts = overview::Facts {
-                engine: engine.clone(),
-                runtime: runtime.clone(),
-                gang: gang.clone(),
-                queues: queues.clone(),
-                since,
-                warehouse: args.warehouse.describe(),
-                listen: listen.clone(),
-                is_stopping: Arc::clone(&is_stopping),
-            };
-            let mut pages = Pages::new(Arc::clone(&registry), Arc::new(facts));
-            pages.names = config.server.http_names.iter().map(|name| name.0.clone()).collect();
-            pages.actions = config.server.http_actions;
-            // Loopback is everybody's on a machine that many use.
-            pages.login = Some(Arc::new(move |_, given| given == password));
-            ends.push(spawn("the pages", http::serve(listener, pages, stop.clone().cancelled_owned())));
+        if let Some(socket) = http {
+            self.open_pages(socket, described, since);
         }
-        let supervised = gang.map(|gang| tokio::spawn(gang.run(stop.clone())));
-        tell(&addresses, flight_address, pages_at.as_deref());
-        let mut config = config;
+    }
+
+    fn open_flight(&mut self, (_, listener): Socket) {
+        let flight = Flight {
+            backend: Arc::clone(&self.backend) as _,
+            registry: Arc::clone(&self.parts.registry),
+            authenticate: Arc::new(self.doors.clone()),
+            tls: None,
+            database: session::DATABASE.to_string(),
+            limits: flight::Limits {
+                sessions_max: self.parts.config.server.max_connections as usize,
+                ..flight::Limits::default()
+            },
+        };
+        let stop = self.stop.clone().cancelled_owned();
+        self.ends.push(spawn("Flight SQL", flight::serve(listener, flight, stop)));
+    }
+
+    /// Serves the pages, and says where they are.
+    fn open_pages(&mut self, (bound, listener): Socket, listen: Vec<String>, since: SystemTime) {
+        let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
+        println!("pages: http://harrier:{password}@{bound}/");
+        let parts = &self.parts;
+        let facts = overview::Facts {
+            engine: parts.engine.clone(),
+            runtime: parts.runtime.clone(),
+            gang: parts.gang.clone(),
+            queues: parts.queues.clone(),
+            since,
+            warehouse: parts.args.warehouse.describe(),
+            listen,
+            controls: Arc::clone(&parts.controls),
+        };
+        let mut pages = Pages::new(Arc::clone(&parts.registry), Arc::new(facts));
+        pages.names = parts.config.server.http_names.iter().map(|name| name.0.clone()).collect();
+        pages.actions = parts.config.server.http_actions;
+        // Loopback is everybody's on a machine that many use.
+        pages.login = Some(Arc::new(move |_, given| given == password));
+        self.ends.push(spawn("the pages", http::serve(listener, pages, self.stop.clone().cancelled_owned())));
+    }
+
+    /// Changes whom the server lets in.
+    fn set_mode(&self, mode: Mode) {
+        self.parts.controls.set_mode(mode);
+        self.server.set_closed(match mode {
+            Mode::Standby => self.parts.controls.refusal(false),
+            // Who may come in is known only when it is known who it is.
+            _ => None,
+        });
+    }
+
+    /// Serves, or waits for the right to, until the server is asked to end; then lets go.
+    async fn until_stopped(
+        mut self,
+        mut signals: Signals,
+        mut standby: Option<Standby>,
+    ) -> Result<(), Trouble> {
+        let mut gang = None;
+        match &mut standby {
+            Some(standby) => self.begin_standby(standby).await?,
+            None => gang = self.begin(),
+        }
+        let mut serves = standby.is_none();
+        let controls = Arc::clone(&self.parts.controls);
         loop {
-            tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hangup.recv() => match reload(&args, &mut config, &doors, tls.as_ref()) {
-                    Ok(restart) => {
-                        queues.set_limits(limits(&config));
-                        *backend.settings.write() = session_settings(&config);
-                        server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[b"postgresql"])));
-                        doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
-                        let restart = restart.join(", ");
-                        tracing::info!(restart, "the configuration was read again; what is listed needs a restart");
+            let lease = async {
+                match &mut standby {
+                    None => std::future::pending().await,
+                    Some(standby) if serves => Event::Lost(standby.hold().await),
+                    Some(standby) => {
+                        let term = standby.take().await;
+                        tracing::info!(term, "this server serves the warehouse from now on");
+                        Event::Took
                     }
-                    Err(error) => tracing::error!("the configuration stays as it is: {error}"),
-                },
+                }
+            };
+            let event = tokio::select! {
+                event = signals.next(&controls) => event,
+                event = lease => event,
+            };
+            match event {
+                Event::Stop => break,
+                Event::Reload => self.reload(),
+                Event::Took => {
+                    serves = true;
+                    self.set_mode(Mode::Open);
+                    gang = self.begin();
+                }
+                Event::Lost(reason) => {
+                    serves = false;
+                    tracing::error!(reason, "this server is a standby from now on");
+                    self.step_down(gang.take()).await;
+                    println!("standby: {reason}");
+                }
             }
         }
-        is_stopping.store(true, Ordering::Relaxed);
-        server.drain(config.server.drain_timeout.0).await;
-        stop.cancel();
-        for end in ends.into_iter().chain(supervised) {
+        notify::stopping();
+        self.set_mode(Mode::Stopping);
+        self.server.drain(self.parts.config.server.drain_timeout.0).await;
+        if let Some(standby) = standby.as_mut().filter(|_| serves) {
+            standby.give_up().await;
+        }
+        self.stop.cancel();
+        for end in self.ends.into_iter().chain(gang.map(|(_, gang)| gang)) {
             // A client of Flight SQL may have a transaction open for as long as it likes.
             let _ = tokio::time::timeout(END_PATIENCE, end).await;
         }
         Ok(())
     }
+
+    async fn begin_standby(&self, standby: &mut Standby) -> Result<(), Trouble> {
+        let holder = standby.holder().await.map_err(|error| {
+            Trouble::broken(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
+        })?;
+        if let Some(holder) = holder {
+            println!("standby: waits to take over from {holder}");
+            notify::ready("standby");
+        }
+        Ok(())
+    }
+
+    /// Starts the gang, and says that all is there.
+    fn begin(&self) -> Option<(CancellationToken, JoinHandle<()>)> {
+        sockets::tell(&self.addresses, self.flight);
+        notify::ready("serves");
+        let gang = self.parts.gang.clone()?;
+        let stop = self.stop.child_token();
+        Some((stop.clone(), tokio::spawn(gang.run(stop))))
+    }
+
+    /// Another server has the warehouse now: what runs here ends at once, since nothing of it could be committed.
+    async fn step_down(&self, gang: Option<(CancellationToken, JoinHandle<()>)>) {
+        self.set_mode(Mode::Standby);
+        notify::ready("standby");
+        let deadline = tokio::time::Instant::now() + END_PATIENCE;
+        loop {
+            let sessions = self.parts.registry.sessions();
+            if sessions.is_empty() || tokio::time::Instant::now() > deadline {
+                break;
+            }
+            let others = sessions.iter().filter(|session| session.asked() != Some(Stop::Session));
+            others.for_each(|session| session.stop(Stop::Session));
+            tokio::time::sleep(END_LOOK).await;
+        }
+        if let Some((stop, gang)) = gang {
+            stop.cancel();
+            let _ = tokio::time::timeout(END_PATIENCE, gang).await;
+        }
+    }
+
+    /// Reads the configuration again; if something is wrong with it, nothing changes.
+    fn reload(&mut self) {
+        notify::reloading();
+        match self.take_over() {
+            Ok(restart) => {
+                let restart = restart.join(", ");
+                tracing::info!(restart, "the configuration was read again; what is listed needs a restart");
+            }
+            Err(error) => tracing::error!("the configuration stays as it is: {error}"),
+        }
+        notify::ready(if self.parts.controls.mode() == Mode::Standby { "standby" } else { "serves" });
+    }
+
+    /// Takes over what can change. Returns the keys that need a restart.
+    fn take_over(&mut self) -> Result<Vec<&'static str>, String> {
+        let new = self.parts.args.config()?;
+        let (rules, tls) = entrance(&new, &self.addresses)?;
+        audit(&new, &self.parts.registry)?;
+        let restart = self.parts.config.reload(new);
+        let config = &self.parts.config;
+        self.doors.set(rules);
+        self.server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
+        self.doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        self.server.set_options(server_options(config));
+        *self.backend.settings.write() = session_settings(config);
+        self.parts.queues.set_limits(limits(config));
+        self.backend.queues.set_default(default_queue(config));
+        Ok(restart)
+    }
 }
 
-fn spawn(
-    what: &'static str,
-    serve: impl Future<Output = io::Result<()>> + Send + 'static,
-) -> tokio::task::JoinHandle<()> {
+fn spawn(what: &'static str, serve: impl Future<Output = io::Result<()>> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         if let Err(error) = serve.await {
             tracing::error!(%error, "{what} ended");
         }
     })
-}
-
-async fn bind(address: &Address) -> Result<(SocketAddr, TcpListener), Trouble> {
-    let cannot = |error: io::Error| {
-        let message = format!("ERROR 58000: cannot listen at {address}: {error}");
-        let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                "\nHINT: another server may be there; --listen, --http and --flight choose other addresses"
-            }
-            _ => "",
-        };
-        Trouble::broken(message + hint)
-    };
-    let listener = TcpListener::bind((address.host.as_str(), address.port)).await.map_err(cannot)?;
-    let bound = listener.local_addr().map_err(cannot)?;
-    Ok((bound, listener))
-}
-
-fn local(folder: &Path, addresses: &[SocketAddr]) -> Result<LocalListener, Trouble> {
-    let port = addresses.first().map_or(5433, SocketAddr::port);
-    LocalListener::bind(folder, port, true).map_err(|error| {
-        Trouble::broken(format!("ERROR 58000: cannot listen in folder \"{}\": {error}", folder.display()))
-    })
-}
-
-fn tls(config: &Config) -> Result<Option<Tls>, Trouble> {
-    let server = &config.server;
-    let (Some(certificate), Some(key)) = (server.tls_certificate.get(), server.tls_key.get()) else {
-        return Ok(None);
-    };
-    let files = TlsFiles {
-        certificate: certificate.clone(),
-        key: key.clone(),
-        client_authority: server.tls_client_ca.get().cloned(),
-    };
-    Tls::load(files).map(Some).map_err(|error| Trouble::usage(format!("ERROR F0000: {error}")))
-}
-
-/// Takes over what can change. Returns the keys that need a restart; what is wrong changes nothing.
-fn reload(
-    args: &Args,
-    config: &mut Config,
-    doors: &Doors,
-    tls: Option<&Tls>,
-) -> Result<Vec<&'static str>, String> {
-    let new = args.config()?;
-    let rules = gate::rules(new.server.hba_file.get().map(PathBuf::as_path))?;
-    if let Some(tls) = tls {
-        tls.reload().map_err(|error| error.to_string())?;
-    }
-    doors.set(rules);
-    Ok(config.reload(new))
-}
-
-/// Says how to connect.
-fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>, pages: Option<&str>) {
-    for address in addresses {
-        println!("ready: psql -h {} -p {} warehouse", address.ip(), address.port());
-    }
-    if let Some(address) = flight {
-        println!("Arrow Flight SQL: grpc://{address}");
-    }
-    if let Some(pages) = pages {
-        println!("pages: {pages}");
-    }
 }

@@ -44,9 +44,9 @@ pub(crate) struct Args {
     /// Memory statements may hold before they spill to disk, such as 8GiB [default: 80 % of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
-    /// Folder for temporary files [default: $TMPDIR]
-    #[arg(long, value_name = "DIR")]
-    spill_dir: Option<PathBuf>,
+    /// Folder for temporary files; several, on disks of their own, are used in turn [default: $TMPDIR]
+    #[arg(long = "spill-dir", value_name = "DIR")]
+    spill_dirs: Vec<PathBuf>,
     #[command(flatten)]
     warehouse: WarehouseArgs,
     /// Ranks that do nothing until others are lost; then they take their places
@@ -137,10 +137,10 @@ pub(crate) fn on_ranks(
         // Only a setting or the folder for temporary files can be wrong here.
         Err(error) => return usage_error(&error),
     };
-    let runtime = match runtime(threads) {
+    let runtime = match runtime(threads, "harrier") {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("ERROR 53000: cannot start {threads} threads: {error}");
+        Err(message) => {
+            eprintln!("{message}");
             return ExitCode::from(exit::FAILED);
         }
     };
@@ -234,18 +234,20 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
         options.memory_bytes = args.memory;
     }
     options.settings = args.settings.clone();
-    options.spill_dir = args.spill_dir.clone();
+    options.spill_dirs = args.spill_dirs.clone();
     options.warehouse = args.warehouse.options();
     options
 }
 
-fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
+/// Threads that are called `name` and a number. Errors: as a line for the user.
+pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
     let next = Arc::new(AtomicUsize::new(0));
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .thread_name_fn(move || format!("harrier-{}", next.fetch_add(1, Ordering::Relaxed)))
+        .thread_name_fn(move || format!("{name}-{}", next.fetch_add(1, Ordering::Relaxed)))
         .enable_all()
         .build()
+        .map_err(|error| format!("ERROR 53000: cannot start {threads} threads: {error}"))
 }
 
 fn inputs(args: &Args, matches: &ArgMatches) -> Vec<Input> {

@@ -36,6 +36,11 @@ impl WarehouseArgs {
         }
     }
 
+    /// The database of the catalog, if one was named.
+    pub(crate) fn catalog(&self) -> Option<&str> {
+        self.catalog.as_deref()
+    }
+
     /// Where tables are kept, if they are.
     pub(crate) fn options(&self) -> Option<WarehouseOptions> {
         if let Some(catalog) = &self.catalog {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
-pub use findings::{Finding, Gravity};
-use values::{Address, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
+pub use findings::{Finding, Gravity, on_path};
+use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
 
 use crate::backend::Failure;
 
@@ -95,6 +95,10 @@ macro_rules! section {
             fn place(&mut self, folder: &Path) {
                 $(self.$field.place(folder);)+
             }
+
+            fn values(&self) -> Vec<String> {
+                vec![$(self.$field.written()),+]
+            }
         }
     };
     (@ reload) => { true };
@@ -112,8 +116,8 @@ section! {
         /// The socket gets the name .s.PGSQL.<port>, with the port of the first address.
         restart unix_socket: OrOff<PathBuf> = OrOff::OFF;
 
-        /// Where the pages, /metrics and /healthz are. No password protects them: an address that other
-        /// machines can reach is refused.
+        /// Where the pages, /metrics and /healthz are. Their password, made at every start, and what they show are not
+        /// encrypted on the way: an address that other machines can reach is refused.
         restart http: OrOff<Address> = OrOff(Some(Address::loopback(8080)));
 
         /// Names by which browsers reach the pages, beside localhost and addresses.
@@ -121,13 +125,13 @@ section! {
         restart http_names: Vec<HostName> = Vec::new();
 
         /// Whether statements can be canceled and sessions ended from the pages.
-        reload http_actions: bool = false;
+        restart http_actions: bool = false;
 
-        /// Where clients of Arrow Flight SQL connect to. No password protects it: an address that
-        /// other machines can reach is refused.
+        /// Where clients of Arrow Flight SQL connect to. Nothing is encrypted on the way: an address that other
+        /// machines can reach is refused.
         restart flight: OrOff<Address> = OrOff::OFF;
 
-        /// Sessions at a time, from 1 to 100000.
+        /// Sessions at a time, from 1 to 100000. Flight SQL takes a new value over when the server is started again.
         reload max_connections: u32 = 1024;
 
         /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.
@@ -135,7 +139,14 @@ section! {
         /// Off: from this machine only, and only the operating system's user that runs the server.
         reload hba_file: OrOff<PathBuf> = OrOff::OFF;
 
-        /// The certificate for TLS with the chain below its root, as PEM.
+        /// Whether this is one of several servers of the same warehouse, of which one serves and the others wait to take over.
+        /// Their catalog has to be in PostgreSQL. Who waits refuses clients (57P03), which try the next host of their connection string.
+        restart standby: bool = false;
+
+        /// How long a server of several that is not heard of is left its place, at least a second.
+        restart lease: Period = Period::seconds(5);
+
+        /// The certificate for TLS with the chain below its root, as PEM. Certificates and keys are read again at a reload.
         reload tls_certificate: OrOff<PathBuf> = OrOff::OFF;
 
         /// The key of that certificate, as PEM, in a file that nobody else can read.
@@ -143,6 +154,14 @@ section! {
 
         /// Certificates, as PEM, of who may sign certificates of clients.
         reload tls_client_ca: OrOff<PathBuf> = OrOff::OFF;
+
+        /// A file to which it is written, a line of JSON each, who comes and goes, who is refused, and what statements come to.
+        /// It is opened again at a reload. While it cannot be written, nothing new is let in or run.
+        reload audit_log: OrOff<PathBuf> = OrOff::OFF;
+
+        /// Which statements the audit log has: none, those that change what there is or who may do what, or all.
+        /// Passwords and keys in them are left out.
+        reload audit_statements: AuditStatements = AuditStatements::Ddl;
 
         /// How long a client may take to say and prove who it is.
         reload authentication_timeout: Period = Period::seconds(30);
@@ -178,8 +197,8 @@ section! {
         /// Auto: 80 % of the machine's.
         restart memory: OrAuto<Size> = OrAuto::AUTO;
 
-        /// The folder of temporary files. Off: the system's.
-        restart spill_dir: OrOff<PathBuf> = OrOff::OFF;
+        /// The folders of temporary files, best on a disk each; one that fails is not used again. None: the system's.
+        restart spill_dirs: Vec<PathBuf> = Vec::new();
 
         /// Statements that run on the gang at a time; others wait. Off: any number.
         reload statements_max: OrOff<u32> = OrOff(Some(4));
@@ -212,8 +231,18 @@ impl Settings {
     const SECTION: &str = "settings";
     const ABOUT: &[&str] = &[
         " SQL settings that every session starts with, as SET takes them: a text, a number, or true or false.",
-        " A running server takes new ones over, for new sessions.",
+        " A running server takes new ones over, for new sessions; those with a dot in their names need a restart.",
     ];
+    /// Those that every session of the engine has, whoever is served: they have a dot in their names.
+    pub fn of_engine(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.0.iter().filter(|(name, _)| name.contains('.'))
+    }
+
+    /// Those that a client could have asked for when it came.
+    pub fn of_sessions(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.0.iter().filter(|(name, _)| !name.contains('.'))
+    }
+
     const EXAMPLE: &[&str] = &["timezone = \"UTC\"", "harrier.distribute_bytes_min = \"1MiB\""];
 }
 
@@ -347,6 +376,9 @@ impl Config {
         self.server.reload(new.server, &mut differ);
         self.gang.reload(new.gang, &mut differ);
         self.statements.reload(new.statements, &mut differ);
+        if self.settings.of_engine().ne(new.settings.of_engine()) {
+            differ.push(Settings::SECTION);
+        }
         self.settings = new.settings;
         differ
     }
@@ -354,6 +386,11 @@ impl Config {
     /// What is known of every key, in the order of the example file; the free ones of `settings` are not among them.
     pub fn keys() -> Vec<Key> {
         [Server::keys(), Gang::keys(), Statements::keys()].concat()
+    }
+
+    /// The values of [`Config::keys`], as TOML.
+    pub fn values(&self) -> Vec<String> {
+        [self.server.values(), self.gang.values(), self.statements.values()].concat()
     }
 
     /// A file with every key, its documentation and its default, all commented out.

@@ -7,6 +7,7 @@
 //!          HTTP         http/  ─► overview
 //! ```
 
+pub mod audit;
 pub mod auth;
 pub mod backend;
 pub mod config;

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+
+use crate::audit::{self, Audit, Event, Ran, Subject};
+use crate::backend::Failure;
 
 /// Statements that have ended are remembered until this many others have.
 const FINISHED_MAX: usize = 500;
@@ -27,6 +30,7 @@ pub struct Registry {
     last_session: AtomicI32,
     last_statement: AtomicU64,
     totals: Totals,
+    audit: RwLock<Option<Arc<Audit>>>,
 }
 
 /// What was counted since the server began.
@@ -90,6 +94,8 @@ pub struct SessionEntry {
     application: Mutex<String>,
     activity: Mutex<(Activity, SystemTime)>,
     statement: Mutex<Option<Arc<StatementEntry>>>,
+    /// It stays when the server is drained.
+    is_operator: AtomicBool,
     stop: watch::Sender<(u64, Option<Stop>)>,
 }
 
@@ -149,6 +155,30 @@ impl Registry {
         &self.totals
     }
 
+    /// Has what happens from now on written to a log, or not any more.
+    pub fn set_audit(&self, audit: Option<Arc<Audit>>) {
+        *self.audit.write() = audit;
+    }
+
+    pub fn audit(&self) -> Option<Arc<Audit>> {
+        self.audit.read().clone()
+    }
+
+    /// Whether sessions and statements may begin: what happens has to be written to the audit log, if there is one.
+    ///
+    /// Errors: it cannot be (58030).
+    pub fn check_audit(&self) -> Result<(), Failure> {
+        self.audit.read().as_ref().map_or(Ok(()), |audit| audit.check())
+    }
+
+    /// To be told of a client that could not prove who it is.
+    pub fn refuse(&self, role: &str, database: &str, client: Option<SocketAddr>, failure: &Failure) {
+        if let Some(audit) = &*self.audit.read() {
+            let subject = Subject { session: None, role, database, client, application: "" };
+            audit.session(Event::AuthenticationFailed, subject, Some(failure));
+        }
+    }
+
     /// A number for a session that is about to be.
     pub fn next_session(&self) -> i32 {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
@@ -174,11 +204,36 @@ impl Registry {
             application: Mutex::default(),
             activity: Mutex::new((Activity::Idle, now)),
             statement: Mutex::default(),
+            is_operator: AtomicBool::new(false),
             stop: watch::Sender::new((0, None)),
         });
+        self.write_session(Event::Connect, &entry);
         self.totals.sessions.fetch_add(1, Ordering::Relaxed);
         self.sessions.lock().insert(id, Arc::clone(&entry));
         SessionGuard { registry: Arc::clone(self), entry }
+    }
+
+    fn write_session(&self, event: Event, session: &SessionEntry) {
+        if let Some(audit) = &*self.audit.read() {
+            let application = session.application();
+            audit.session(event, session.subject(&application), None);
+        }
+    }
+
+    fn write_statement(&self, statement: &StatementEntry) {
+        let audit = self.audit.read();
+        let Some((audit, session)) = audit.as_ref().zip(self.session(statement.session)) else {
+            return;
+        };
+        let (application, failure) = (session.application(), statement.failure());
+        let ran = Ran {
+            id: statement.id,
+            text: &statement.text,
+            failure: failure.as_ref().map(|(state, _)| state.as_str()),
+            rows: statement.rows.load(Ordering::Relaxed),
+            took: statement.elapsed(),
+        };
+        audit.statement(session.subject(&application), ran);
     }
 
     /// All sessions, by number.
@@ -211,7 +266,7 @@ impl Registry {
         }
     }
 
-    /// Lists a statement of a session as the one that it runs.
+    /// Lists a statement of a session as the one that it runs, without the secrets in it.
     pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
         let id = self.last_statement.fetch_add(1, Ordering::Relaxed) + 1;
         let mut text = text.trim();
@@ -223,7 +278,7 @@ impl Registry {
             id,
             session: session.id,
             role: session.role.clone(),
-            text: text.to_string(),
+            text: audit::mask(text),
             since: SystemTime::now(),
             started: Instant::now(),
             inner: Mutex::new(StatementInner { phase: Some(Phase::Planning), ..StatementInner::default() }),
@@ -258,6 +313,7 @@ impl Registry {
             }
             inner.failure = failure;
         }
+        self.write_statement(statement);
         let us = statement.started.elapsed().as_micros() as u64;
         let class = DURATIONS_MS.partition_point(|bound| bound * 1_000 < us);
         self.totals.durations[class].fetch_add(1, Ordering::Relaxed);
@@ -281,11 +337,17 @@ pub struct SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
+        self.registry.write_session(Event::Disconnect, &self.entry);
         self.registry.sessions.lock().remove(&self.entry.id);
     }
 }
 
 impl SessionEntry {
+    fn subject<'a>(&'a self, application: &'a str) -> Subject<'a> {
+        let Self { id, role, database, client, .. } = self;
+        Subject { session: Some(*id), role, database, client: *client, application }
+    }
+
     pub fn application(&self) -> String {
         self.application.lock().clone()
     }
@@ -304,6 +366,15 @@ impl SessionEntry {
         if held.0 != activity {
             *held = (activity, SystemTime::now());
         }
+    }
+
+    /// Whether it stays when the server is drained.
+    pub fn is_operator(&self) -> bool {
+        self.is_operator.load(Ordering::Relaxed)
+    }
+
+    pub fn set_operator(&self) {
+        self.is_operator.store(true, Ordering::Relaxed);
     }
 
     /// The statement that runs, or ran last.

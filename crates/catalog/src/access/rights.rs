@@ -71,6 +71,11 @@ impl Access {
         Rights { access: self, standing }
     }
 
+    /// Whether a role may everything.
+    pub fn is_superuser(&self, role: &str) -> bool {
+        self.rights(role).is_superuser()
+    }
+
     /// Whether a role may have sessions.
     pub fn may_connect(&self, role: &str) -> bool {
         self.rights(role).may(Object::Warehouse, Privilege::Connect)

@@ -7,6 +7,9 @@
 //!      └────────────────┴──────────────────────────── after a pause ◄──────────────────────────────────────────┘
 //! ```
 //!
+//! An operator can have ranks left alone (they take part in nothing, until they are marked up again), and the gang started again, on the
+//! hosts that its hosts file names by then.
+//!
 //! # Invariants
 //! The front end is never part of the gang: it only holds one end of a local socket. While there is no gang, statements run in the front
 //! end's own process.
@@ -14,20 +17,19 @@
 //! # Crash
 //! A rank that is stopped is killed, so that its peers notice. A gang whose front end has gone ends by itself (`rank.rs`).
 
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use harrier_exec::front::{Hold, Link, Place, Status};
+use harrier_exec::front::{Hold, Link, Place, Status, set_aside};
 use harrier_mpi::process;
 use parking_lot::RwLock;
-use tokio::process::{Child, Command};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
+
+use super::launching::{Launched, Plan};
 
 /// How long the ranks of a gang may take to meet.
 const START_PATIENCE: Duration = Duration::from_secs(90);
@@ -48,37 +50,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long statements of a gang that is replaced may go on.
 const REPLACE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a launcher that was asked to end has for it.
-const END_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What starts the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Launcher {
-    /// Slurm's inside an allocation, or else MPI's
-    Auto,
-    /// The `mpirun` of Open MPI or MPICH
-    Mpirun,
-    /// Slurm's
-    Srun,
-    /// No gang: all runs in one process
-    None,
-}
-
-/// How the gang is to be.
-#[derive(Debug, Clone)]
-pub(super) struct Plan {
-    pub(super) launcher: Launcher,
-    /// Ranks that work.
-    pub(super) ranks: usize,
-    pub(super) spares: usize,
-    pub(super) threads: usize,
-    /// For each rank, in bytes.
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) hosts: Option<PathBuf>,
-    pub(super) spill_dir: Option<PathBuf>,
-    /// Put before the other arguments of the launcher.
-    pub(super) arguments: Vec<String>,
-}
+/// What operators want that has not been done yet.
+const ORDERS_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -97,7 +70,23 @@ pub(super) struct View {
     pub(super) status: Status,
     /// Why the last one was lost, or could not be started.
     pub(super) reason: Option<String>,
+    /// Ranks that an operator has marked down; also of gangs to come.
+    pub(super) aside: BTreeSet<usize>,
 }
+
+/// What an operator wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// A rank takes part in nothing that begins from now on; a spare takes its place.
+    Down(usize),
+    /// It takes part again.
+    Up(usize),
+    /// Statements that run may end; then all ranks are started again.
+    Restart,
+}
+
+/// Why an order cannot be followed: SQLSTATE and message.
+pub(super) type Refusal = (&'static str, String);
 
 /// A gang under supervision. Cheap to clone.
 #[derive(Clone)]
@@ -106,22 +95,58 @@ pub(super) struct Supervisor {
     plan: Arc<Plan>,
     folder: Arc<PathBuf>,
     view: Arc<RwLock<View>>,
+    orders: mpsc::Sender<Order>,
+    /// Taken by who runs the gang.
+    ordered: Arc<Mutex<mpsc::Receiver<Order>>>,
 }
 
 impl Supervisor {
-    /// `folder`: where sockets go that only this user may reach; it is made.
-    pub(super) fn new(link: Link, plan: Plan, folder: PathBuf) -> io::Result<Self> {
-        std::fs::create_dir_all(&folder)?;
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
+    /// `folder`: where sockets go, which nobody else may enter.
+    pub(super) fn new(link: Link, plan: Plan, folder: PathBuf) -> Self {
         let view = View {
             state: State::Absent,
             since: SystemTime::now(),
             generation: 0,
             status: Status::default(),
             reason: None,
+            aside: BTreeSet::new(),
         };
         let (plan, folder, view) = (Arc::new(plan), Arc::new(folder), Arc::new(RwLock::new(view)));
-        Ok(Self { link, plan, folder, view })
+        let (orders, ordered) = mpsc::channel(ORDERS_MAX);
+        Self { link, plan, folder, view, orders, ordered: Arc::new(Mutex::new(ordered)) }
+    }
+
+    /// Has an order followed soon; the views show when it was.
+    ///
+    /// Errors: 22023 there is no such rank; 55000 it cannot be done as things are.
+    pub(super) fn order(&self, order: Order) -> Result<(), Refusal> {
+        {
+            let mut view = self.view.write();
+            let count = self.plan.ranks + self.plan.spares;
+            match order {
+                Order::Down(rank) | Order::Up(rank) if rank >= count => {
+                    return Err(("22023", format!("there is no rank {rank}: the last one is {}", count - 1)));
+                }
+                Order::Down(0) => {
+                    let message = "rank 0 hands out the work of the others and cannot be marked down";
+                    return Err(("55000", message.to_string()));
+                }
+                Order::Down(rank) => {
+                    view.aside.insert(rank);
+                }
+                Order::Up(rank) => {
+                    let lost = view.status.ranks.get(rank).and_then(|rank| rank.lost.clone());
+                    if let Some(reason) = lost {
+                        let message = format!("rank {rank} is lost and can only be started again: {reason}");
+                        return Err(("55000", message));
+                    }
+                    view.aside.remove(&rank);
+                }
+                Order::Restart => {}
+            }
+        }
+        let full = |_| ("55000", "the gang has not followed earlier orders yet".to_string());
+        self.orders.try_send(order).map_err(full)
     }
 
     pub(super) fn view(&self) -> View {
@@ -148,6 +173,10 @@ impl Supervisor {
 
     /// Keeps a gang running until `stop` is canceled, and then ends it.
     pub(super) async fn run(self, stop: CancellationToken) {
+        // A server that takes over again finds the channel where the last run has left it.
+        let ordered = Arc::clone(&self.ordered);
+        let mut ordered = ordered.lock().await;
+        self.set(State::Absent, None);
         let mut failures = 0;
         while !stop.is_cancelled() {
             let generation = {
@@ -158,12 +187,16 @@ impl Supervisor {
             self.set(State::Starting, None);
             let started = tokio::select! {
                 started = self.start(generation) => started,
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => {
+                    self.set(State::Absent, None);
+                    return;
+                }
             };
             match started {
                 Ok(gang) => {
                     failures = 0;
-                    let Some(reason) = self.watch(gang, &stop).await else {
+                    let Some(reason) = self.watch(gang, &mut ordered, &stop).await else {
+                        self.set(State::Absent, None);
                         return;
                     };
                     tracing::warn!(reason, "the gang is lost and started again");
@@ -187,7 +220,7 @@ impl Supervisor {
     async fn start(&self, generation: u64) -> Result<Gang, String> {
         let desk = self.folder.join(format!("desk-{generation}"));
         let _ = std::fs::remove_file(&desk);
-        let mut command = self.command(&desk)?;
+        let mut command = self.plan.command(&desk)?;
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let launcher = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
         let mut launcher = Launched(Some(launcher));
@@ -210,8 +243,16 @@ impl Supervisor {
     }
 
     /// Lets statements run on a gang until it is lost; says why it is. `None`: it was ended.
-    async fn watch(&self, gang: Gang, stop: &CancellationToken) -> Option<String> {
+    async fn watch(
+        &self,
+        gang: Gang,
+        ordered: &mut mpsc::Receiver<Order>,
+        stop: &CancellationToken,
+    ) -> Option<String> {
         let Gang { desk, mut launcher, mut hold, status } = gang;
+        // What was ordered meanwhile is done with the new gang, but that it is started again.
+        while ordered.try_recv().is_ok() {}
+        self.tell_aside(&desk).await;
         let place = self.link.up(&desk, self.plan.threads);
         {
             let mut view = self.view.write();
@@ -235,6 +276,15 @@ impl Supervisor {
                         }
                     }
                     Err(_) => break self.why(&mut launcher).await,
+                },
+                Some(order) = ordered.recv() => match order {
+                    Order::Restart => {
+                        let reason = "an operator has it started again".to_string();
+                        self.link.down(&reason);
+                        self.finish(&place, &mut hold).await;
+                        break reason;
+                    }
+                    Order::Down(_) | Order::Up(_) => self.tell_aside(&desk).await,
                 },
                 ended = launcher.wait() => break match ended {
                     Ok(status) => format!("its launcher has ended: {status}"),
@@ -260,6 +310,15 @@ impl Supervisor {
         tokio::spawn(async move { launcher.end().await });
         let _ = std::fs::remove_file(&desk);
         Some(reason)
+    }
+
+    /// Has rank 0 leave those alone that are marked down.
+    async fn tell_aside(&self, desk: &Path) {
+        let aside = self.view.read().aside.clone();
+        if let Err(error) = set_aside(desk, aside).await {
+            // The gang is as good as lost, which is noticed elsewhere.
+            tracing::warn!(%error, "the gang was not told which ranks are marked down");
+        }
     }
 
     /// Waits for the statements that a gang still runs, but not for ever.
@@ -301,34 +360,6 @@ impl Supervisor {
             }
         }
     }
-
-    /// What starts the ranks.
-    fn command(&self, desk: &Path) -> Result<Command, String> {
-        let plan = &self.plan;
-        let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let ranks = (plan.ranks + plan.spares).to_string();
-        let is_slurm = std::env::var_os("SLURM_JOB_ID").is_some() && on_path("srun").is_some();
-        let mut words: Vec<OsString> = match plan.launcher {
-            Launcher::None => return Err("there is to be none".to_string()),
-            Launcher::Srun => srun(&ranks),
-            Launcher::Auto if is_slurm => srun(&ranks),
-            Launcher::Auto | Launcher::Mpirun => mpirun(&ranks, plan.hosts.as_deref())?,
-        };
-        words.splice(1..1, plan.arguments.iter().map(OsString::from));
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(binary).arg("rank").arg("--desk").arg(desk);
-        command.arg("--threads").arg(plan.threads.to_string());
-        command.arg("--spares").arg(plan.spares.to_string());
-        if let Some(bytes) = plan.memory_bytes {
-            command.arg("--memory").arg(format!("{bytes}"));
-        }
-        if let Some(folder) = &plan.spill_dir {
-            command.arg("--spill-dir").arg(folder);
-        }
-        // What the ranks say is for the log; nothing of it is for standard output.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
-        Ok(command)
-    }
 }
 
 /// A gang that has met.
@@ -341,99 +372,15 @@ struct Gang {
 
 /// Why a gang has to be started again although rank 0 is there: the spares are used up.
 fn too_few(status: &Status, wanted: usize) -> Option<String> {
-    let working = status.ranks.iter().filter(|rank| rank.works).count();
-    if working >= wanted {
+    // Those that are marked down are there: an operator wants to do without them.
+    let living = status.ranks.iter().filter(|rank| rank.lost.is_none()).count();
+    if living >= wanted {
         return None;
     }
     let lost = status.ranks.iter().enumerate().rev().find_map(|(number, rank)| {
         rank.lost.as_ref().map(|reason| format!("rank {number} is lost: {reason}"))
     });
-    Some(lost.unwrap_or_else(|| format!("{working} of {wanted} ranks work")))
-}
-
-/// A launcher's process, ended with all that it has started.
-struct Launched(Option<Child>);
-
-impl Launched {
-    fn try_wait(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
-        match &mut self.0 {
-            Some(child) => child.try_wait(),
-            None => Ok(None),
-        }
-    }
-
-    async fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
-        match &mut self.0 {
-            Some(child) => child.wait().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Sees to it that it ends: by itself, as it does when its gang is not held any more, or else asked, or else killed.
-    async fn end(&mut self) {
-        let Some(mut child) = self.0.take() else {
-            return;
-        };
-        let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(nix::unistd::Pid::from_raw);
-        let signal = |signal| {
-            if let Some(group) = group {
-                let _ = nix::sys::signal::killpg(group, signal);
-            }
-        };
-        if tokio::time::timeout(END_PATIENCE, child.wait()).await.is_err() {
-            signal(nix::sys::signal::Signal::SIGTERM);
-            let _ = tokio::time::timeout(END_PATIENCE, child.wait()).await;
-        }
-        // Ranks of Open MPI are in groups of their own; they end when their launcher or their front end has.
-        signal(nix::sys::signal::Signal::SIGKILL);
-        let _ = child.wait().await;
-    }
-}
-
-fn srun(ranks: &str) -> Vec<OsString> {
-    // Slurm starts several steps of an allocation at a time only if they may share what it has.
-    let words = ["srun", "--mpi=pmix", "--overlap", "--kill-on-bad-exit=0", "--cpu-bind=none", "-n", ranks];
-    words.iter().map(OsString::from).collect()
-}
-
-fn mpirun(ranks: &str, hosts: Option<&Path>) -> Result<Vec<OsString>, String> {
-    let program = on_path("mpirun").ok_or("there is no mpirun on the path")?;
-    let version = std::process::Command::new(&program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let mut words: Vec<OsString> = vec![program.into()];
-    if version.contains("HYDRA") {
-        // Without it Hydra ends all ranks when one dies.
-        words.push("-disable-auto-cleanup".into());
-        if let Some(hosts) = hosts {
-            words.extend(["-f".into(), hosts.into()]);
-        }
-    } else {
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-        if is_root {
-            words.push("--allow-run-as-root".into());
-        }
-        // Of Open MPI 4 only: later ones end all ranks when one dies, and the gang is started again.
-        if version.contains(") 4.") {
-            words.push("--enable-recovery".into());
-        }
-        let options =
-            ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"];
-        words.extend(options.iter().map(OsString::from));
-        if let Some(hosts) = hosts {
-            words.extend(["--hostfile".into(), hosts.into()]);
-        }
-    }
-    words.extend(["-n".into(), ranks.into()]);
-    Ok(words)
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    Some(lost.unwrap_or_else(|| format!("{living} of {wanted} ranks are left")))
 }
 
 #[cfg(test)]

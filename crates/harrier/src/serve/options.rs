@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use harrier_server::config::Config;
-use harrier_server::config::values::{Address, Launcher, OrAuto, OrOff, Size};
+use harrier_server::config::values::{Address, Launcher, OrAuto, OrOff, Period, Size};
 
 use crate::sql::{key_value, memory_size};
 use crate::warehouse_args::WarehouseArgs;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
     /// What starts the ranks: auto, mpirun, srun or none [default: auto]
-    #[arg(long, value_name = "NAME", value_parser = launcher)]
+    #[arg(long, value_name = "NAME")]
     launcher: Option<Launcher>,
     /// Threads a statement may keep busy on a rank [default: the cores, divided by the ranks]
     #[arg(long, value_name = "N")]
@@ -47,9 +47,15 @@ pub(crate) struct Args {
     /// [default: 80 % of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
-    /// Folder for temporary files [default: $TMPDIR]
-    #[arg(long, value_name = "DIR")]
-    spill_dir: Option<PathBuf>,
+    /// Folder for temporary files; several, on disks of their own, are used in turn [default: $TMPDIR]
+    #[arg(long = "spill-dir", value_name = "DIR")]
+    spill_dirs: Vec<PathBuf>,
+    /// Be one of several servers of a warehouse, of which one serves and the others wait to take over
+    #[arg(long)]
+    standby: bool,
+    /// How long a server of several that is not heard of is left its place, such as 5s [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    lease: Option<Period>,
     /// Set a parameter for all sessions, as SET does
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     settings: Vec<(String, String)>,
@@ -62,17 +68,6 @@ fn address_or_off(text: &str) -> Result<OrOff<Address>, String> {
         "off" => Ok(OrOff(None)),
         address => address.parse().map(|address| OrOff(Some(address))),
     }
-}
-
-fn launcher(text: &str) -> Result<Launcher, String> {
-    let named = [
-        ("auto", Launcher::Auto),
-        ("mpirun", Launcher::Mpirun),
-        ("srun", Launcher::Srun),
-        ("none", Launcher::None),
-    ];
-    let found = named.into_iter().find(|(name, _)| *name == text);
-    found.map(|(_, launcher)| launcher).ok_or_else(|| "auto, mpirun, srun or none is expected".to_string())
 }
 
 impl Args {
@@ -93,13 +88,17 @@ impl Args {
         replace(&mut server.flight, &self.flight);
         replace(&mut server.http, &self.http);
         replace(&mut server.unix_socket, &self.socket_dir.clone().map(|folder| OrOff(Some(folder))));
+        server.standby |= self.standby;
+        replace(&mut server.lease, &self.lease);
         replace(&mut gang.ranks, &self.ranks.map(|ranks| OrAuto(Some(ranks))));
         replace(&mut gang.spares, &self.spares);
         replace(&mut gang.hostfile, &self.hostfile.clone().map(|file| OrOff(Some(file))));
         replace(&mut gang.launcher, &self.launcher);
         replace(&mut gang.threads_per_rank, &self.threads.map(|threads| OrAuto(Some(threads))));
         replace(&mut gang.memory, &self.memory.map(|bytes| OrAuto(Some(Size(bytes)))));
-        replace(&mut gang.spill_dir, &self.spill_dir.clone().map(|folder| OrOff(Some(folder))));
+        if !self.spill_dirs.is_empty() {
+            gang.spill_dirs.clone_from(&self.spill_dirs);
+        }
         settings.0.extend(self.settings.iter().cloned());
         let problems = config.check();
         match problems.is_empty() {

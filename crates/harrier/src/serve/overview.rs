@@ -1,7 +1,6 @@
 //! What the pages, the metrics and the health checks show of this server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use arrow::array::AsArray;
@@ -14,6 +13,7 @@ use harrier_server::overview::{Overview, QueueFacts, RankFacts, RankState, Serve
 use harrier_server::queues::Queues;
 
 use super::gang::{State, Supervisor};
+use super::operate::Controls;
 use super::session::failure;
 
 /// The tables of the warehouse, counted.
@@ -27,19 +27,18 @@ pub(super) struct Facts {
     pub(super) since: SystemTime,
     pub(super) warehouse: String,
     pub(super) listen: Vec<String>,
-    pub(super) is_stopping: Arc<AtomicBool>,
+    pub(super) controls: Arc<Controls>,
 }
 
 #[async_trait]
 impl Overview for Facts {
     async fn server(&self) -> ServerFacts {
-        let is_stopping = self.is_stopping.load(Ordering::Relaxed);
         ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_string(),
             since: self.since,
             warehouse: self.warehouse.clone(),
             listen: self.listen.clone(),
-            closed: is_stopping.then(|| "the server is stopping".to_string()),
+            closed: self.controls.closed(),
             // Without a gang that is wanted, statements run in this process all the same.
             ranks_wanted: self.gang.as_ref().map_or(0, |gang| gang.plan().ranks),
         }
@@ -72,12 +71,12 @@ impl Overview for Facts {
             number,
             host: rank.host.clone(),
             process: Some(rank.pid),
-            state: match (&rank.lost, rank.works) {
-                (Some(_), _) => RankState::Down,
-                (None, true) => RankState::Working,
-                (None, false) => RankState::Spare,
+            state: match (rank.is_down(), rank.works) {
+                (true, _) => RankState::Down,
+                (false, true) => RankState::Working,
+                (false, false) => RankState::Spare,
             },
-            reason: rank.lost.clone(),
+            reason: rank.reason(),
             sent_bytes: rank.bytes_sent,
             reserved_bytes: rank.reserved_bytes,
             processor_seconds: rank.process_cpu_ns as f64 / 1e9,

@@ -42,6 +42,18 @@ impl RoleQueues {
         Self { queues, engine, made: Arc::new(Mutex::new(made)) }
     }
 
+    /// For roles that have none, from now on.
+    pub(super) fn set_default(&self, default: QueueDefinition) {
+        let mut made = self.made.lock();
+        made.default = default.clone();
+        // Made anew with the next statement; the others stay until then.
+        made.version = None;
+        let (present, _) = self.queues.snapshot();
+        let others = present.into_iter().filter(|queue| !queue.is_dropped).map(|queue| queue.definition);
+        let others = others.filter(|queue| queue.name != DEFAULT);
+        self.queues.set(others.chain([default]).collect());
+    }
+
     pub(super) fn queues(&self) -> &Queues {
         &self.queues
     }

@@ -21,9 +21,9 @@ pub(crate) struct Args {
     /// Memory statements may hold on this rank before they spill to disk
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
-    /// Folder for temporary files
-    #[arg(long, value_name = "DIR")]
-    spill_dir: Option<PathBuf>,
+    /// Folders for temporary files
+    #[arg(long = "spill-dir", value_name = "DIR")]
+    spill_dirs: Vec<PathBuf>,
     /// Ranks that do nothing until others are lost
     #[arg(long, value_name = "N", default_value_t = 0)]
     spares: u16,
@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let mut options = EngineOptions::default();
         options.threads = threads;
         options.memory_bytes = args.memory.or(options.memory_bytes);
-        options.spill_dir = args.spill_dir.clone();
+        options.spill_dirs = args.spill_dirs.clone();
         options.gang = gang;
         options
     };

@@ -20,12 +20,13 @@ use harrier_server::backend::{
     Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
     TransactionState,
 };
-use harrier_server::registry::{Phase, StatementEntry};
+use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError};
 
+use super::operate::Controls;
 use super::queues::RoleQueues;
 
 /// Batches, or pieces of text, that are ready before they are asked for.
@@ -43,12 +44,19 @@ pub(super) struct Sessions {
     pub(super) queues: RoleQueues,
     /// Put before what the client asks to set.
     pub(super) settings: RwLock<Vec<(String, String)>>,
+    /// Whether sessions are let in.
+    pub(super) controls: Arc<Controls>,
+    pub(super) registry: Arc<Registry>,
 }
 
 #[async_trait]
 impl Backend for Sessions {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
-        let Identity { role, database, client, settings, process } = identity;
+        let Identity { role, database, client, mut settings, process } = identity;
+        let access = self.engine.access().await;
+        let access = access.map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
+        self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
+        self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
         if database != DATABASE && database != role {
             return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
                 .with_hint(format!("there is one, called \"{DATABASE}\"")));
@@ -63,6 +71,7 @@ impl Backend for Sessions {
             session: Arc::new(session),
             runtime: self.runtime.clone(),
             queues: self.queues.clone(),
+            registry: Arc::clone(&self.registry),
         }))
     }
 }
@@ -71,6 +80,7 @@ struct EngineSession {
     session: Arc<harrier_engine::Session>,
     runtime: Handle,
     queues: RoleQueues,
+    registry: Arc<Registry>,
 }
 
 /// A statement that waits for its turn on the gang.
@@ -244,6 +254,7 @@ impl Session for EngineSession {
         values: &[ArrayRef],
         entry: &Arc<StatementEntry>,
     ) -> Result<Outcome, Failure> {
+        self.registry.check_audit()?;
         let mut parsed = parsed(statement)?;
         if !values.is_empty() {
             let scalar = |value: &ArrayRef| {

@@ -1,8 +1,8 @@
 //! What the server is doing, as tables of schema `sys` and as functions that change it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::{
@@ -11,10 +11,12 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use harrier_engine::{Activity, ServerTable, Surroundings, Viewer};
+use harrier_exec::disks::{DiskStatus, Disks};
 use harrier_server::queues::{QueueSnapshot, Queues};
 use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
 
 use super::gang::{State, Supervisor};
+use super::sockets::host_name;
 
 type Columns = Vec<(&'static str, ArrayRef)>;
 
@@ -23,12 +25,15 @@ pub(super) fn tables(
     registry: &Arc<Registry>,
     queues: &Queues,
     gang: Option<&Supervisor>,
+    disks: &Arc<OnceLock<Disks>>,
 ) -> Vec<ServerTable> {
     let ranks = gang.cloned();
+    let spilled = (gang.cloned(), Arc::clone(disks));
     vec![
         table("sessions", registry, |registry, viewer| sessions(&registry.sessions(), viewer)),
         table("statements", registry, |registry, viewer| statements(&registry.statements(), viewer)),
         table("ranks", &Arc::new(ranks), |gang, _| self::ranks(gang.as_ref())),
+        table("disks", &Arc::new(spilled), |(gang, disks), _| self::disks(gang.as_ref(), disks.get())),
         table("queues", &Arc::new(queues.clone()), |queues, _| self::queues(&queues.snapshot().0)),
     ]
 }
@@ -93,6 +98,7 @@ fn sessions(sessions: &[Arc<SessionEntry>], viewer: &Viewer) -> Columns {
         ("started", times(each().map(|session| session.since))),
         ("state", texts(each().map(|session| Some(session.activity().0.name().to_string())))),
         ("state_changed", times(each().map(|session| session.activity().1))),
+        ("operator", Arc::new(each().map(|session| Some(session.is_operator())).collect::<BooleanArray>())),
         ("statement_id", {
             let id = |session: &Arc<SessionEntry>| session.statement().map(|statement| statement.id as i64);
             Arc::new(each().map(id).collect::<Int64Array>())
@@ -158,17 +164,17 @@ fn ranks(gang: Option<&Supervisor>) -> Columns {
     let view = gang.map(Supervisor::view);
     let ranks = view.as_ref().map(|view| view.status.ranks.clone()).unwrap_or_default();
     let each = || ranks.iter();
-    let state = |rank: &harrier_exec::front::RankStatus| match (&rank.lost, rank.works) {
-        (Some(_), _) => "down",
-        (None, true) => "working",
-        (None, false) => "spare",
+    let state = |rank: &harrier_exec::front::RankStatus| match (rank.is_down(), rank.works) {
+        (true, _) => "down",
+        (false, true) => "working",
+        (false, false) => "spare",
     };
     vec![
         ("rank", Arc::new((0..ranks.len() as i32).map(Some).collect::<Int32Array>())),
         ("host", texts(each().map(|rank| Some(rank.host.clone())))),
         ("pid", Arc::new(each().map(|rank| Some(rank.pid as i32)).collect::<Int32Array>())),
         ("state", texts(each().map(|rank| Some(state(rank).to_string())))),
-        ("reason", texts(each().map(|rank| rank.lost.clone()))),
+        ("reason", texts(each().map(|rank| rank.reason()))),
         ("bytes_sent", counts(each().map(|rank| rank.bytes_sent))),
         ("frames_sent", counts(each().map(|rank| rank.frames_sent))),
         ("streams_open", counts(each().map(|rank| rank.streams_open))),
@@ -182,6 +188,33 @@ fn ranks(gang: Option<&Supervisor>) -> Columns {
             let since = view.as_ref().filter(|view| view.state == State::Up).map(|view| view.since);
             times(each().map(|_| since.unwrap_or(UNIX_EPOCH)))
         }),
+    ]
+}
+
+/// Where the server and its ranks spill to.
+fn disks(gang: Option<&Supervisor>, own: Option<&Disks>) -> Columns {
+    let here = own.map(Disks::status).unwrap_or_default();
+    let mut all: Vec<(Option<i32>, String, DiskStatus)> =
+        here.into_iter().map(|disk| (None, host_name(), disk)).collect();
+    for (number, rank) in
+        gang.map(|gang| gang.view().status.ranks).unwrap_or_default().into_iter().enumerate()
+    {
+        all.extend(rank.disks.into_iter().map(|disk| (Some(number as i32), rank.host.clone(), disk)));
+    }
+    let each = || all.iter();
+    let bytes = |pick: fn(&DiskStatus) -> Option<u64>| -> ArrayRef {
+        Arc::new(each().map(|(.., disk)| pick(disk).map(|bytes| bytes as i64)).collect::<Int64Array>())
+    };
+    vec![
+        ("rank", Arc::new(each().map(|(rank, ..)| *rank).collect::<Int32Array>())),
+        ("host", texts(each().map(|(_, host, _)| Some(host.clone())))),
+        ("folder", texts(each().map(|(.., disk)| Some(disk.folder.clone())))),
+        ("state", texts(each().map(|(.., disk)| Some(disk.state().name().to_string())))),
+        ("reason", texts(each().map(|(.., disk)| disk.reason.clone()))),
+        ("total_bytes", bytes(|disk| disk.total_bytes)),
+        ("free_bytes", bytes(|disk| disk.free_bytes)),
+        ("spilled_bytes", bytes(|disk| Some(disk.spilled_bytes))),
+        ("spilled_files", bytes(|disk| Some(disk.spilled_files))),
     ]
 }
 

@@ -3,6 +3,7 @@
 use super::values::Launcher;
 use super::{Config, Problem};
 
+const LEASE_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 const CONNECTIONS_MAX: u32 = 100_000;
 const RANKS_MAX: u32 = 4096;
 const THREADS_MAX: u32 = 1024;
@@ -87,7 +88,7 @@ impl Config {
             if !address.is_loopback() {
                 check.add(
                     key,
-                    format!("other machines can reach {address}, and no password protects it"),
+                    format!("other machines can reach {address}, and nothing that goes there is encrypted"),
                     "listen on 127.0.0.1, and let others come through a tunnel",
                 );
             }
@@ -107,6 +108,13 @@ impl Config {
                 "server.flight",
                 format!("{flight} is server.http, too"),
                 "give each protocol a port of its own",
+            );
+        }
+        if server.lease.0 < LEASE_MIN {
+            check.add(
+                "server.lease",
+                format!("{} is too short for a server that is only busy", server.lease),
+                "allowed: 1s or more",
             );
         }
         check.range("server.max_connections", server.max_connections, 1, CONNECTIONS_MAX);

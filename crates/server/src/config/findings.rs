@@ -117,6 +117,16 @@ impl Config {
         if let Some(path) = server.hba_file.get() {
             found.readable("server.hba_file", path);
         }
+        if let Some(path) = server.audit_log.get() {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            match fs::metadata(folder) {
+                Ok(metadata) if metadata.is_dir() => {}
+                Ok(_) => found.wrong("server.audit_log", format!("{} is not a folder", folder.display())),
+                Err(error) => {
+                    found.wrong("server.audit_log", format!("{} cannot be used: {error}", folder.display()));
+                }
+            }
+        }
         if server.http.get().is_some() && server.http_actions {
             found.note(
                 "server.http_actions",
@@ -180,12 +190,12 @@ impl Config {
                 found.wrong("gang.hostfile", format!("{} names no host", path.display()));
             }
         }
-        if let Some(folder) = gang.spill_dir.get() {
+        for folder in &gang.spill_dirs {
             match fs::metadata(folder) {
                 Ok(metadata) if metadata.is_dir() => {}
-                Ok(_) => found.wrong("gang.spill_dir", format!("{} is not a folder", folder.display())),
+                Ok(_) => found.wrong("gang.spill_dirs", format!("{} is not a folder", folder.display())),
                 Err(error) => {
-                    found.wrong("gang.spill_dir", format!("{} cannot be used: {error}", folder.display()));
+                    found.wrong("gang.spill_dirs", format!("{} cannot be used: {error}", folder.display()));
                 }
             }
         }
@@ -224,7 +234,7 @@ impl Config {
 }
 
 /// The program that a shell would start by this name.
-fn on_path(program: &str) -> Option<PathBuf> {
+pub fn on_path(program: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
             .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)

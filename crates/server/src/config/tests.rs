@@ -74,7 +74,7 @@ hostfile = "hosts"
 launcher_arguments = ["--bind-to", "none"]
 threads_per_rank = 1
 memory = "2GiB"
-spill_dir = "spill"
+spill_dirs = ["spill"]
 statements_max = "off"
 
 [statements]
@@ -107,7 +107,7 @@ datafusion.optimizer.enable_dynamic_filter_pushdown = false
     assert_eq!(config.gang.launcher, Launcher::Mpirun);
     assert_eq!(config.gang.launcher_arguments, ["--bind-to", "none"]);
     assert_eq!(config.gang.memory.get(), Some(&Size(2 << 30)));
-    assert_eq!(config.gang.spill_dir.get(), Some(&PathBuf::from("/etc/harrier/spill")));
+    assert_eq!(config.gang.spill_dirs, [PathBuf::from("/etc/harrier/spill")]);
     assert_eq!(config.gang.statements_max, OrOff::OFF);
     assert_eq!(config.statements.queue_wait_max, OrOff::OFF);
     let settings: Vec<(&str, &str)> =
@@ -313,7 +313,7 @@ fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
         "[server]\nlisten = [\"{}\", \"192.0.2.1:5433\"]\nhttp = \"127.0.0.1:0\"\nhttp_actions = true\n\
          flight = \"{}\"\nhba_file = \"absent\"\n\
          tls_certificate = \"empty.pem\"\ntls_key = \"key.pem\"\nunix_socket = \"/{}\"\n\
-         [gang]\nhostfile = \"hosts\"\nspill_dir = \"no/where\"\nmemory = \"1024TiB\"",
+         [gang]\nhostfile = \"hosts\"\nspill_dirs = [\"no/where\"]\nmemory = \"1024TiB\"",
         taken.local_addr().unwrap(),
         taken_too.local_addr().unwrap(),
         "long/".repeat(30),
@@ -332,7 +332,7 @@ fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
     assert_eq!(of("server.tls_key", Gravity::Wrong), 1, "{findings:?}");
     assert_eq!(of("server.unix_socket", Gravity::Wrong), 2, "{findings:?}");
     assert_eq!(of("gang.hostfile", Gravity::Wrong), 1, "{findings:?}");
-    assert_eq!(of("gang.spill_dir", Gravity::Wrong), 1, "{findings:?}");
+    assert_eq!(of("gang.spill_dirs", Gravity::Wrong), 1, "{findings:?}");
     assert_eq!(of("gang.memory", Gravity::Note), 1, "{findings:?}");
     assert!(findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.gravity)));
     std::fs::remove_dir_all(&folder).unwrap();

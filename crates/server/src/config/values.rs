@@ -334,6 +334,56 @@ impl Kind for Launcher {
     }
 }
 
+/// Which statements an audit log has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub enum AuditStatements {
+    None,
+    /// Those that change what there is, or who may do what.
+    Ddl,
+    All,
+}
+
+impl AuditStatements {
+    const ALL: [Self; 3] = [Self::None, Self::Ddl, Self::All];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Ddl => "ddl",
+            Self::All => "all",
+        }
+    }
+}
+
+impl FromStr for AuditStatements {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|statements| statements.word() == text);
+        named.ok_or_else(|| format!("{text:?} is no kind of statements"))
+    }
+}
+
+impl TryFrom<Value> for AuditStatements {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        string(value, "a kind of statements")?.parse()
+    }
+}
+
+impl Kind for AuditStatements {
+    fn allowed() -> String {
+        let [others @ .., last] = Self::ALL.map(|statements| statements.written());
+        format!("{} or {last}", others.join(", "))
+    }
+
+    fn written(&self) -> String {
+        quoted(self.word())
+    }
+}
+
 impl Kind for u32 {
     fn allowed() -> String {
         "a number".to_string()
@@ -387,6 +437,10 @@ impl<T: Kind> Kind for Vec<T> {
     fn written(&self) -> String {
         let items: Vec<String> = self.iter().map(T::written).collect();
         format!("[{}]", items.join(", "))
+    }
+
+    fn place(&mut self, folder: &std::path::Path) {
+        self.iter_mut().for_each(|item| item.place(folder));
     }
 }
 

@@ -208,8 +208,9 @@ impl Site {
             refused();
             return Err(Failure::fatal("53300", "sorry, too many clients already"));
         }
-        let role = self.flight.authenticate.authenticate(&attempt).await.inspect_err(|_| {
+        let role = self.flight.authenticate.authenticate(&attempt).await.inspect_err(|failure| {
             refused();
+            self.flight.registry.refuse(attempt.user, attempt.database, Some(attempt.client), failure);
         })?;
         let is_anonymous = attempt.password.is_none() && attempt.user.is_empty();
         let main = self.host(&role, attempt.database, application, peer.address).await?;
@@ -355,9 +356,10 @@ impl Site {
             settings: vec![("application_name".to_string(), application.to_string())],
             process,
         };
-        let session = self.flight.backend.open(identity).await?;
         let secret = Uuid::new_v4().as_u128() as i32;
+        // Before it is open, so that whoever sends all sessions away finds it.
         let guard = registry.enter(process, secret, role, database, Some(client));
+        let session = self.flight.backend.open(identity).await?;
         guard.entry.set_application(application);
         Ok(Arc::new(Hosted {
             session,

@@ -43,7 +43,7 @@ struct Wish {
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, origin: Origin) {
-    let limit = server.options.authentication_timeout;
+    let limit = server.options().authentication_timeout;
     let mut io = Io::new(stream);
     let started = tokio::time::timeout(limit, start(&server, &mut io, origin)).await;
     let mut conversation = match started {
@@ -75,6 +75,9 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     let Some((wish, is_encrypted, certificate)) = startup(server, io).await? else {
         return Ok(None);
     };
+    if let Some(failure) = server.closed() {
+        return Err(failure.into());
+    }
     if server.is_stopping() {
         return Err(Failure::fatal("57P03", "the database system is shutting down").into());
     }
@@ -92,13 +95,14 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     let proved = prove(server, io, &arrival).await;
     if let Err(Trouble::Failed(failure)) = &proved {
         server.gate.refused(&arrival, failure);
+        server.registry.refuse(&role, &database, client, failure);
     }
     proved?;
     server.gate.admit(&arrival).await?;
     let process = server.registry.next_session();
     let secret = rand::rng().random();
     let guard = server.registry.enter(process, secret, &role, &database, client);
-    if server.registry.sessions().len() > server.options.sessions_max {
+    if server.registry.sessions().len() > server.options().sessions_max {
         return Err(Failure::fatal("53300", "sorry, too many clients already").into());
     }
     let identity = Identity { role, database, client, settings, process };

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::connection::{self, Origin};
 use super::gate::Gate;
 use super::io::Stream;
-use crate::backend::Backend;
+use crate::backend::{Backend, Failure};
 use crate::registry::{Registry, Stop};
 
 /// Connections that have not said who they are yet, for each session that may be there.
@@ -38,8 +38,10 @@ pub struct Server {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) registry: Arc<Registry>,
     pub(super) gate: Arc<dyn Gate>,
-    pub(super) options: ServerOptions,
+    options: RwLock<ServerOptions>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
+    /// What everybody who comes is told instead of being let in.
+    closed: RwLock<Option<Failure>>,
     is_stopping: AtomicBool,
     connections: AtomicUsize,
 }
@@ -55,8 +57,9 @@ impl Server {
             backend,
             registry,
             gate,
-            options,
+            options: RwLock::new(options),
             tls: RwLock::default(),
+            closed: RwLock::default(),
             is_stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
         })
@@ -67,8 +70,26 @@ impl Server {
         *self.tls.write() = config;
     }
 
+    /// What holds for connections that come from now on.
+    pub fn set_options(&self, options: ServerOptions) {
+        *self.options.write() = options;
+    }
+
+    pub(super) fn options(&self) -> ServerOptions {
+        self.options.read().clone()
+    }
+
     pub(super) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
         self.tls.read().clone()
+    }
+
+    /// Lets in nobody from now on, and tells them why; or everybody again.
+    pub fn set_closed(&self, failure: Option<Failure>) {
+        *self.closed.write() = failure;
+    }
+
+    pub(super) fn closed(&self) -> Option<Failure> {
+        self.closed.read().clone()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -113,7 +134,7 @@ impl Server {
         let count = self.connections.fetch_add(1, Ordering::Relaxed);
         // Whoever opens connections and says nothing shall not fill the memory.
         let server = Arc::clone(self);
-        if count >= self.options.sessions_max * (1 + ARRIVALS_FOR_SESSION) {
+        if count >= self.options.read().sessions_max * (1 + ARRIVALS_FOR_SESSION) {
             self.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }

@@ -1,0 +1,294 @@
+//! `harrier ctl`: looks at a server that runs, and tells it what to do.
+//!
+//! It is a client like any other: everything here is SQL that psql could send as well, over the PostgreSQL protocol. What comes back is printed
+//! as `harrier sql` prints it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, TypeInfo, ValueRef};
+
+use crate::exit;
+use crate::output::{Format, row_writer};
+
+/// Where a server is unless something else is said.
+const HOST: &str = "127.0.0.1";
+const PORT: u16 = 5433;
+const DATABASE: &str = "warehouse";
+
+/// How long a server may take to let this in.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether what was asked for is done.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+    /// Where the server is: a name, an address, or the folder of its socket [default: $PGHOST or 127.0.0.1]
+    #[arg(long, global = true, value_name = "HOST")]
+    host: Option<String>,
+    /// [default: $PGPORT or 5433]
+    #[arg(long, global = true)]
+    port: Option<u16>,
+    /// [default: $PGUSER or who calls this]; a password is taken from $PGPASSWORD or ~/.pgpass
+    #[arg(long, global = true, value_name = "ROLE")]
+    user: Option<String>,
+    /// How rows are written
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// List the ranks of the gang, with what they have sent and hold
+    Ranks,
+    /// List who is connected
+    Sessions,
+    /// List statements that run, wait or have ended
+    Statements,
+    /// List resource queues
+    Queues,
+    /// List the disks that the server and its ranks spill to
+    Disks,
+    /// Cancel what a session runs
+    Cancel { pid: i32 },
+    /// End a session
+    Terminate { pid: i32 },
+    /// Let nobody in any more but operators, and have the others end with their transactions
+    Drain {
+        /// Return when the last of them has ended
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Let everybody in again
+    Resume,
+    /// Have the configuration read again
+    Reload,
+    /// Have statements that begin from now on run without a rank; a spare takes its place
+    RankDown { rank: i64 },
+    /// Have a rank that was marked down take part again
+    RankUp { rank: i64 },
+    /// Start all ranks again, on the hosts that the hosts file names now, when the statements that run have ended
+    RestartGang {
+        /// Return when the ranks have met
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+/// Does what was asked. Exit status 1: the server refused; 3: there is no server.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let runtime = match crate::sql::runtime(1, "harrier-ctl") {
+        Ok(runtime) => runtime,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(exit::FAILED);
+        }
+    };
+    match runtime.block_on(done(args)) {
+        Ok(()) => ExitCode::from(exit::DONE),
+        Err(Trouble { message, status }) => {
+            eprintln!("{message}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+/// What the user is told, and the exit status.
+struct Trouble {
+    message: String,
+    status: u8,
+}
+
+impl From<sqlx::Error> for Trouble {
+    fn from(error: sqlx::Error) -> Self {
+        let status = if error.as_database_error().is_some() { exit::FAILED } else { exit::BROKEN };
+        let Some(error) = error.as_database_error() else {
+            return Self { message: format!("ERROR 08006: {error}"), status };
+        };
+        let state = error.code().unwrap_or_else(|| "XX000".into());
+        Self { message: format!("ERROR {state}: {}", error.message()), status }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self { message: format!("ERROR 58030: {error}"), status: exit::FAILED }
+    }
+}
+
+async fn done(args: Args) -> Result<(), Trouble> {
+    let mut connection = connect(&args).await?;
+    let changed = match &args.what {
+        What::Ranks => {
+            return print(&mut connection, "SELECT * FROM sys.ranks ORDER BY rank", args.format).await;
+        }
+        What::Sessions => {
+            let own = "pid <> pg_backend_pid()";
+            let sql = format!("SELECT * FROM sys.sessions WHERE {own} ORDER BY pid");
+            return print(&mut connection, &sql, args.format).await;
+        }
+        What::Statements => {
+            let sql = "SELECT * FROM sys.statements WHERE pid <> pg_backend_pid() ORDER BY id";
+            return print(&mut connection, sql, args.format).await;
+        }
+        What::Queues => {
+            return print(&mut connection, "SELECT * FROM sys.queues ORDER BY name", args.format).await;
+        }
+        What::Disks => {
+            let sql = "SELECT * FROM sys.disks ORDER BY rank NULLS FIRST, folder";
+            return print(&mut connection, sql, args.format).await;
+        }
+        What::Cancel { pid } => change(&mut connection, &format!("pg_cancel_backend({pid})")).await?,
+        What::Terminate { pid } => change(&mut connection, &format!("pg_terminate_backend({pid})")).await?,
+        What::Drain { .. } => change(&mut connection, "harrier_drain()").await?,
+        What::Resume => change(&mut connection, "harrier_resume()").await?,
+        What::Reload => change(&mut connection, "pg_reload_conf()").await?,
+        What::RankDown { rank } => change(&mut connection, &format!("harrier_rank_down({rank})")).await?,
+        What::RankUp { rank } => change(&mut connection, &format!("harrier_rank_up({rank})")).await?,
+        What::RestartGang { wait } => {
+            let generation = one(&mut connection, GENERATION).await?;
+            let changed = change(&mut connection, "harrier_restart_gang()").await?;
+            if *wait {
+                let up = format!(
+                    "SELECT count(*) > 0 FROM sys.ranks WHERE state = 'working' AND gang > {generation}"
+                );
+                until(&mut connection, &up).await?;
+            }
+            changed
+        }
+    };
+    let refusal = match (&args.what, changed) {
+        (What::Cancel { pid } | What::Terminate { pid }, false) => format!("there is no session {pid}"),
+        (What::Resume, false) => "the server was not being drained".to_string(),
+        _ => String::new(),
+    };
+    if !refusal.is_empty() {
+        return Err(Trouble { message: format!("ERROR 55000: {refusal}"), status: exit::FAILED });
+    }
+    if let What::Drain { wait: true } = args.what {
+        let gone = "SELECT count(*) = 0 FROM sys.sessions WHERE pid <> pg_backend_pid() AND NOT operator";
+        until(&mut connection, gone).await?;
+    }
+    Ok(connection.close().await?)
+}
+
+/// How often a gang was started.
+const GENERATION: &str = "SELECT coalesce(max(gang), 0) FROM sys.ranks";
+
+async fn connect(args: &Args) -> Result<PgConnection, Trouble> {
+    // What the environment says counts where nothing else is said.
+    let mut options = PgConnectOptions::new().disable_statement_logging();
+    let has = |name: &str| std::env::var_os(name).is_some();
+    match (&args.host, has("PGHOST")) {
+        (Some(folder), _) if folder.starts_with('/') => options = options.socket(folder),
+        (Some(host), _) => options = options.host(host),
+        (None, true) => {}
+        (None, false) => options = options.host(HOST),
+    }
+    match (args.port, has("PGPORT")) {
+        (Some(port), _) => options = options.port(port),
+        (None, true) => {}
+        (None, false) => options = options.port(PORT),
+    }
+    if let Some(user) = &args.user {
+        options = options.username(user);
+    }
+    if !has("PGDATABASE") {
+        options = options.database(DATABASE);
+    }
+    options = options.application_name("harrier ctl").options([("harrier.operator", "on")]);
+    match tokio::time::timeout(CONNECT_PATIENCE, options.connect()).await {
+        Ok(connection) => Ok(connection?),
+        Err(_) => {
+            let message =
+                format!("ERROR 08006: the server has not answered in {} s", CONNECT_PATIENCE.as_secs());
+            Err(Trouble { message, status: exit::BROKEN })
+        }
+    }
+}
+
+/// The only value of the only row, as text.
+async fn one(connection: &mut PgConnection, sql: &str) -> Result<String, Trouble> {
+    let row = sqlx::raw_sql(AssertSqlSafe(sql.to_string())).fetch_one(&mut *connection).await?;
+    Ok(text(&row, 0)?.unwrap_or_default())
+}
+
+/// Calls a function; whether it did something.
+async fn change(connection: &mut PgConnection, call: &str) -> Result<bool, Trouble> {
+    Ok(one(connection, &format!("SELECT {call}")).await? == "t")
+}
+
+/// Waits until a question is answered with yes.
+async fn until(connection: &mut PgConnection, question: &str) -> Result<(), Trouble> {
+    while one(connection, question).await? != "t" {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// Prints the rows of a query.
+async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Result<(), Trouble> {
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_string())).fetch_all(&mut *connection).await?;
+    let batch = match rows.is_empty() {
+        false => batch(&rows)?,
+        true => {
+            let statement =
+                connection.prepare(sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(sql.to_string()))).await?;
+            let names = sqlx::Statement::columns(&statement).iter().map(sqlx::Column::name);
+            let fields: Vec<Field> = names.map(|name| Field::new(name, DataType::Utf8, true)).collect();
+            RecordBatch::new_empty(Arc::new(Schema::new(fields)))
+        }
+    };
+    let mut out = io::stdout().lock();
+    let mut writer = row_writer(format, &batch.schema(), "");
+    let unwritable = |error: crate::output::OutputError| Trouble {
+        message: format!("ERROR 58030: {error:?}"),
+        status: exit::FAILED,
+    };
+    writer.batch(&mut out, &batch).map_err(unwritable)?;
+    writer.end(&mut out).map_err(unwritable)?;
+    Ok(out.flush()?)
+}
+
+/// What a value of the simple protocol says, which is text.
+fn text(row: &PgRow, column: usize) -> Result<Option<String>, sqlx::Error> {
+    let value = row.try_get_raw(column)?;
+    match value.is_null() {
+        true => Ok(None),
+        false => value.as_str().map(|text| Some(text.to_string())).map_err(sqlx::Error::Decode),
+    }
+}
+
+/// Rows, of which there is one at least, with the types that JSON tells apart.
+fn batch(rows: &[PgRow]) -> Result<RecordBatch, Trouble> {
+    let mut columns = Vec::new();
+    for (at, column) in rows[0].columns().iter().enumerate() {
+        let texts = rows.iter().map(|row| text(row, at)).collect::<Result<Vec<_>, _>>()?;
+        let array: ArrayRef = match sqlx::Column::type_info(column).name() {
+            "INT2" | "INT4" | "INT8" => {
+                let parsed = |text: &Option<String>| text.as_ref()?.parse::<i64>().ok();
+                Arc::new(texts.iter().map(parsed).collect::<Int64Array>())
+            }
+            "FLOAT4" | "FLOAT8" => {
+                let parsed = |text: &Option<String>| text.as_ref()?.parse::<f64>().ok();
+                Arc::new(texts.iter().map(parsed).collect::<Float64Array>())
+            }
+            "BOOL" => {
+                let parsed = |text: &Option<String>| text.as_ref().map(|text| text == "t");
+                Arc::new(texts.iter().map(parsed).collect::<BooleanArray>())
+            }
+            _ => Arc::new(texts.into_iter().collect::<StringArray>()),
+        };
+        columns.push((sqlx::Column::name(column).to_string(), array, true));
+    }
+    RecordBatch::try_from_iter_with_nullable(columns)
+        .map_err(|error| Trouble { message: format!("ERROR XX000: {error}"), status: exit::FAILED })
+}

@@ -1,0 +1,251 @@
+//! What a gang is to be, and the launcher that starts its ranks and ends with them.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use harrier_engine::EngineOptions;
+use harrier_server::config::values::Launcher;
+use harrier_server::config::{Config, on_path};
+use tokio::process::{Child, Command};
+
+/// How long a launcher that was asked to end has for it.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the gang is to be.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// Never [`Launcher::Auto`].
+    pub(super) launcher: Launcher,
+    /// Ranks that work; 1: statements run in the server's process.
+    pub(super) ranks: usize,
+    pub(super) spares: usize,
+    /// Of each rank, or of the server's process where there are none.
+    pub(super) threads: usize,
+    /// For each rank, in bytes.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) hosts: Option<PathBuf>,
+    pub(super) spill_dirs: Vec<PathBuf>,
+    /// Put before the other arguments of the launcher.
+    pub(super) arguments: Vec<String>,
+}
+
+impl Plan {
+    /// What the configuration asks for, on this machine.
+    ///
+    /// Errors: the launcher that it names is not there; as a line for the user.
+    pub(super) fn of(config: &Config, options: &EngineOptions) -> Result<Self, String> {
+        let gang = &config.gang;
+        let launcher = launcher(config)?;
+        let cores = options.threads;
+        let threads = gang.threads_per_rank.get().map(|threads| *threads as usize);
+        // A single rank has nobody to share the work with: this process does it.
+        let ranks = match launcher {
+            Launcher::None | Launcher::Auto => 1,
+            _ => match (gang.ranks.get(), launcher) {
+                (Some(ranks), _) => *ranks as usize,
+                (None, Launcher::Srun) => allocated().unwrap_or(cores),
+                (None, _) => cores,
+            },
+        };
+        let spares = if ranks > 1 { gang.spares as usize } else { 0 };
+        let hosts = match launcher {
+            Launcher::Srun => slurm("SLURM_JOB_NUM_NODES").and_then(|nodes| nodes.parse().ok()).unwrap_or(1),
+            _ => 1_usize,
+        };
+        // What shares this host with the server.
+        let here = |ranks: usize| ranks.div_ceil(hosts.max(1));
+        let (working_here, ranks_here) = (here(ranks), here(ranks + spares));
+        Ok(Self {
+            launcher,
+            ranks,
+            spares,
+            threads: threads.unwrap_or((cores / working_here).max(1)),
+            memory_bytes: options.memory_bytes.map(|bytes| bytes / (ranks_here + 1) as u64),
+            hosts: gang.hostfile.get().cloned(),
+            spill_dirs: options.spill_dirs.clone(),
+            arguments: gang.launcher_arguments.clone(),
+        })
+    }
+
+    /// What starts the ranks, whose desk is to be at `desk`.
+    pub(super) fn command(&self, desk: &Path) -> Result<Command, String> {
+        let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let ranks = (self.ranks + self.spares).to_string();
+        let mut words: Vec<OsString> = match self.launcher {
+            Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
+            Launcher::Srun => srun(&ranks),
+            Launcher::Mpirun => mpirun(&ranks, self.hosts.as_deref())?,
+        };
+        words.splice(1..1, self.arguments.iter().map(OsString::from));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(binary).arg("rank").arg("--desk").arg(desk);
+        command.arg("--threads").arg(self.threads.to_string());
+        command.arg("--spares").arg(self.spares.to_string());
+        if let Some(bytes) = self.memory_bytes {
+            command.arg("--memory").arg(format!("{bytes}"));
+        }
+        for folder in &self.spill_dirs {
+            command.arg("--spill-dir").arg(folder);
+        }
+        // What the ranks say is for the log; nothing of it is for standard output.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+/// What is to start the ranks here. Without anything that could, and nothing asked for by name, there are none.
+fn launcher(config: &Config) -> Result<Launcher, String> {
+    let gang = &config.gang;
+    match gang.launcher {
+        Launcher::Auto => {}
+        Launcher::None => return Ok(Launcher::None),
+        named if on_path(named.word()).is_some() => return Ok(named),
+        named => {
+            let (word, hint) = (named.word(), "install it, or choose another with --launcher");
+            return Err(format!("ERROR F0000: launcher {word} is not in PATH\nHINT: {hint}"));
+        }
+    }
+    let is_slurm = std::env::var_os("SLURM_JOB_ID").is_some() && on_path(Launcher::Srun.word()).is_some();
+    // Slurm has hosts of its own.
+    if is_slurm && gang.hostfile.get().is_none() {
+        return Ok(Launcher::Srun);
+    }
+    if on_path(Launcher::Mpirun.word()).is_some() {
+        return Ok(Launcher::Mpirun);
+    }
+    if gang.ranks.get() != Some(&1) {
+        tracing::warn!(
+            "there is no mpirun in PATH and no Slurm allocation: statements run in this process alone"
+        );
+    }
+    Ok(Launcher::None)
+}
+
+/// A launcher's process, ended with all that it has started.
+pub(super) struct Launched(pub(super) Option<Child>);
+
+impl Launched {
+    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        match &mut self.0 {
+            Some(child) => child.try_wait(),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match &mut self.0 {
+            Some(child) => child.wait().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sees to it that it ends: by itself, as it does when its gang is not held any more, or else asked, or else killed.
+    pub(super) async fn end(&mut self) {
+        let Some(mut child) = self.0.take() else {
+            return;
+        };
+        let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(nix::unistd::Pid::from_raw);
+        let signal = |signal| {
+            if let Some(group) = group {
+                let _ = nix::sys::signal::killpg(group, signal);
+            }
+        };
+        if tokio::time::timeout(END_PATIENCE, child.wait()).await.is_err() {
+            signal(nix::sys::signal::Signal::SIGTERM);
+            let _ = tokio::time::timeout(END_PATIENCE, child.wait()).await;
+        }
+        // Ranks of Open MPI are in groups of their own; they end when their launcher or their front end has.
+        signal(nix::sys::signal::Signal::SIGKILL);
+        let _ = child.wait().await;
+    }
+}
+
+/// The ranks that a Slurm allocation is for: its tasks, or else its cores.
+fn allocated() -> Option<usize> {
+    if let Some(tasks) = slurm("SLURM_NTASKS").and_then(|tasks| tasks.parse().ok()) {
+        return Some(tasks);
+    }
+    cores_of_nodes(&slurm("SLURM_JOB_CPUS_PER_NODE")?)
+}
+
+/// What Slurm tells of the allocation.
+fn slurm(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
+}
+
+/// The sum of what Slurm writes as `8(x4),16`.
+fn cores_of_nodes(text: &str) -> Option<usize> {
+    let cores = |nodes: &str| {
+        let (cores, times) = match nodes.split_once("(x") {
+            Some((cores, times)) => (cores, times.strip_suffix(')')?.parse().ok()?),
+            None => (nodes, 1),
+        };
+        Some(cores.parse::<usize>().ok()? * times)
+    };
+    text.split(',').map(cores).sum::<Option<usize>>().filter(|sum| *sum > 0)
+}
+
+fn srun(ranks: &str) -> Vec<OsString> {
+    // Slurm starts several steps of an allocation at a time only if they may share what it has.
+    let words = ["srun", "--mpi=pmix", "--overlap", "--kill-on-bad-exit=0", "--cpu-bind=none", "-n", ranks];
+    words.iter().map(OsString::from).collect()
+}
+
+fn mpirun(ranks: &str, hosts: Option<&Path>) -> Result<Vec<OsString>, String> {
+    let program = on_path("mpirun").ok_or("there is no mpirun on the path")?;
+    let version = std::process::Command::new(&program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let mut words: Vec<OsString> = vec![program.into()];
+    if version.contains("HYDRA") {
+        // Without it Hydra ends all ranks when one dies.
+        words.push("-disable-auto-cleanup".into());
+        if let Some(hosts) = hosts {
+            words.extend(["-f".into(), hosts.into()]);
+        }
+    } else {
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        if is_root {
+            words.push("--allow-run-as-root".into());
+        }
+        // Of Open MPI 4 only: later ones end all ranks when one dies, and the gang is started again.
+        if version.contains(") 4.") {
+            words.push("--enable-recovery".into());
+        }
+        let options =
+            ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"];
+        words.extend(options.iter().map(OsString::from));
+        if let Some(hosts) = hosts {
+            words.extend(["--hostfile".into(), hosts.into()]);
+        }
+    }
+    words.extend(["-n".into(), ranks.into()]);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_of_an_allocation_are_added_up() {
+        let cases = [
+            ("8", Some(8)),
+            ("8(x4)", Some(32)),
+            ("8(x2),16", Some(32)),
+            ("", None),
+            ("8(x", None),
+            ("0", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(cores_of_nodes(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A server is operated: `harrier ctl` and the functions of SQL behind it, a configuration that is read again, disks that fail, the audit log.
+
+#[path = "support/served.rs"]
+mod served;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use served::{Client, PATIENCE, Served, page, signal};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
+
+const ALONE: &[&str] = &["--launcher", "none"];
+
+fn ctl(served: &Served, arguments: &[&str]) -> Output {
+    Command::new(BINARY)
+        .args(["ctl", "--host", "127.0.0.1", "--port", &served.port.to_string()])
+        .args(arguments)
+        .env_remove("PGHOST")
+        .env_remove("PGPASSWORD")
+        .output()
+        .unwrap()
+}
+
+/// What it prints when all goes well.
+#[track_caller]
+fn told(served: &Served, arguments: &[&str]) -> String {
+    let output = ctl(served, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", served.log());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The exit status and what is said to standard error.
+fn refused(served: &Served, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = ctl(served, arguments);
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_drained_server_lets_in_operators_only() {
+    let served = Served::start(ALONE);
+    let (mut idle, mut busy) = (served.client(), served.client());
+    idle.query("SELECT 1").unwrap();
+    busy.query("CREATE TABLE t (a int)").unwrap();
+    busy.query("BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    assert_eq!(page(&served.pages, "/readyz", false).0, 200);
+    told(&served, &["drain"]);
+    assert_eq!(idle.answer().unwrap_err().0, "57P01", "who does nothing is sent away");
+    let (state, message) = Client::connect(served.port, &[]).err().unwrap();
+    assert_eq!((state.as_str(), message.as_str()), ("57P03", "the server is being drained"));
+    assert_eq!(page(&served.pages, "/readyz", false).0, 503);
+    let sessions = told(&served, &["sessions", "--format", "csv"]);
+    assert!(sessions.contains("idle in transaction"), "{sessions}");
+    // A transaction goes on to its end, and its session ends with it.
+    busy.query("INSERT INTO t VALUES (2)").unwrap();
+    busy.query("COMMIT").unwrap();
+    assert_eq!(busy.answer().unwrap_err().0, "57P01");
+    told(&served, &["drain", "--wait"]);
+    let mut operator = Client::connect(served.port, &[("options", "-c harrier.operator=on")]).unwrap();
+    assert_eq!(operator.one("SELECT count(*) FROM t").as_deref(), Ok("2"));
+    assert_eq!(operator.one("SELECT harrier_resume()").as_deref(), Ok("t"));
+    assert_eq!(served.client().one("SELECT 1").as_deref(), Ok("1"));
+    let (status, message) = refused(&served, &["resume"]);
+    assert_eq!((status, message.as_str()), (Some(1), "ERROR 55000: the server was not being drained\n"));
+    // Who drains a server by hand is not shut out by it.
+    let mut client = served.client();
+    assert_eq!(client.one("SELECT harrier_drain()").as_deref(), Ok("t"));
+    assert_eq!(client.one("SELECT harrier_resume()").as_deref(), Ok("t"));
+}
+
+#[test]
+fn what_runs_is_listed_and_ended() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.query("SET application_name = 'nightly'").unwrap();
+    let pid = client.process.to_string();
+    client.ask("SELECT count(*) FROM generate_series(1, 10000000000000) s(x) WHERE x % 2 = 3");
+    wait_until("the statement runs", || {
+        told(&served, &["statements", "--format", "csv"]).contains(",running,")
+    });
+    let listed = told(&served, &["sessions", "--format", "json"]);
+    assert!(listed.contains("\"application_name\":\"nightly\""), "{listed}");
+    assert!(listed.contains(&format!("\"pid\":{pid}")), "numbers are no texts: {listed}");
+    told(&served, &["cancel", &pid]);
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    told(&served, &["terminate", &pid]);
+    assert_eq!(client.answer().unwrap_err().0, "57P01");
+    wait_until("it has gone", || !told(&served, &["sessions", "--format", "csv"]).contains("nightly"));
+    let (status, message) = refused(&served, &["terminate", &pid]);
+    assert_eq!((status, message), (Some(1), format!("ERROR 55000: there is no session {pid}\n")));
+    let queues = told(&served, &["queues"]);
+    assert!(queues.contains("default"), "{queues}");
+    let disks = told(&served, &["disks", "--format", "csv"]);
+    let temporary = served.folder.path().join("tmp");
+    assert!(disks.contains(&format!("{},up,", temporary.display())), "{disks}");
+    // Without rows there are the columns all the same.
+    assert!(told(&served, &["ranks", "--format", "csv"]).starts_with("rank,host,pid,state,"));
+    let (status, message) = refused(&served, &["rank-down", "1"]);
+    assert_eq!(status, Some(1));
+    assert!(message.starts_with("ERROR 55000: there are no ranks"), "{message}");
+    let nobody =
+        Command::new(BINARY).args(["ctl", "ranks", "--host", "127.0.0.1", "--port", "1"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(3), "{nobody:?}");
+}
+
+#[test]
+fn ranks_are_marked_down_and_up_and_started_again() {
+    if std::env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
+        return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+    }
+    let gang = ["--ranks", "2", "--spares", "1", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
+    let served = Served::start(&gang);
+    let mut client = served.client();
+    client
+        .query("CREATE TABLE t WITH (inline_rows_max = 0) AS SELECT x FROM generate_series(1, 10000) s(x)")
+        .unwrap();
+    let states = "SELECT string_agg(state, ' ' ORDER BY rank) FROM sys.ranks";
+    served.wait_for(states, "working working spare");
+    // Those that work tell where they spill to; so does the server.
+    served.wait_for("SELECT count(*) FROM sys.disks WHERE state = 'up' AND free_bytes > 0", "3");
+    let sum = |client: &mut Client| client.one("SELECT sum(x) FROM t");
+    told(&served, &["rank-down", "1"]);
+    served.wait_for(states, "working down working");
+    assert_eq!(
+        served.client().one("SELECT reason FROM sys.ranks WHERE rank = 1").as_deref(),
+        Ok("marked down")
+    );
+    assert_eq!(sum(&mut client).as_deref(), Ok("50005000"));
+    // It has nothing to lose.
+    let pids = served.ranks();
+    signal(pids[1], "KILL");
+    assert_eq!(sum(&mut client).as_deref(), Ok("50005000"));
+    served.wait_for("SELECT count(*) FROM sys.ranks WHERE rank = 1 AND reason <> 'marked down'", "1");
+    let (status, message) = refused(&served, &["rank-up", "1"]);
+    assert!(status == Some(1) && message.starts_with("ERROR 55000: rank 1 is lost"), "{message}");
+    assert!(refused(&served, &["rank-down", "0"]).1.starts_with("ERROR 55000: rank 0 hands out the work"));
+    assert!(refused(&served, &["rank-down", "3"]).1.starts_with("ERROR 22023: there is no rank 3"));
+    // A rank stays marked down when all are started again.
+    let before = served.client().one("SELECT max(gang) FROM sys.ranks").unwrap();
+    told(&served, &["restart-gang", "--wait"]);
+    served.wait_for(states, "working down working");
+    assert_ne!(served.client().one("SELECT max(gang) FROM sys.ranks"), Ok(before));
+    assert!(served.ranks().iter().all(|pid| !pids.contains(pid)));
+    told(&served, &["rank-up", "1"]);
+    served.wait_for(states, "working working spare");
+    assert_eq!(sum(&mut client).as_deref(), Ok("50005000"));
+    let ran =
+        "SELECT on_gang FROM sys.statements WHERE text = 'SELECT sum(x) FROM t' ORDER BY id DESC LIMIT 1";
+    assert_eq!(served.client().one(ran).as_deref(), Ok("t"));
+}
+
+#[test]
+fn a_configuration_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("harrier.toml");
+    let write = |text: &str| fs::write(&path, text).unwrap();
+    write("[gang]\nstatements_max = 3\n[server]\nmax_connections = 50");
+    let served = Served::start(&["--launcher", "none", "--config", path.to_str().unwrap()]);
+    let limit = "SELECT active_statements FROM sys.queues WHERE name = 'default'";
+    served.wait_for(limit, "3");
+    write(
+        "[gang]\nstatements_max = 7\nspares = 1\n[server]\nmax_connections = 1\n[settings]\nharrier.interconnect = \"grpc\"",
+    );
+    signal(served.pid(), "HUP");
+    // With one session at most, the one that asks is it.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = served.client();
+        if client.one(limit).as_deref() == Ok("7") {
+            assert_eq!(Client::connect(served.port, &[]).err().unwrap().0, "53300");
+            break;
+        }
+        drop(client);
+        assert!(Instant::now() < deadline, "{}", served.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_until("it is told what needs a restart", || served.log().contains("gang.spares, settings"));
+    // What is wrong changes nothing.
+    write("[gang]\nstatements_max = 0");
+    wait_until("the session has gone", || ctl(&served, &["reload"]).status.success());
+    wait_until("the mistake is told", || served.log().contains("gang.statements_max: 0 is not allowed"));
+    write("[gang]\nstatements_max = 9");
+    wait_until("there is room", || ctl(&served, &["reload"]).status.success());
+    served.wait_for(limit, "9");
+}
+
+/// A file system of little room, for as long as this lives.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    /// `None` where none can be mounted.
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "harrier-test"])
+            .arg(folder.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+/// Spills some 30 MB.
+const SORT: &str = "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY x % 1000, x) n FROM generate_series(1, 2000000) s(x)) q";
+
+fn state_of(served: &Served, folder: &Path) -> String {
+    let sql = format!("SELECT state FROM sys.disks WHERE folder = '{}' AND rank IS NULL", folder.display());
+    served.client().one(&sql).unwrap()
+}
+
+#[test]
+fn a_disk_that_fails_is_not_used_again() {
+    let (lost, good) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let arguments = [
+        "--launcher",
+        "none",
+        "--memory",
+        "24MiB",
+        "--spill-dir",
+        lost.path().to_str().unwrap(),
+        "--spill-dir",
+        good.path().to_str().unwrap(),
+    ];
+    let served = Served::start(&arguments);
+    assert_eq!(served.client().one(SORT).as_deref(), Ok("2000000"), "{}", served.log());
+    assert_eq!(state_of(&served, lost.path()), "up");
+    // As if the disk was pulled out.
+    for entry in fs::read_dir(lost.path()).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    assert_eq!(served.client().one(SORT).as_deref(), Ok("2000000"), "{}", served.log());
+    assert_eq!(state_of(&served, lost.path()), "down");
+    assert_eq!(state_of(&served, good.path()), "up");
+    let mut client = served.client();
+    let reason = format!("SELECT reason FROM sys.disks WHERE folder = '{}'", lost.path().display());
+    assert!(client.one(&reason).unwrap().contains("No such file"));
+    assert!(served.log().contains("has failed and is not used again"), "{}", served.log());
+    for entry in fs::read_dir(good.path()).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    assert_eq!(client.fails(SORT), "58P01");
+    assert_eq!(client.one("SELECT 1").as_deref(), Ok("1"), "the server lives");
+}
+
+#[test]
+fn a_full_disk_is_left_to_others_until_it_has_room() {
+    let Some(small) = Small::mount() else {
+        return eprintln!("skipped: no file system can be mounted here");
+    };
+    let good = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--launcher",
+        "none",
+        "--memory",
+        "24MiB",
+        "--spill-dir",
+        small.0.path().to_str().unwrap(),
+        "--spill-dir",
+        good.path().to_str().unwrap(),
+    ];
+    let served = Served::start(&arguments);
+    assert_eq!(served.client().one(SORT).as_deref(), Ok("2000000"), "{}", served.log());
+    assert!(served.log().contains("a disk for temporary files is full"), "{}", served.log());
+    // What filled it has gone: the next statement uses it again.
+    assert_eq!(served.client().one(SORT).as_deref(), Ok("2000000"));
+    assert!(served.log().contains("has room again"), "{}", served.log());
+    // Without another one the statement fails, and says why.
+    drop(served);
+    let served = Served::start(&[
+        "--launcher",
+        "none",
+        "--memory",
+        "24MiB",
+        "--spill-dir",
+        small.0.path().to_str().unwrap(),
+    ]);
+    assert_eq!(served.client().fails(SORT), "53100");
+    assert_eq!(served.client().one("SELECT 1").as_deref(), Ok("1"));
+}
+
+#[test]
+fn what_happens_is_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("harrier.toml");
+    let log = folder.path().join("audit.log");
+    fs::write(&path, "[server]\naudit_log = \"audit.log\"\naudit_statements = \"all\"\n").unwrap();
+    let served = Served::start(&["--launcher", "none", "--config", path.to_str().unwrap()]);
+    let mut client = Client::connect(served.port, &[("application_name", "etl")]).unwrap();
+    client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 5) s(x)").unwrap();
+    assert_eq!(client.query("SELECT * FROM t").unwrap().len(), 5);
+    client.fails("SELECT 'x' AS password, 1/0");
+    client.fails("ALTER ROLE nobody PASSWORD 'hunter2'");
+    assert_eq!(Client::connect(served.port, &[("user", "somebody")]).err().unwrap().0, "28000");
+    drop(client);
+    let lines = || -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(&log).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    wait_until("the session has ended", || lines().iter().any(|line| line["event"] == "disconnect"));
+    let lines_now = lines();
+    let of = |text: &str| {
+        let found = lines_now
+            .iter()
+            .find(|line| line["statement"].as_str().is_some_and(|found| found.contains(text)));
+        found.unwrap_or_else(|| panic!("{text} is not in {lines_now:?}")).clone()
+    };
+    let select = of("SELECT * FROM t");
+    assert_eq!((&select["rows"], &select["sqlstate"]), (&5.into(), &"00000".into()), "{select}");
+    assert_eq!((&select["application"], &select["database"]), (&"etl".into(), &"warehouse".into()));
+    assert!(
+        select["duration_ms"].as_f64().unwrap() > 0.0
+            && select["client"].as_str().unwrap().starts_with("127.0.0.1:")
+    );
+    assert_eq!(of("1/0")["sqlstate"], "22012");
+    assert!(!fs::read_to_string(&log).unwrap().contains("hunter2"));
+    let refused = lines_now.iter().find(|line| line["event"] == "authentication failed").unwrap();
+    assert_eq!((&refused["role"], &refused["sqlstate"]), (&"somebody".into(), &"28000".into()));
+    // As logrotate does it.
+    fs::rename(&log, folder.path().join("audit.log.1")).unwrap();
+    signal(served.pid(), "HUP");
+    wait_until("there is a new one", || log.exists());
+    served.client().query("SELECT 'after'").unwrap();
+    wait_until("it is used", || fs::read_to_string(&log).unwrap().contains("SELECT 'after'"));
+    // What cannot be written does not happen.
+    fs::write(&path, "[server]\naudit_log = \"/dev/full\"\naudit_statements = \"all\"\n").unwrap();
+    let mut client = served.client();
+    signal(served.pid(), "HUP");
+    wait_until("the log is full", || client.query("SELECT 1").is_err());
+    assert_eq!(client.fails("SELECT 1"), "58030");
+    assert_eq!(Client::connect(served.port, &[]).err().unwrap().0, "58030");
+    fs::write(&path, "[server]\naudit_log = \"audit.log\"\naudit_statements = \"all\"\n").unwrap();
+    signal(served.pid(), "HUP");
+    wait_until("it is written again", || client.query("SELECT 2").is_ok());
+}

@@ -1,0 +1,301 @@
+//! The audit log: who came, who was refused, what was run and what came of it, a line of JSON each.
+//!
+//! ```text
+//!   connect ─► statement, statement, … ─► disconnect          authentication failed
+//! ```
+//!
+//! # Invariants
+//! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and keys statements name is left out
+//! ([`mask`]).
+//!
+//! # Errors
+//! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and nothing new is let in or run
+//! until it and all others behind it are in the log ([`Audit::check`]): what cannot be accounted for does not happen.
+//!
+//! # Crash
+//! Lines go to the operating system as they come, without waiting for the disk: they survive the server, not the machine.
+
+mod mask;
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::backend::Failure;
+use crate::config::values::AuditStatements;
+pub use mask::mask;
+
+/// Lines that are kept while they cannot be written. What was running when that began may end meanwhile; nothing else happens.
+const BACKLOG_MAX: usize = 100_000;
+
+/// What happened, as the log names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Connect,
+    Disconnect,
+    AuthenticationFailed,
+    Statement,
+}
+
+impl Event {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Disconnect => "disconnect",
+            Self::AuthenticationFailed => "authentication failed",
+            Self::Statement => "statement",
+        }
+    }
+}
+
+/// Whom an event is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// `None`: there is no session yet.
+    pub session: Option<i32>,
+    pub role: &'a str,
+    pub database: &'a str,
+    /// `None`: over a local socket.
+    pub client: Option<SocketAddr>,
+    pub application: &'a str,
+}
+
+/// What came of a statement.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran<'a> {
+    pub id: u64,
+    pub text: &'a str,
+    /// SQLSTATE, if it failed.
+    pub failure: Option<&'a str>,
+    pub rows: u64,
+    pub took: Duration,
+}
+
+/// A log that is written.
+#[derive(Debug)]
+pub struct Audit {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    statements: AuditStatements,
+    file: File,
+    /// Lines that could not be written, the oldest first.
+    backlog: VecDeque<Vec<u8>>,
+    /// Of the oldest, what was written already.
+    begun: usize,
+    lost: u64,
+}
+
+impl Audit {
+    /// Opens the log at `path`, made if need be so that only its owner can read it.
+    pub fn open(path: &Path, statements: AuditStatements) -> io::Result<Self> {
+        let inner = Inner {
+            path: path.to_path_buf(),
+            statements,
+            file: open(path)?,
+            backlog: VecDeque::new(),
+            begun: 0,
+            lost: 0,
+        };
+        Ok(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Goes on in the file that is at `path` by now, as after the old one was moved away.
+    ///
+    /// Errors: it cannot be opened; the log goes on as it was.
+    pub fn reopen(&self, path: &Path, statements: AuditStatements) -> io::Result<()> {
+        let file = open(path)?;
+        let mut inner = self.inner.lock();
+        inner.file = file;
+        inner.path = path.to_path_buf();
+        inner.statements = statements;
+        Ok(())
+    }
+
+    /// Whether what happens from now on can be written.
+    ///
+    /// Errors: it cannot (58030), and should not happen.
+    pub fn check(&self) -> Result<(), Failure> {
+        let mut inner = self.inner.lock();
+        if inner.backlog.is_empty() {
+            return Ok(());
+        }
+        inner.write_backlog().map_err(|error| {
+            Failure::new("58030", "the audit log cannot be written, and nothing is done without it")
+                .with_detail(format!("{}: {error}", inner.path.display()))
+        })
+    }
+
+    /// Writes that somebody came or went, or was refused for `reason`.
+    pub fn session(&self, event: Event, subject: Subject<'_>, reason: Option<&Failure>) {
+        let mut line = line(event, subject);
+        if let Some(failure) = reason {
+            line.insert("sqlstate".to_string(), json!(failure.sqlstate));
+            line.insert("reason".to_string(), json!(failure.message));
+        }
+        self.inner.lock().add(line);
+    }
+
+    /// Writes that a statement has ended, if statements of its kind are written.
+    pub fn statement(&self, subject: Subject<'_>, ran: Ran<'_>) {
+        let mut inner = self.inner.lock();
+        let is_written = match inner.statements {
+            AuditStatements::None => false,
+            AuditStatements::Ddl => changes_definitions(ran.text),
+            AuditStatements::All => true,
+        };
+        if !is_written {
+            return;
+        }
+        let mut line = line(Event::Statement, subject);
+        line.insert("statement_id".to_string(), json!(ran.id));
+        line.insert("statement".to_string(), json!(mask(ran.text)));
+        line.insert("sqlstate".to_string(), json!(ran.failure.unwrap_or("00000")));
+        line.insert("rows".to_string(), json!(ran.rows));
+        line.insert("duration_ms".to_string(), json!(ran.took.as_secs_f64() * 1000.0));
+        inner.add(line);
+    }
+}
+
+impl Inner {
+    fn add(&mut self, line: Map<String, Value>) {
+        let mut bytes = Value::Object(line).to_string().into_bytes();
+        bytes.push(b'\n');
+        if self.backlog.len() >= BACKLOG_MAX {
+            self.lost += 1;
+            tracing::error!(
+                lost = self.lost,
+                "a line of the audit log is lost: {}",
+                String::from_utf8_lossy(&bytes)
+            );
+            return;
+        }
+        let is_first = self.backlog.is_empty();
+        self.backlog.push_back(bytes);
+        if let Err(error) = self.write_backlog()
+            && is_first
+        {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "the audit log cannot be written; nothing is done until it can");
+        }
+    }
+
+    fn write_backlog(&mut self) -> io::Result<()> {
+        while let Some(line) = self.backlog.front() {
+            match self.file.write(&line[self.begun..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.begun += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.begun == line.len() {
+                self.begun = 0;
+                self.backlog.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+fn line(event: Event, subject: Subject<'_>) -> Map<String, Value> {
+    let now = chrono::DateTime::<chrono::Utc>::from(SystemTime::now());
+    let fields = [
+        ("time", json!(now.to_rfc3339_opts(chrono::SecondsFormat::Micros, true))),
+        ("event", json!(event.name())),
+        ("session", json!(subject.session)),
+        ("role", json!(subject.role)),
+        ("database", json!(subject.database)),
+        ("client", json!(subject.client.map(|client| client.to_string()))),
+        ("application", json!(subject.application)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}
+
+/// Whether a statement changes what there is, or who may do what; seen from its first word.
+fn changes_definitions(text: &str) -> bool {
+    const WORDS: [&str; 11] = [
+        "alter", "call", "comment", "create", "drop", "grant", "optimize", "reassign", "revoke", "truncate",
+        "vacuum",
+    ];
+    let word = mask::words(text).next().unwrap_or_default();
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject() -> Subject<'static> {
+        Subject { session: Some(7), role: "ann", database: "warehouse", client: None, application: "psql" }
+    }
+
+    fn ran(text: &str) -> Ran<'_> {
+        Ran { id: 1, text, failure: None, rows: 3, took: Duration::from_millis(5) }
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_happens_is_a_line_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let audit = Audit::open(&path, AuditStatements::Ddl).unwrap();
+        audit.session(Event::Connect, subject(), None);
+        audit.statement(subject(), ran("SELECT 1"));
+        audit.statement(subject(), ran("/* new */ create role ben password 'hunter2'"));
+        let refused = Failure::fatal("28P01", "no");
+        audit.session(Event::AuthenticationFailed, Subject { session: None, ..subject() }, Some(&refused));
+        let found = lines(&path);
+        let events: Vec<_> = found.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["connect", "statement", "authentication failed"]);
+        assert_eq!(found[0]["role"], "ann");
+        assert_eq!(found[1]["statement"], "/* new */ create role ben password '***'");
+        assert_eq!((&found[1]["sqlstate"], &found[1]["rows"]), (&json!("00000"), &json!(3)));
+        assert_eq!((&found[2]["sqlstate"], &found[2]["session"]), (&json!("28P01"), &Value::Null));
+        // As logrotate does it.
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        audit.session(Event::Disconnect, subject(), None);
+        audit.reopen(&path, AuditStatements::All).unwrap();
+        audit.statement(subject(), ran("SELECT 1"));
+        assert_eq!(lines(&folder.path().join("old")).len(), 4);
+        assert_eq!(lines(&path).len(), 1);
+        assert!(audit.reopen(&folder.path().join("no/where"), AuditStatements::All).is_err());
+        audit.statement(subject(), ran("SELECT 2"));
+        assert_eq!(lines(&path).len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_done_that_cannot_be_written() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return eprintln!("skipped: there is no /dev/full");
+        }
+        let audit = Audit::open(full, AuditStatements::All).unwrap();
+        audit.check().unwrap();
+        audit.session(Event::Connect, subject(), None);
+        audit.statement(subject(), ran("SELECT 1"));
+        assert_eq!(audit.check().unwrap_err().sqlstate, "58030");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        audit.reopen(&path, AuditStatements::All).unwrap();
+        audit.check().unwrap();
+        assert_eq!(lines(&path).len(), 2, "nothing was lost");
+    }
+}
