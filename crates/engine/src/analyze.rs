@@ -6,7 +6,7 @@ use std::time::Instant;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::error::Result;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -29,11 +29,12 @@ pub(crate) struct Answer {
 }
 
 /// The answer to `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats. The rows that it has if
-/// it runs are thrown away unless `keeps_rows`.
+/// it runs, in `context`, are thrown away unless `keeps_rows`.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,
     gang: Option<&Gang>,
+    context: impl FnOnce() -> Result<Arc<TaskContext>>,
     keeps_rows: bool,
 ) -> Result<Option<Answer>> {
     match plan {
@@ -58,7 +59,7 @@ pub(crate) async fn answer(
             }
             let before = used(gang).await?;
             let started = Instant::now();
-            let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), state.task_ctx())?);
+            let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), context()?)?);
             let mut batches = Vec::new();
             while let Some(batch) = rows.next().await {
                 let batch = batch?;

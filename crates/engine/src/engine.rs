@@ -15,10 +15,12 @@ use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
 use harrier_exec::disks::{Disks, Folder};
 use harrier_exec::front::Link;
+use harrier_exec::limits::SORT_SHARES;
 use harrier_exec::sqlstate::{self, SqlState};
 
 use crate::SqlError;
 use crate::explain;
+use crate::limits::Limits;
 use crate::server_functions::ServerFunction;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
@@ -28,10 +30,6 @@ use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, 
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
-
-/// What all sorts of a statement keep back for merging is at most one such part of the memory, if they are as many as
-/// threads.
-const SORT_SHARES: usize = 4;
 
 /// How an engine is made. The default takes what the machine has.
 #[derive(Debug, Clone)]
@@ -53,6 +51,8 @@ pub struct EngineOptions {
     pub warehouse: Option<WarehouseOptions>,
     /// Tables of schema `sys` about the process around the engine.
     pub server_tables: Vec<ServerTable>,
+    /// What no statement may take more of, whatever its session's settings.
+    pub limits: Limits,
     /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is given a password.
     pub password_verifier: Option<PasswordVerifier>,
     /// Functions that change what the process around the engine does.
@@ -75,6 +75,7 @@ impl Default for EngineOptions {
             link: None,
             warehouse: None,
             server_tables: Vec::new(),
+            limits: Limits::default(),
             password_verifier: None,
             server_functions: Vec::new(),
             fence: None,
@@ -98,6 +99,7 @@ struct Inner {
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
     password_verifier: Option<PasswordVerifier>,
+    limits: Limits,
     server_functions: Vec<ServerFunction>,
     disks: Option<Disks>,
     // After `runtime`, which has files in it: fields are dropped in this order.
@@ -135,6 +137,7 @@ impl Engine {
                 warehouse: options.warehouse.map(|place| Arc::new(Warehouse::new(place, options.fence))),
                 server_tables: options.server_tables.into(),
                 password_verifier: options.password_verifier,
+                limits: options.limits,
                 server_functions: options.server_functions,
                 disks,
                 spill,
@@ -186,6 +189,10 @@ impl Engine {
         found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))
     }
 
+    pub(crate) fn limits(&self) -> Limits {
+        self.inner.limits
+    }
+
     pub(crate) fn password_verifier(&self) -> Option<PasswordVerifier> {
         self.inner.password_verifier
     }
@@ -210,7 +217,7 @@ impl Engine {
     /// On rank 0, attached: where a front end hands in its plans.
     pub fn desk(&self, threads: usize) -> Option<Desk> {
         let gang = self.gang()?.clone();
-        Some(Desk::new(gang, Arc::clone(&self.inner.runtime), threads, explain::tell))
+        Some(Desk::new(gang, threads, explain::tell))
     }
 
     /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to do

@@ -211,7 +211,7 @@ impl Session {
         let state = self.context().state();
         let plan = state.create_physical_plan(&input).await?;
         let schema = Arc::clone(input.schema().inner());
-        let rows = collect_partitioned(plan, state.task_ctx()).await?;
+        let rows = collect_partitioned(plan, self.task_ctx(&state)?).await?;
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
         self.keeps_rows();
@@ -351,7 +351,7 @@ impl Session {
             *inner = Arc::new(writing);
         }
         let is_run = matches!(plan, LogicalPlan::Analyze(_));
-        match analyze::answer(&state, &plan, self.engine().gang(), is_run).await? {
+        match analyze::answer(&state, &plan, self.engine().gang(), || self.task_ctx(&state), is_run).await? {
             Some(answer) => {
                 if is_run {
                     pending.apply(answer.batches, &kept.transactions, &state.task_ctx()).await?;

@@ -34,6 +34,7 @@ mod files;
 mod grants;
 mod guard;
 mod kept;
+pub mod limits;
 pub mod memory;
 mod names;
 mod parameters;

@@ -10,7 +10,9 @@ use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{
+    FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
+};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -21,6 +23,7 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::front::DistributeBytesMin;
+use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::{StatementOptions, Transport, table_files};
@@ -36,6 +39,7 @@ use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::kept::Kept;
+use crate::limits::{self, Limits};
 use crate::names;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
@@ -381,6 +385,28 @@ impl Session {
         Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
     }
 
+    /// What statements may take now: the settings of the session, and no more than the engine lets them.
+    fn limits(&self) -> Limits {
+        self.settings().limits().and(self.engine.limits())
+    }
+
+    /// What the plan of a statement runs with: its settings and its limits.
+    pub(crate) fn task_ctx(&self, state: &SessionState) -> Result<Arc<TaskContext>> {
+        let context = state.task_ctx();
+        let Some(scope) = Scope::of(state.config()) else {
+            return Ok(context);
+        };
+        let runtime = match self.engine.gang() {
+            Some(gang) => gang.environment(Some(scope))?,
+            None => scope.limits.within(self.engine.runtime_env(), self.engine.disks())?,
+        };
+        let context = Arc::try_unwrap(context)
+            .map_err(|_| DataFusionError::Internal("a context that others use".to_string()))?;
+        let mut config = context.session_config().clone();
+        scope.fit(&mut config);
+        Ok(Arc::new(context.with_session_config(config).with_runtime(runtime)))
+    }
+
     /// Errors: the session's role may read and write no files by name (42501).
     pub(crate) fn check_files(&self) -> Result<()> {
         match self.kept() {
@@ -407,7 +433,9 @@ impl Session {
         verb: Option<&'static str>,
         text: &str,
     ) -> Result<Outcome> {
-        if let Some(answer) = analyze::answer(state, plan, self.engine.gang(), false).await? {
+        if let Some(answer) =
+            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false).await?
+        {
             return analyze::rows(answer.lines);
         }
         let target = match plan {
@@ -422,7 +450,12 @@ impl Session {
         let progress = Progress::of(&plan);
         let scanned = files::scanned(&plan);
         let staged = Staged::below(target.clone());
-        let stream = guarded_stream(execute_stream(Arc::clone(&plan), state.task_ctx())?);
+        let stream = guarded_stream(execute_stream(Arc::clone(&plan), self.task_ctx(state)?)?);
+        let stream = match verb {
+            // What comes back of writing tells of files.
+            Some(_) => stream,
+            None => limits::at_most(stream, self.limits().rows),
+        };
         let stream = match self.engine.gang() {
             Some(gang) => gang.until_loss(&plan, stream),
             None => stream,
@@ -450,6 +483,8 @@ impl Session {
 
     /// On a gang: makes the coming statement run on all ranks, by this session's settings.
     pub(crate) async fn spread(&self) -> Result<()> {
+        let scope = Scope::new(self.limits().processes);
+        scope.set(self.context.state_ref().write().config_mut());
         let Some(gang) = self.engine.gang() else {
             if self.engine.link().is_some() {
                 let bytes_min = DistributeBytesMin(self.settings().distribute_bytes_min);

@@ -4,7 +4,10 @@ use std::any::Any;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
+use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::limits::Limits;
 
 /// The settings of one session that DataFusion does not know, reached through
 /// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
@@ -19,6 +22,12 @@ pub struct HarrierSettings {
     pub progress: bool,
     /// VACUUM leaves files alone that are younger: a running statement may be writing or reading them.
     pub vacuum_age_seconds: usize,
+    /// Bytes of memory that a statement may take of every process; 0: as much as there is.
+    pub statement_memory: usize,
+    /// Bytes of temporary files that a statement may have on every process; 0: as much as there is.
+    pub statement_spill: usize,
+    /// Rows that a statement may return; 0: any number.
+    pub result_rows_max: usize,
     /// Whether a gang is asked after every statement if it gave everything back, and the session told if it did not.
     /// For tests: it costs a question to every rank. Not among the entries, so neither SHOW ALL nor RESET ALL know it.
     pub check_ledger: bool,
@@ -31,7 +40,24 @@ impl Default for HarrierSettings {
             distribute_bytes_min: 0,
             progress: true,
             vacuum_age_seconds: 24 * 60 * 60,
+            statement_memory: 0,
+            statement_spill: 0,
+            result_rows_max: 0,
             check_ledger: cfg!(debug_assertions),
+        }
+    }
+}
+
+impl HarrierSettings {
+    /// What statements may take.
+    pub(crate) fn limits(&self) -> Limits {
+        let limit = |value: usize| Some(value as u64).filter(|value| *value > 0);
+        Limits {
+            processes: StatementLimits {
+                memory_bytes: limit(self.statement_memory),
+                spill_bytes: limit(self.statement_spill),
+            },
+            rows: limit(self.result_rows_max),
         }
     }
 }
@@ -61,6 +87,9 @@ impl ExtensionOptions for HarrierSettings {
             "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
             "progress" => self.progress = boolean(key, value)?,
             "vacuum_age_seconds" => self.vacuum_age_seconds = number(key, value)?,
+            "statement_memory" => self.statement_memory = bytes(key, value)?,
+            "statement_spill" => self.statement_spill = bytes(key, value)?,
+            "result_rows_max" => self.result_rows_max = number(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(CodedError::new(
@@ -96,6 +125,21 @@ impl ExtensionOptions for HarrierSettings {
                 self.vacuum_age_seconds.to_string(),
                 "VACUUM leaves files alone that are younger",
             ),
+            entry(
+                "statement_memory",
+                self.statement_memory.to_string(),
+                "Bytes of memory that a statement may take of every process; 0 for no limit",
+            ),
+            entry(
+                "statement_spill",
+                self.statement_spill.to_string(),
+                "Bytes of temporary files that a statement may have on every process; 0 for no limit",
+            ),
+            entry(
+                "result_rows_max",
+                self.result_rows_max.to_string(),
+                "Rows that a statement may return; 0 for any number",
+            ),
         ]
     }
 }
@@ -115,6 +159,23 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
             .into());
     }
     Ok(value_lower)
+}
+
+/// A number of bytes, or one with a unit: `512MB`.
+fn bytes(key: &str, value: &str) -> Result<usize> {
+    let text = value.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "k" | "kb" => Some(1 << 10),
+        "m" | "mb" => Some(1 << 20),
+        "g" | "gb" => Some(1 << 30),
+        _ => None,
+    };
+    let count = text[..digits].parse::<usize>().ok();
+    count.zip(unit).and_then(|(count, unit)| count.checked_mul(unit)).ok_or_else(|| {
+        invalid(key, value).with_hint("a number of bytes is expected, such as 1073741824 or 1GB").into()
+    })
 }
 
 fn number(key: &str, value: &str) -> Result<usize> {
@@ -150,6 +211,10 @@ mod tests {
             ("distribute_bytes_min", "many", Some("22023")),
             ("progress", "off", None),
             ("progress", "maybe", Some("22023")),
+            ("statement_memory", "64MB", None),
+            ("statement_memory", "1.5GB", Some("22023")),
+            ("statement_spill", "100", None),
+            ("result_rows_max", "many", Some("22023")),
             ("check_ledger", "on", None),
             ("nosuch", "1", Some("42704")),
         ];

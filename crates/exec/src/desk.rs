@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -29,6 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::gang::{Gang, StatementOptions, Transport};
+use crate::limits::Scope;
 use crate::planner;
 use crate::settings;
 use crate::slices::{Slice, slices, with_metrics};
@@ -64,15 +64,14 @@ pub type Tell = fn(&[Slice], Option<&Took>, bool) -> Vec<String>;
 #[derive(Clone)]
 pub struct Desk {
     gang: Gang,
-    runtime_env: Arc<RuntimeEnv>,
     threads: usize,
     tell: Tell,
 }
 
 impl Desk {
     /// To be made on rank 0, when the gang is attached.
-    pub fn new(gang: Gang, runtime_env: Arc<RuntimeEnv>, threads: usize, tell: Tell) -> Self {
-        Self { gang, runtime_env, threads, tell }
+    pub fn new(gang: Gang, threads: usize, tell: Tell) -> Self {
+        Self { gang, threads, tell }
     }
 
     /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`].
@@ -236,9 +235,13 @@ impl Desk {
         let mut config = SessionConfig::new().with_target_partitions(self.threads.max(2));
         self.gang.declare_settings(&mut config);
         settings::apply_text(&request.settings, &mut config)?;
+        let scope = Scope::new(request.limits());
+        scope.set(&mut config);
+        scope.fit(&mut config);
+        let environment = self.gang.environment(Scope::of(&config))?;
         let builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
-            .with_runtime_env(Arc::clone(&self.runtime_env));
+            .with_runtime_env(environment);
         let mut state = self.gang.configure(builder).build();
         datafusion::execution::FunctionRegistry::register_udf(&mut state, bucket())?;
         statement.apply(state.config_mut())?;

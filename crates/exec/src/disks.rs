@@ -34,6 +34,8 @@ use futures::stream::try_unfold;
 use parking_lot::Mutex;
 use prost::Message;
 
+use crate::sqlstate::{CodedError, SqlState};
+
 /// Bytes on all disks together, as DataFusion has it; a statement that goes wrong shall not fill every disk of a host.
 const BYTES_MAX: u64 = 100 << 30;
 
@@ -99,6 +101,14 @@ pub struct Folder {
 #[derive(Clone)]
 pub struct Disks {
     inner: Arc<Inner>,
+    /// Of one statement.
+    budget: Option<Arc<Budget>>,
+}
+
+/// What one statement may spill in all, and what it has.
+struct Budget {
+    bytes: AtomicU64,
+    bytes_max: u64,
 }
 
 struct Inner {
@@ -145,7 +155,21 @@ impl Disks {
         };
         let disks = folders.into_iter().map(disk).collect();
         let inner = Inner { disks, turn: AtomicUsize::new(0), bytes: AtomicU64::new(0), bytes_max };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), budget: None }
+    }
+
+    /// The same disks for one statement, which may have at most so many bytes on them at a time.
+    pub(crate) fn for_statement(&self, bytes_max: u64) -> Self {
+        let budget = Budget { bytes: AtomicU64::new(0), bytes_max };
+        Self { inner: Arc::clone(&self.inner), budget: Some(Arc::new(budget)) }
+    }
+
+    /// Gives back what was reserved.
+    fn release(&self, bytes: u64) {
+        self.inner.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(budget) = &self.budget {
+            budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
     /// All disks, in the order of the configuration. Asks file systems; blocks as long as they take.
@@ -191,11 +215,21 @@ impl Disks {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
+        if let Some(budget) = &self.budget {
+            let own = budget.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            if own > budget.bytes_max {
+                budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                let message =
+                    format!("temporary files exceed the statement's limit of {} bytes", budget.bytes_max);
+                let coded = CodedError::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, message);
+                return Err(io::Error::other(coded));
+            }
+        }
         let total = self.inner.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if total <= self.inner.bytes_max {
             return Ok(());
         }
-        self.inner.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.release(bytes);
         // As DataFusion's own files say it.
         Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
@@ -331,7 +365,7 @@ impl Drop for Part {
         let bytes = self.bytes();
         self.disk().bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.disk().files.fetch_sub(1, Ordering::Relaxed);
-        self.disks.inner.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.disks.release(bytes);
     }
 }
 
@@ -412,7 +446,7 @@ impl Write for Writer {
                 Ok(bytes.len())
             }
             Err(error) => {
-                self.disks.inner.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+                self.disks.release(bytes.len() as u64);
                 Err(error)
             }
         }

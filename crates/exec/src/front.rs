@@ -47,6 +47,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::disks::DiskStatus;
+use crate::limits::{Scope, StatementLimits};
 use crate::planner;
 use crate::planning::file_scan;
 use crate::settings;
@@ -78,6 +79,11 @@ pub struct Request {
     /// Ranks to be set aside; all others are used.
     #[prost(uint64, repeated, tag = "7")]
     pub aside: Vec<u64>,
+    /// What the statement may take of every rank, in bytes; 0: as much as there is.
+    #[prost(uint64, tag = "8")]
+    pub memory_bytes: u64,
+    #[prost(uint64, tag = "9")]
+    pub spill_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -398,8 +404,17 @@ pub struct Admission(pub Arc<dyn Admit>);
 
 /// Who decides when a statement may run on the gang.
 pub trait Admit: Send + Sync {
-    /// Waits for the turn of a statement that reads so many bytes, which ends when what this gives is dropped. Cancel-safe.
-    fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Box<dyn Any + Send>>>;
+    /// Waits for the turn of a statement that reads so many bytes. Cancel-safe.
+    fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Admitted>>;
+}
+
+/// The turn of a statement on the gang.
+#[derive(Default)]
+pub struct Admitted {
+    /// The turn ends when it is dropped.
+    pub turn: Option<Box<dyn Any + Send>>,
+    /// What it may take of every rank.
+    pub limits: StatementLimits,
 }
 
 /// A scan of fewer bytes than this stays in the front end. An extension of the session's settings.
@@ -424,6 +439,23 @@ pub struct GangExec {
     properties: Arc<PlanProperties>,
 }
 
+impl Request {
+    /// What the statement may take of every rank.
+    pub(crate) fn limits(&self) -> StatementLimits {
+        let limit = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
+        StatementLimits { memory_bytes: limit(self.memory_bytes), spill_bytes: limit(self.spill_bytes) }
+    }
+
+    fn limited(self, limits: StatementLimits) -> Self {
+        let StatementLimits { memory_bytes, spill_bytes } = self.limits().and(limits);
+        Self {
+            memory_bytes: memory_bytes.unwrap_or_default(),
+            spill_bytes: spill_bytes.unwrap_or_default(),
+            ..self
+        }
+    }
+}
+
 impl GangExec {
     fn try_new(
         link: Link,
@@ -441,6 +473,7 @@ impl GangExec {
             distribute_bytes_min: bytes_min as u64,
             ..Request::default()
         };
+        let request = request.limited(Scope::of(config).map(|scope| scope.limits).unwrap_or_default());
         let properties = PlanProperties::new(
             EquivalenceProperties::new(plan.schema()),
             Partitioning::UnknownPartitioning(1),
@@ -469,11 +502,12 @@ impl GangExec {
         keeps_rows: bool,
         admission: Option<Arc<Admission>>,
     ) -> Result<Explained> {
-        let _turn = match admission.filter(|_| asked == Asked::Analyze) {
-            Some(admission) => Some(admission.0.admit(self.bytes).await?),
-            None => None,
+        let turn = match admission.filter(|_| asked == Asked::Analyze) {
+            Some(admission) => admission.0.admit(self.bytes).await?,
+            None => Admitted::default(),
         };
         let request = Request { asked: asked.into(), verbose, keeps_rows, ..self.request.clone() };
+        let request = request.limited(turn.limits);
         let (mut stream, _visit) = Self::ask(&self.link, &request).await?;
         let mut decoder = StreamDecoder::new();
         let mut explained = Explained::default();
@@ -543,11 +577,11 @@ impl ExecutionPlan for GangExec {
         let (link, request, bytes) = (self.link.clone(), self.request.clone(), self.bytes);
         let admission = context.session_config().get_extension::<Admission>();
         let rows = futures::stream::once(async move {
-            let turn = match admission {
-                Some(admission) => Some(admission.0.admit(bytes).await?),
-                None => None,
+            let Admitted { turn, limits } = match admission {
+                Some(admission) => admission.0.admit(bytes).await?,
+                None => Admitted::default(),
             };
-            let (stream, visit) = Self::ask(&link, &request).await?;
+            let (stream, visit) = Self::ask(&link, &request.limited(limits)).await?;
             Ok::<_, DataFusionError>(rows(link, stream, (visit, turn)))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);

@@ -14,6 +14,7 @@ use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
 use crate::janitor::Janitor;
+use crate::limits::{Limited, Scope};
 use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
@@ -36,7 +37,7 @@ use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Pe
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -94,6 +95,8 @@ struct Inner {
     worker: OnceLock<Worker>,
     runtime_env: OnceLock<Arc<RuntimeEnv>>,
     disks: OnceLock<Disks>,
+    /// Of statements with limits.
+    limited: Limited,
     janitor: Janitor,
     grpc: Arc<GrpcServer>,
     /// Of the ranks that have been asked for it, for the coordinator.
@@ -143,6 +146,7 @@ impl Gang {
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
+                limited: Limited::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(host)),
@@ -164,6 +168,7 @@ impl Gang {
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
+                limited: Limited::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 grpc: Arc::new(GrpcServer::new(None)),
@@ -268,9 +273,12 @@ impl Gang {
         }
         let worker = || {
             let channels = Arc::clone(&self.inner.channels);
-            Worker::from_session_builder(move |context| build_session(context, Arc::clone(&channels)))
-                .with_runtime_env(Arc::clone(&runtime_env))
-                .with_version(crate::VERSION)
+            let inner = Arc::downgrade(&self.inner);
+            Worker::from_session_builder(move |context| {
+                build_session(context, Arc::clone(&channels), Weak::clone(&inner))
+            })
+            .with_runtime_env(Arc::clone(&runtime_env))
+            .with_version(crate::VERSION)
         };
         let own = worker();
         let inner = &self.inner;
@@ -298,6 +306,14 @@ impl Gang {
 
     fn worker(&self) -> &Worker {
         self.inner.worker.get().expect("Gang::attach comes before any statement")
+    }
+
+    /// The memory and the temporary files of a statement, within those of this rank.
+    pub fn environment(&self, scope: Option<Scope>) -> Result<Arc<RuntimeEnv>> {
+        match scope {
+            Some(scope) => self.inner.limited.of(scope, self.runtime_env(), self.inner.disks.get()),
+            None => Ok(Arc::clone(self.runtime_env())),
+        }
     }
 
     fn runtime_env(&self) -> &Arc<RuntimeEnv> {
@@ -493,7 +509,11 @@ impl Statement {
 async fn build_session(
     mut context: WorkerQueryContext,
     channels: Arc<dyn ChannelResolver + Send + Sync>,
+    gang: Weak<Inner>,
 ) -> Result<SessionState> {
+    if let (Some(scope), Some(inner)) = (Scope::read(&context.headers), gang.upgrade()) {
+        *context.builder.runtime_env() = Some(Gang { inner }.environment(Some(scope))?);
+    }
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
     config.set_distributed_channel_resolver(channels);

@@ -16,6 +16,7 @@
 pub mod desk;
 pub mod disks;
 pub mod front;
+pub mod limits;
 pub mod orc;
 pub mod sqlstate;
 pub mod wire;

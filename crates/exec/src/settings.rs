@@ -7,6 +7,8 @@ use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::config::ConfigOptions;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::DistributedExt;
+
+use crate::limits::Scope;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -33,11 +35,22 @@ pub fn text(config: &SessionConfig) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// Puts the settings of `config` where datafusion-distributed takes headers from. To be called for every statement.
+/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers from. To be called for every statement.
 pub fn attach(config: &mut SessionConfig) -> Result<()> {
-    let value = HeaderValue::from_str(&text(config))
-        .map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
-    config.set_distributed_passthrough_headers(HeaderMap::from_iter([(HEADER, value)]))
+    let header = |text: &str| {
+        HeaderValue::from_str(text).map_err(|error| exec_datafusion_err!("settings as a header: {error}"))
+    };
+    let mut headers = HeaderMap::new();
+    match Scope::of(config) {
+        Some(scope) => {
+            let mut fitting = config.clone();
+            scope.fit(&mut fitting);
+            headers.insert(HEADER, header(&text(&fitting))?);
+            scope.write(&mut headers);
+        }
+        None => drop(headers.insert(HEADER, header(&text(config))?)),
+    }
+    config.set_distributed_passthrough_headers(headers)
 }
 
 /// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by session.

@@ -60,6 +60,7 @@ impl SqlState {
     pub const INSUFFICIENT_RESOURCES: Self = Self::literal("53000");
     pub const DISK_FULL: Self = Self::literal("53100");
     pub const OUT_OF_MEMORY: Self = Self::literal("53200");
+    pub const CONFIGURATION_LIMIT_EXCEEDED: Self = Self::literal("53400");
     pub const PROGRAM_LIMIT_EXCEEDED: Self = Self::literal("54000");
     pub const STATEMENT_TOO_COMPLEX: Self = Self::literal("54001");
     pub const QUERY_CANCELED: Self = Self::literal("57014");

@@ -31,8 +31,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use harrier_engine::limits::Limits as StatementMax;
 use harrier_engine::{Engine, EngineOptions, Fence};
 use harrier_exec::front::Link;
+use harrier_exec::limits::StatementLimits;
 use harrier_server::audit::Audit;
 use harrier_server::auth::hba::Rules;
 use harrier_server::auth::listen;
@@ -168,6 +170,14 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
     options.spill_dirs.clone_from(&config.gang.spill_dirs);
     options.warehouse = args.warehouse.options();
     options.password_verifier = Some(password_verifier);
+    let statements = &config.statements;
+    options.limits = StatementMax {
+        processes: StatementLimits {
+            memory_bytes: statements.memory_max.get().map(|size| size.0),
+            spill_bytes: statements.spill_max.get().map(|size| size.0),
+        },
+        rows: statements.rows_max.get().map(|rows| u64::from(*rows)),
+    };
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
         return Err(Trouble::usage(message));

@@ -206,7 +206,7 @@ section! {
 }
 
 section! {
-    /// How long sessions and statements may take.
+    /// How long sessions and statements may take, and how much.
     "statements" Statements {
         /// How long a statement may run. What SET statement_timeout starts from.
         reload timeout: OrOff<Period> = OrOff::OFF;
@@ -219,6 +219,16 @@ section! {
 
         /// How long a statement may wait for its turn on the gang.
         reload queue_wait_max: OrOff<Period> = OrOff(Some(Period::seconds(300)));
+
+        /// Memory that a statement may take of every rank, or of this process, before it spills; the limit of its resource queue
+        /// counts as well. Sessions can only set less (harrier.statement_memory).
+        restart memory_max: OrOff<Size> = OrOff::OFF;
+
+        /// Temporary files that a statement may have on every rank; one that needs more fails with 53400.
+        restart spill_max: OrOff<Size> = OrOff::OFF;
+
+        /// Rows that a statement may return to its client; one that has more fails with 54000.
+        restart rows_max: OrOff<u32> = OrOff::OFF;
     }
 }
 

@@ -14,7 +14,8 @@ use futures::{FutureExt, StreamExt};
 use harrier_engine::{
     CopyIn, CopyOut, Engine, ParsedStatement, SqlError, SqlState, StatementKind, Surroundings, Written, split,
 };
-use harrier_exec::front::Admit;
+use harrier_exec::front::{Admit, Admitted};
+use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
     Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
@@ -90,7 +91,7 @@ struct Turn {
 }
 
 impl Admit for Turn {
-    fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Box<dyn Any + Send>>> {
+    fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Admitted>> {
         let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
         async move {
             let coded = |failure: Failure| {
@@ -101,7 +102,9 @@ impl Admit for Turn {
             let admitted = queues.queues().admit(&place.queue, bytes as f64, place.memory, &entry);
             let ticket = admitted.await.map_err(coded)?;
             entry.set_on_gang();
-            Ok(Box::new(ticket) as Box<dyn Any + Send>)
+            let memory_bytes = Some(place.memory).filter(|bytes| *bytes > 0);
+            let limits = StatementLimits { memory_bytes, spill_bytes: None };
+            Ok(Admitted { turn: Some(Box::new(ticket)), limits })
         }
         .boxed()
     }

@@ -82,6 +82,9 @@ timeout = "1h"
 idle_session_timeout = "1d"
 idle_in_transaction_timeout = "10min"
 queue_wait_max = "off"
+memory_max = "512MiB"
+spill_max = "off"
+rows_max = 1000000
 
 [settings]
 timezone = "UTC"
@@ -110,6 +113,11 @@ datafusion.optimizer.enable_dynamic_filter_pushdown = false
     assert_eq!(config.gang.spill_dirs, [PathBuf::from("/etc/harrier/spill")]);
     assert_eq!(config.gang.statements_max, OrOff::OFF);
     assert_eq!(config.statements.queue_wait_max, OrOff::OFF);
+    assert_eq!(config.statements.memory_max.get(), Some(&Size(512 << 20)));
+    assert_eq!(
+        (config.statements.spill_max, config.statements.rows_max),
+        (OrOff::OFF, OrOff(Some(1_000_000)))
+    );
     let settings: Vec<(&str, &str)> =
         config.settings.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let expected = [
