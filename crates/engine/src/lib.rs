@@ -23,10 +23,12 @@
 //! ```
 
 mod analyze;
+mod checked;
 mod client;
 mod compact_views;
 mod copy;
 mod describe;
+mod dialect;
 mod engine;
 mod error;
 mod explain;

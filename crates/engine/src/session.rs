@@ -28,9 +28,11 @@ use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
 use crate::describe;
+use crate::dialect;
 use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
@@ -118,6 +120,7 @@ impl Session {
             .with_config(engine.config().clone())
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
             (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
@@ -255,6 +258,7 @@ impl Session {
             .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
+                dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.postgres.get().is_some());
                 Ok(statement)

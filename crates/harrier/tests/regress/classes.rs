@@ -78,10 +78,12 @@ impl Classifier {
         difference: &Difference,
     ) -> String {
         let text = plain(&statement.text);
-        let words: Vec<&str> =
-            text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).collect();
-        let follows = difference.kind.starts_with("25P02 ")
-            || words.iter().any(|word| self.spoiled.contains(*word));
+        let words: Vec<&str> = text
+            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .filter(|word| !word.is_empty())
+            .collect();
+        let follows =
+            difference.kind.starts_with("25P02 ") || words.iter().any(|word| self.spoiled.contains(*word));
         let holds = |condition: &Condition| match condition {
             Condition::Follows => follows,
             Condition::File(pattern) => like(file, pattern),
@@ -93,7 +95,8 @@ impl Classifier {
         let found = classes.iter().find(|class| class.rules.iter().any(|rule| rule.iter().all(holds)));
         // What fails with both changes nothing.
         let is_failure = |code: &str| code != "ok" && code.len() == 5;
-        let fails_twice = difference.kind.split_once(' ').is_some_and(|(a, b)| is_failure(a) && is_failure(b));
+        let fails_twice =
+            difference.kind.split_once(' ').is_some_and(|(a, b)| is_failure(a) && is_failure(b));
         if let Some(name) = changed(&words).filter(|_| !fails_twice) {
             self.spoiled.insert(name.to_string());
         }
@@ -104,12 +107,32 @@ impl Classifier {
 /// The name of what a statement makes or changes.
 fn changed<'a>(words: &[&'a str]) -> Option<&'a str> {
     const BETWEEN: [&str; 22] = [
-        "temp", "temporary", "table", "view", "recursive", "materialized", "function", "type", "domain", "or",
-        "replace", "into", "if", "not", "exists", "only", "sequence", "aggregate", "cast", "operator", "unlogged",
+        "temp",
+        "temporary",
+        "table",
+        "view",
+        "recursive",
+        "materialized",
+        "function",
+        "type",
+        "domain",
+        "or",
+        "replace",
+        "into",
+        "if",
+        "not",
+        "exists",
+        "only",
+        "sequence",
+        "aggregate",
+        "cast",
+        "operator",
+        "unlogged",
         "rule",
     ];
     let first = *words.first()?;
-    let is_change = ["create", "insert", "update", "delete", "alter", "copy", "merge", "truncate", "prepare", "declare"];
+    let is_change =
+        ["create", "insert", "update", "delete", "alter", "copy", "merge", "truncate", "prepare", "declare"];
     let name = match is_change.contains(&first) {
         true => words[1..].iter().find(|word| !BETWEEN.contains(word) && **word != "from"),
         // SELECT INTO makes a table.

@@ -21,14 +21,13 @@ pub fn difference(statement: &str, harrier: &Outcome, postgres: &Outcome) -> Opt
     };
     match (harrier, postgres) {
         (Outcome::Lost, _) | (_, Outcome::Lost) => plain("lost"),
-        (
-            Outcome::Failed { sqlstate, message },
-            Outcome::Failed { sqlstate: wanted, message: expected },
-        ) => (sqlstate != wanted).then(|| Difference {
-            kind: format!("{sqlstate} {wanted}"),
-            message: message.clone(),
-            expected: expected.clone(),
-        }),
+        (Outcome::Failed { sqlstate, message }, Outcome::Failed { sqlstate: wanted, message: expected }) => {
+            (sqlstate != wanted).then(|| Difference {
+                kind: format!("{sqlstate} {wanted}"),
+                message: message.clone(),
+                expected: expected.clone(),
+            })
+        }
         (Outcome::Failed { sqlstate, message }, Outcome::Done(_)) => Some(Difference {
             kind: format!("{sqlstate} ok"),
             message: message.clone(),

@@ -152,9 +152,12 @@ mod tests {
     fn what_psql_prints_is_read() {
         let printed = "@@@ 0 begin\na,b\n1,\"x,\"\"y\n\"\n\n@@@ 0 end 00000 \n@@@\n@@@ 2 begin\n\n@@@ 2 end 22012 division by zero\n@@@\n@@@ 3 begin\nha";
         let row = |values: &[&str]| values.iter().map(|value| value.to_string()).collect::<Vec<_>>();
-        assert_eq!(outcomes_of(printed), [
-            (0, Outcome::Done(vec![row(&["a", "b"]), row(&["1", "x,\"y\n"])])),
-            (2, Outcome::Failed { sqlstate: "22012".into(), message: "division by zero".into() }),
-        ]);
+        assert_eq!(
+            outcomes_of(printed),
+            [
+                (0, Outcome::Done(vec![row(&["a", "b"]), row(&["1", "x,\"y\n"])])),
+                (2, Outcome::Failed { sqlstate: "22012".into(), message: "division by zero".into() }),
+            ]
+        );
     }
 }

@@ -214,22 +214,20 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|(line, text)| (*line, text.to_string())).collect();
             assert_eq!(statements(script), expected, "{script}");
         };
-        check("select 1;\n-- no; statement\nselect\n2; select 3", &[
-            (1, "select 1;"),
-            (3, "select\n2;"),
-            (4, "select 3"),
-        ]);
-        check("select ';', E'a\\';', \"b;\", $$c;$$, $t$ $$;$t$;", &[(
-            1,
+        check(
+            "select 1;\n-- no; statement\nselect\n2; select 3",
+            &[(1, "select 1;"), (3, "select\n2;"), (4, "select 3")],
+        );
+        check(
             "select ';', E'a\\';', \"b;\", $$c;$$, $t$ $$;$t$;",
-        )]);
+            &[(1, "select ';', E'a\\';', \"b;\", $$c;$$, $t$ $$;$t$;")],
+        );
         check("/* a; /* b; */ c; */ select '\\';", &[(1, "select '\\';")]);
         check("create rule r as on x do (a; b);", &[(1, "create rule r as on x do (a; b);")]);
-        check("\\pset null x\nselect 1 as a \\gset\nselect 1\\; select 2;", &[
-            (0, "\\pset null x"),
-            (2, "select 1 as a \\gset"),
-            (3, "select 1\\; select 2;"),
-        ]);
+        check(
+            "\\pset null x\nselect 1 as a \\gset\nselect 1\\; select 2;",
+            &[(0, "\\pset null x"), (2, "select 1 as a \\gset"), (3, "select 1\\; select 2;")],
+        );
     }
 
     #[test]

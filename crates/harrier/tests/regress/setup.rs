@@ -116,7 +116,10 @@ mod tests {
     #[test]
     fn tables_have_types_that_both_have() {
         let check = |text: &str, expected: &str| assert_eq!(with_texts(text), expected);
-        check("CREATE TABLE t (\n\tname \ttext,\n\ts\tname,\n\tl point\n);", "CREATE TABLE t (\n\tname \ttext,\n\ts\ttext,\n\tl text\n);");
+        check(
+            "CREATE TABLE t (\n\tname \ttext,\n\ts\tname,\n\tl point\n);",
+            "CREATE TABLE t (\n\tname \ttext,\n\ts\ttext,\n\tl text\n);",
+        );
         check("CREATE TABLE POINT_TBL(f1 point);", "CREATE TABLE POINT_TBL(f1 text);");
     }
 
