@@ -1,9 +1,11 @@
-//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, FETCH, windows made of windows,
-//! TABLE. Only what would fail, or be misunderstood, is rewritten.
+//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, FETCH, windows made of
+//! windows, TABLE, SIMILAR TO. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
 mod insert;
 mod interval;
+mod patterns;
+mod times;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -11,8 +13,8 @@ use std::ops::ControlFlow;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    self, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr, Table, Value, ValueWithSpan,
-    VisitMut, VisitorMut,
+    self, BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
+    Table, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -69,6 +71,54 @@ impl VisitorMut for Dialect {
                     });
                 }
             }
+            Expr::Cast { expr: inner, data_type, .. } => {
+                let kind = kind_of(data_type);
+                if let (Some(text), Some(kind)) = (text_of(inner), kind) {
+                    match (word_of(text, kind), times::normal(text, kind)) {
+                        (Some(value), _) => **inner = value,
+                        (None, Some(text)) => **inner = Expr::value(Value::SingleQuotedString(text)),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::TypedString(typed) => {
+                if let (Some(kind), Value::SingleQuotedString(text)) =
+                    (kind_of(&typed.data_type), &typed.value.value)
+                {
+                    match (word_of(text, kind), times::normal(text, kind)) {
+                        (Some(value), _) => {
+                            *expr = Expr::Cast {
+                                kind: CastKind::Cast,
+                                expr: Box::new(value),
+                                data_type: typed.data_type.clone(),
+                                array: false,
+                                format: None,
+                            };
+                        }
+                        (None, Some(text)) => typed.value.value = Value::SingleQuotedString(text),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+                let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+                    Some(Value::SingleQuotedString(escape)) => Some(escape.as_str()),
+                    _ => None,
+                };
+                if let Some(regex) =
+                    text_of(pattern).and_then(|text| patterns::regex_of_similar(text, escape))
+                {
+                    *expr = Expr::BinaryOp {
+                        left: text.clone(),
+                        op: if *negated {
+                            BinaryOperator::PGRegexNotMatch
+                        } else {
+                            BinaryOperator::PGRegexMatch
+                        },
+                        right: Box::new(Expr::value(Value::SingleQuotedString(regex))),
+                    };
+                }
+            }
             _ => {}
         }
         ControlFlow::Continue(())
@@ -84,6 +134,34 @@ fn plain_interval(interval: &mut Interval) {
         interval.value = Box::new(Expr::value(Value::SingleQuotedString(text)));
         (interval.leading_field, interval.last_field) = (None, None);
     }
+}
+
+/// What texts of a type are read as.
+fn kind_of(data_type: &DataType) -> Option<times::Kind> {
+    use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
+    match data_type {
+        DataType::Date => Some(times::Kind::Date),
+        DataType::Timestamp(_, Bare | WithoutTimeZone) => Some(times::Kind::Timestamp),
+        DataType::Timestamp(_, Tz | WithTimeZone) => Some(times::Kind::TimestampWithZone),
+        DataType::Time(_, Bare | WithoutTimeZone) => Some(times::Kind::Time),
+        _ => None,
+    }
+}
+
+/// The words that stand for a day or a moment.
+fn word_of(text: &str, kind: times::Kind) -> Option<Expr> {
+    let sql = match (text.trim().to_lowercase().as_str(), kind) {
+        (_, times::Kind::Time) => return None,
+        ("epoch", times::Kind::Date) => "'1970-01-01'",
+        ("epoch", times::Kind::Timestamp) => "'1970-01-01 00:00:00'",
+        ("epoch", times::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
+        ("now", _) => "now()",
+        ("today", _) => "current_date()",
+        ("tomorrow", _) => "current_date() + 1",
+        ("yesterday", _) => "current_date() - 1",
+        _ => return None,
+    };
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
 }
 
 fn text_of(expr: &Expr) -> Option<&str> {
@@ -141,5 +219,9 @@ mod tests {
             "SELECT INTERVAL '0 months 1 days 7380000000000 nanoseconds'",
         );
         check("SELECT INTERVAL '5' DAY", "SELECT INTERVAL '5' DAY");
+        check("SELECT DATE 'Jan 5, 2024'", "SELECT DATE '2024-01-05'");
+        check("SELECT '2024-01-05 10:00'::timestamp", "SELECT '2024-01-05 10:00:00'::TIMESTAMP");
+        check("SELECT DATE 'today'", "SELECT CAST(current_date() AS DATE)");
+        check("SELECT a NOT SIMILAR TO 'x%' FROM t", "SELECT a !~ '^(?:x(?s:.*))$' FROM t");
     }
 }

@@ -269,10 +269,12 @@ impl Session {
                 }
             };
         }
+        let is_select = !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
         let plan = state.create_physical_plan(&input).await?;
         let schema = Arc::clone(input.schema().inner());
         let rows = collect_partitioned(plan, state.task_ctx()).await?;
+        let count: usize = rows.iter().flatten().map(RecordBatch::num_rows).sum();
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
         self.keeps_rows();
@@ -280,7 +282,10 @@ impl Session {
             self.context().deregister_table(name.clone())?;
         }
         self.context().register_table(name, Arc::new(table))?;
-        Ok(command("CREATE TABLE"))
+        Ok(match is_select {
+            true => command(&format!("SELECT {count}")),
+            false => command("CREATE TABLE"),
+        })
     }
 
     /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.

@@ -35,6 +35,7 @@ mod explain;
 mod files;
 mod grants;
 mod guard;
+mod intervals;
 mod kept;
 pub mod memory;
 mod names;

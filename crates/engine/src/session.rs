@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
+use harrier_exec::arithmetic::Operation;
 use harrier_exec::front::DistributeBytesMin;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -37,6 +38,7 @@ use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
+use crate::intervals::ScaledIntervals;
 use crate::kept::Kept;
 use crate::names;
 use crate::parameters::{Change, Parameters};
@@ -129,6 +131,7 @@ impl Session {
             }
         };
         let mut state = builder.build();
+        add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
         let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
         state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
@@ -538,6 +541,16 @@ impl Session {
             .get::<HarrierSettings>()
             .cloned()
             .unwrap_or_default()
+    }
+}
+
+/// Gives a session what PostgreSQL has and DataFusion has not.
+fn add_functions(state: &mut SessionState) {
+    let added = state
+        .register_udf(Operation::Remainder.function())
+        .and_then(|_| state.register_expr_planner(Arc::new(ScaledIntervals)));
+    if let Err(error) = added {
+        tracing::warn!(%error, "a session has not all functions");
     }
 }
 

@@ -197,6 +197,11 @@ impl VisitorMut for Rewriter {
                 if self.about_catalog {
                     coalesce_array(function);
                 }
+                if let [name] = known.as_slice()
+                    && let Some((_, plain)) = OTHER_NAMES.iter().find(|(other, _)| other == name)
+                {
+                    function.name = ObjectName::from(vec![Ident::new(*plain)]);
+                }
                 let register = ["current_user", "session_user", "user", "current_role", "current_catalog"];
                 if matches!(function.args, FunctionArguments::None)
                     && known.first().is_some_and(|name| register.contains(&name.as_str()))
@@ -234,7 +239,13 @@ impl VisitorMut for Rewriter {
                     **right = array;
                 }
             }
-            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, .. } => cast(expr),
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
+                let is_array = matches!(data_type, DataType::Array(_));
+                match array_of_text(expr).filter(|_| is_array) {
+                    Some(array) => *expr = array,
+                    None => cast(expr),
+                }
+            }
             Expr::TypedString(typed) => plain_type(&mut typed.data_type),
             Expr::CompoundFieldAccess { .. } => field_access(expr),
             _ => {}
@@ -282,6 +293,10 @@ impl Rewriter {
         }
     }
 }
+
+/// Functions that DataFusion has by another name alone.
+const OTHER_NAMES: [(&str, &str); 4] =
+    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var_samp")];
 
 /// The parts of a name as DataFusion understands them: small letters unless they are quoted.
 fn parts(name: &ObjectName) -> Vec<String> {
