@@ -457,6 +457,9 @@ impl Parts {
             })
             .unwrap_or((&text, ""));
         let first = without_debug(first);
+        if let Some((_, words)) = harrier_exec::bad_text(first) {
+            return Self::new(words);
+        }
         let mut parts = Self::new(first.trim_end().trim_end_matches('.'));
         let rest = rest.trim();
         if !rest.is_empty() {

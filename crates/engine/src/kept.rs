@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::dialect;
 use crate::grants::AccessStatement;
 use crate::names;
 use crate::progress::Progress;
@@ -179,6 +180,15 @@ impl Session {
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table") => {
                 return self.check_table(call, kept).await.map(Some);
             }
+            ast::Statement::Drop { names, .. } if names.len() > 1 => {
+                return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
+            }
+            ast::Statement::Insert(insert) if dialect::has_bare_rows(insert) => {
+                self.spread().await?;
+                let whole = self.with_columns(insert).await;
+                let plan = self.plan(&whole, &statement.values).await?;
+                return self.run_plan(plan, &parsed, statement, &ddl, kept).await;
+            }
             ast::Statement::CreateTable(_)
             | ast::Statement::CreateView(_)
             | ast::Statement::CreateSchema { .. }
@@ -196,6 +206,57 @@ impl Session {
         Ok(Some(command(tag)))
     }
 
+    /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails leaves nothing.
+    async fn drop_several(
+        &self,
+        drop: &ast::Statement,
+        statement: &ParsedStatement,
+        ddl: &Ddl<'_>,
+        kept: &Arc<Kept>,
+    ) -> Result<Outcome> {
+        let mut one = drop.clone();
+        let mut done = command("DROP");
+        let ast::Statement::Drop { names, .. } = drop else { return Ok(done) };
+        for name in names {
+            if let ast::Statement::Drop { names, .. } = &mut one {
+                *names = vec![name.clone()];
+            }
+            let whole = Statement::Statement(Box::new(one.clone()));
+            let plan = self.plan(&whole, &statement.values).await?;
+            done = match self.run_plan(plan, &one, statement, ddl, kept).await? {
+                Some(outcome) => outcome,
+                // It is the session's own.
+                None => {
+                    let plan = self.plan(&whole, &statement.values).await?;
+                    let tag = if matches!(&plan, LogicalPlan::Ddl(DdlStatement::DropView(_))) {
+                        "DROP VIEW"
+                    } else {
+                        "DROP TABLE"
+                    };
+                    self.context().execute_logical_plan(plan).await?;
+                    command(tag)
+                }
+            };
+        }
+        Ok(done)
+    }
+
+    /// An INSERT of rows that may have fewer values than the table has columns: with the names of those that they are for.
+    async fn with_columns(&self, insert: &ast::Insert) -> Statement {
+        let mut insert = insert.clone();
+        if let ast::TableObject::TableName(name) = &insert.table {
+            let name = name.0.iter().filter_map(|part| part.as_ident()).map(names::plain);
+            let name =
+                name.map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".");
+            if let Ok(table) = self.context().table_provider(name).await {
+                let columns = table.schema();
+                let columns: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
+                dialect::name_columns(&mut insert, &columns);
+            }
+        }
+        Statement::Statement(Box::new(ast::Statement::Insert(insert)))
+    }
+
     /// CREATE TEMPORARY TABLE: one of the session alone, whatever the warehouse has of its name.
     async fn create_temporary(&self, create: CreateMemoryTable, kept: &Arc<Kept>) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
@@ -208,10 +269,12 @@ impl Session {
                 }
             };
         }
+        let is_select = !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
         let plan = state.create_physical_plan(&input).await?;
         let schema = Arc::clone(input.schema().inner());
         let rows = collect_partitioned(plan, self.task_ctx(&state)?).await?;
+        let count: usize = rows.iter().flatten().map(RecordBatch::num_rows).sum();
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
         self.keeps_rows();
@@ -219,7 +282,10 @@ impl Session {
             self.context().deregister_table(name.clone())?;
         }
         self.context().register_table(name, Arc::new(table))?;
-        Ok(command("CREATE TABLE"))
+        Ok(match is_select {
+            true => command(&format!("SELECT {count}")),
+            false => command("CREATE TABLE"),
+        })
     }
 
     /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.

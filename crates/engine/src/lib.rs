@@ -23,16 +23,19 @@
 //! ```
 
 mod analyze;
+mod checked;
 mod client;
 mod compact_views;
 mod copy;
 mod describe;
+mod dialect;
 mod engine;
 mod error;
 mod explain;
 mod files;
 mod grants;
 mod guard;
+mod intervals;
 mod kept;
 pub mod limits;
 pub mod memory;

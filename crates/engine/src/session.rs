@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
+use harrier_exec::arithmetic::Operation;
 use harrier_exec::front::DistributeBytesMin;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
@@ -31,13 +32,16 @@ use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
 use crate::describe;
+use crate::dialect;
 use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
+use crate::intervals::ScaledIntervals;
 use crate::kept::Kept;
 use crate::limits::{self, Limits};
 use crate::names;
@@ -122,6 +126,7 @@ impl Session {
             .with_config(engine.config().clone())
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
             (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
@@ -130,6 +135,7 @@ impl Session {
             }
         };
         let mut state = builder.build();
+        add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
         let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
         state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
@@ -259,6 +265,7 @@ impl Session {
             .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
+                dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.postgres.get().is_some());
                 Ok(statement)
@@ -569,6 +576,16 @@ impl Session {
             .get::<HarrierSettings>()
             .cloned()
             .unwrap_or_default()
+    }
+}
+
+/// Gives a session what PostgreSQL has and DataFusion has not.
+fn add_functions(state: &mut SessionState) {
+    let added = state
+        .register_udf(Operation::Remainder.function())
+        .and_then(|_| state.register_expr_planner(Arc::new(ScaledIntervals)));
+    if let Err(error) = added {
+        tracing::warn!(%error, "a session has not all functions");
     }
 }
 

@@ -11,8 +11,10 @@
 //! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a stage is a
 //! slice, a task is a slice on one rank, a worker is a rank.
 //!
-//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE.
+//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`arithmetic`]: functions in
+//!   the place of operators.
 
+pub mod arithmetic;
 pub mod desk;
 pub mod disks;
 pub mod front;
@@ -38,9 +40,11 @@ mod settings;
 pub mod slices;
 mod splits;
 pub mod table_files;
+mod texts;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};
+pub use texts::bad_text;
 pub use wire::Kept;
 
 /// This build of Harrier, as ranks compare it when they meet.

@@ -19,6 +19,8 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 
+use crate::texts::bad_text;
+
 /// A SQLSTATE: five ASCII digits or capital letters, the first two of which are its class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SqlState([u8; 5]);
@@ -259,9 +261,9 @@ pub fn of(error: &DataFusionError) -> SqlState {
                 _ => SqlState::UNDEFINED_COLUMN,
             },
         },
-        DataFusionError::Execution(text) => {
-            by_phrase(EXECUTION_PHRASES, text).unwrap_or(SqlState::DATA_EXCEPTION)
-        }
+        DataFusionError::Execution(text) => of_bad_text(text)
+            .or_else(|| by_phrase(EXECUTION_PHRASES, text))
+            .unwrap_or(SqlState::DATA_EXCEPTION),
         DataFusionError::ExecutionJoin(error) => {
             if error.is_cancelled() {
                 SqlState::QUERY_CANCELED
@@ -332,13 +334,13 @@ fn of_arrow(error: &ArrowError) -> SqlState {
     match error {
         ArrowError::NotYetImplemented(_) => SqlState::FEATURE_NOT_SUPPORTED,
         ArrowError::ExternalError(error) => of_foreign(error.as_ref()),
-        ArrowError::CastError(text) => {
-            by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION)
-        }
+        ArrowError::CastError(text) => of_bad_text(text)
+            .or_else(|| by_phrase(ARROW_PHRASES, text))
+            .unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION),
         ArrowError::MemoryError(_) => SqlState::OUT_OF_MEMORY,
-        ArrowError::ParseError(text) => {
-            by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION)
-        }
+        ArrowError::ParseError(text) => of_bad_text(text)
+            .or_else(|| by_phrase(ARROW_PHRASES, text))
+            .unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION),
         ArrowError::SchemaError(_) => SqlState::DATATYPE_MISMATCH,
         ArrowError::ComputeError(text) => by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::DATA_EXCEPTION),
         ArrowError::DivideByZero => SqlState::DIVISION_BY_ZERO,
@@ -575,6 +577,10 @@ const ARROW_PHRASES: &[(&str, SqlState)] = &[
     ("interval", SqlState::INVALID_DATETIME_FORMAT),
     ("Casting from … not supported", SqlState::DATATYPE_MISMATCH),
 ];
+
+fn of_bad_text(text: &str) -> Option<SqlState> {
+    bad_text(text).map(|(state, _)| state)
+}
 
 fn by_phrase(phrases: &[(&str, SqlState)], text: &str) -> Option<SqlState> {
     phrases.iter().find_map(|(phrase, state)| {

@@ -3,17 +3,18 @@
 //! What is done to every statement only gives a meaning to what had none: PostgreSQL's names of types, functions and operators with
 //! their schema, casts to the types of object names (`'orders'::regclass`), the collations that are the order of bytes, arrays
 //! written as texts after ANY and ALL, registers without parentheses, and columns of one name in one list. Bare names of system
-//! relations get their schema, as PostgreSQL looks there first.
+//! relations get their schema, as PostgreSQL looks there first. `ARRAY(SELECT …)` becomes an aggregate, and functions that return
+//! sets, in the list of a SELECT, become `unnest`. Columns without a name of their own get PostgreSQL's, where something may refer to
+//! them ([`columns`]).
 //!
 //! What is done only to statements that name a system relation:
 //!
 //! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or PostgreSQL would fail.
-//! - `ARRAY(SELECT …)` becomes an aggregate.
 //! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
 //! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
 //! - `tableoid` of a system relation is the number that it is.
-//! - Functions that return sets, in the list of a SELECT, become `unnest`.
 
+mod columns;
 mod names;
 mod subqueries;
 
@@ -39,7 +40,13 @@ pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
     // What is made by a statement keeps the names of its columns, and fails if two have one.
     let names_twins = !matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
-    let mut rewriter = Rewriter { about_catalog, names_twins, ..Rewriter::default() };
+    let names_values = columns::names_value(statement);
+    let mut rewriter = Rewriter { about_catalog, names_twins, names_values, ..Rewriter::default() };
+    match statement {
+        Statement::CreateTable(create) => create.query.iter_mut().for_each(|query| columns::name(query)),
+        Statement::CreateView(create) => columns::name(&mut create.query),
+        _ => {}
+    }
     // No hook of the visitor ever breaks off.
     let _ = statement.visit(&mut rewriter);
     if let Statement::Query(query) = statement {
@@ -69,6 +76,8 @@ fn is_about_catalog(statement: &Statement) -> bool {
 struct Rewriter {
     about_catalog: bool,
     names_twins: bool,
+    /// Something is called `value`, as DataFusion calls the column of `generate_series`.
+    names_values: bool,
     /// The names of common table expressions that are in sight, one list for each query around.
     common: Vec<Vec<String>>,
     /// How many names were made up.
@@ -79,6 +88,8 @@ impl VisitorMut for Rewriter {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let tables = query.with.iter_mut().flat_map(|with| with.cte_tables.iter_mut());
+        tables.for_each(|common| columns::name(&mut common.query));
         let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
         self.common.push(names.map(|common| normal(&common.alias.name)).collect());
         ControlFlow::Continue(())
@@ -93,10 +104,10 @@ impl VisitorMut for Rewriter {
         if self.about_catalog {
             subqueries::name_tables(select);
             subqueries::to_joins(select, &mut self.made_up);
-            for item in &mut select.projection {
-                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                    unfold(expr);
-                }
+        }
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                unfold(expr);
             }
         }
         if self.names_twins {
@@ -115,6 +126,12 @@ impl VisitorMut for Rewriter {
         {
             *factor = series;
             return ControlFlow::Continue(());
+        }
+        if let TableFactor::Derived { subquery, .. } = factor {
+            columns::name(subquery);
+        }
+        if !self.names_values {
+            columns::name_function(factor);
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
         let known = parts(name);
@@ -144,10 +161,13 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if !self.about_catalog {
-            return ControlFlow::Continue(());
-        }
         match expr {
+            Expr::Function(function) if !self.about_catalog && is_array_subquery(function) => {
+                if let FunctionArguments::Subquery(query) = &mut function.args {
+                    *expr = aggregate(std::mem::replace(query, Box::new(no_query())));
+                }
+            }
+            _ if !self.about_catalog => {}
             Expr::Subquery(query) if unfolds_nothing(query) && !is_count(query) => *expr = null(),
             Expr::Exists { subquery, negated } if unfolds_nothing(subquery) => {
                 *expr = Expr::value(Value::Boolean(*negated));
@@ -176,6 +196,11 @@ impl VisitorMut for Rewriter {
                 }
                 if self.about_catalog {
                     coalesce_array(function);
+                }
+                if let [name] = known.as_slice()
+                    && let Some((_, plain)) = OTHER_NAMES.iter().find(|(other, _)| other == name)
+                {
+                    function.name = ObjectName::from(vec![Ident::new(*plain)]);
                 }
                 let register = ["current_user", "session_user", "user", "current_role", "current_catalog"];
                 if matches!(function.args, FunctionArguments::None)
@@ -214,7 +239,13 @@ impl VisitorMut for Rewriter {
                     **right = array;
                 }
             }
-            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, .. } => cast(expr),
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
+                let is_array = matches!(data_type, DataType::Array(_));
+                match array_of_text(expr).filter(|_| is_array) {
+                    Some(array) => *expr = array,
+                    None => cast(expr),
+                }
+            }
             Expr::TypedString(typed) => plain_type(&mut typed.data_type),
             Expr::CompoundFieldAccess { .. } => field_access(expr),
             _ => {}
@@ -262,6 +293,10 @@ impl Rewriter {
         }
     }
 }
+
+/// Functions that DataFusion has by another name alone.
+const OTHER_NAMES: [(&str, &str); 4] =
+    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var_samp")];
 
 /// The parts of a name as DataFusion understands them: small letters unless they are quoted.
 fn parts(name: &ObjectName) -> Vec<String> {
@@ -885,7 +920,7 @@ mod tests {
             "SELECT a, b FROM orders AS o LEFT JOIN region AS r ON o.id = r.id WHERE a LIKE 'x%' ORDER BY 1",
             "SELECT (SELECT max(x) FROM t WHERE t.a = o.a) FROM orders AS o",
             "SELECT (SELECT x FROM t WHERE t.a = o.a) FROM orders AS o",
-            "SELECT generate_series(1, 3), '{a}' = b, a = 't', coalesce(a, '{}') FROM t",
+            "SELECT '{a}' = b, a = 't', coalesce(a, '{}') FROM t",
             "WITH pg_class AS (SELECT 1 AS x) SELECT x FROM pg_class AS c",
             "INSERT INTO t (a, b) SELECT a, b FROM u",
             "CREATE TABLE t AS SELECT a, a FROM u",

@@ -235,7 +235,10 @@ impl PhysicalExtensionCodec for TableFilesCodec {
     fn try_decode_udf(&self, name: &str, _: &[u8]) -> Result<Arc<ScalarUDF>> {
         match name {
             "harrier_bucket" => Ok(bucket::bucket()),
-            _ => internal_err!("no function {name}"),
+            _ => match crate::arithmetic::function(name) {
+                Some(function) => Ok(function),
+                None => internal_err!("no function {name}"),
+            },
         }
     }
 }

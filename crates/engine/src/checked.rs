@@ -1,0 +1,124 @@
+//! Integers as PostgreSQL has them: what is out of their range fails (22003), and what becomes one is rounded.
+//!
+//! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
+//! [`harrier_exec::arithmetic`] in the place of operators, and before casts.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::arithmetic::Operation;
+
+/// The rule; to stand behind the coercion of types.
+#[derive(Debug)]
+pub(crate) struct CheckedIntegers;
+
+impl AnalyzerRule for CheckedIntegers {
+    fn name(&self) -> &str {
+        "checked_integers"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(checked)?.data)
+    }
+}
+
+fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    match &plan {
+        LogicalPlan::TableScan(scan) => schema
+            .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?),
+        LogicalPlan::Dml(dml) => {
+            schema.merge(&DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?)
+        }
+        _ => {}
+    }
+    let names = NamePreserver::new(&plan);
+    let changed = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let changed = expr.transform_up(|expr| Ok(replaced(expr, &schema)))?;
+        Ok(changed.update_data(|expr| name.restore(expr)))
+    })?;
+    match changed.transformed {
+        true => changed.map_data(LogicalPlan::recompute_schema),
+        false => Ok(changed),
+    }
+}
+
+fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let type_of = |expr: &Expr| expr.get_type(schema).ok();
+    let is_checked = |kind: &Option<DataType>| kind.as_ref().is_some_and(DataType::is_integer);
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let operation = match op {
+                Operator::Plus => Some(Operation::Add),
+                Operator::Minus => Some(Operation::Subtract),
+                Operator::Multiply => Some(Operation::Multiply),
+                _ => None,
+            };
+            let kind = operation.and_then(|_| type_of(&left));
+            match operation {
+                Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
+                    Transformed::yes(call(operation, vec![*left, *right]))
+                }
+                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            }
+        }
+        // `- n` is `0 - n`.
+        Expr::Negative(inner) if !matches!(inner.as_ref(), Expr::Literal(..)) => {
+            let zero = type_of(&inner)
+                .filter(DataType::is_signed_integer)
+                .and_then(|kind| ScalarValue::new_zero(&kind).ok());
+            match zero {
+                Some(zero) => {
+                    Transformed::yes(call(Operation::Subtract, vec![Expr::Literal(zero, None), *inner]))
+                }
+                None => Transformed::no(Expr::Negative(inner)),
+            }
+        }
+        Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
+            let (expr, is_changed) = whole(*expr, schema);
+            let cast = Expr::Cast(Cast { expr: Box::new(expr), field });
+            if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        Expr::TryCast(TryCast { expr, field }) if field.data_type().is_integer() => {
+            let (expr, is_changed) = whole(*expr, schema);
+            let cast = Expr::TryCast(TryCast { expr: Box::new(expr), field });
+            if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// What is to become an integer, rounded, and whether that is something else.
+fn whole(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
+    // A number with a point in a statement is exact to PostgreSQL, whose halves go away from zero.
+    match &expr {
+        Expr::Literal(ScalarValue::Float64(Some(number)), metadata) => {
+            let rounded = Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata.clone());
+            let is_changed = number.round() != *number;
+            return (if is_changed { rounded } else { expr }, is_changed);
+        }
+        Expr::ScalarFunction(function) if function.func.name() == Operation::Round.function().name() => {
+            return (expr, false);
+        }
+        _ => {}
+    }
+    match expr.get_type(schema) {
+        Ok(DataType::Float32 | DataType::Float64) => (call(Operation::Round, vec![expr]), true),
+        Ok(DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) if scale > 0 => {
+            (call(Operation::Round, vec![expr]), true)
+        }
+        _ => (expr, false),
+    }
+}
+
+fn call(operation: Operation, arguments: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(operation.function(), arguments))
+}

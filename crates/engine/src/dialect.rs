@@ -1,0 +1,227 @@
+//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, FETCH, windows made of
+//! windows, TABLE, SIMILAR TO. Only what would fail, or be misunderstood, is rewritten.
+
+mod fetch;
+mod insert;
+mod interval;
+mod patterns;
+mod times;
+mod windows;
+
+use std::ops::ControlFlow;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
+    Table, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+pub(crate) use insert::{has_bare_rows, name_columns};
+
+/// Rewrites a statement in place, before it is planned.
+///
+/// Errors: a window that another is made of is not defined (42704), or is changed where it must not be (42P20).
+pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Statement(statement) => rewrite(statement.as_mut()),
+        Statement::Explain(explain) => prepare(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut()),
+            datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => Ok(()),
+    }
+}
+
+fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
+    match node.visit(&mut Dialect) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Dialect;
+
+impl VisitorMut for Dialect {
+    type Break = DataFusionError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
+        read_tables(&mut query.body);
+        fetch::to_limit(query);
+        match windows::complete(query) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        match expr {
+            Expr::Interval(interval) => plain_interval(interval),
+            Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } => {
+                if let Some(text) = text_of(inner).and_then(interval::normal) {
+                    *expr = Expr::Interval(Interval {
+                        value: Box::new(Expr::value(Value::SingleQuotedString(text))),
+                        leading_field: None,
+                        leading_precision: None,
+                        last_field: None,
+                        fractional_seconds_precision: None,
+                    });
+                }
+            }
+            Expr::Cast { expr: inner, data_type, .. } => {
+                let kind = kind_of(data_type);
+                if let (Some(text), Some(kind)) = (text_of(inner), kind) {
+                    match (word_of(text, kind), times::normal(text, kind)) {
+                        (Some(value), _) => **inner = value,
+                        (None, Some(text)) => **inner = Expr::value(Value::SingleQuotedString(text)),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::TypedString(typed) => {
+                if let (Some(kind), Value::SingleQuotedString(text)) =
+                    (kind_of(&typed.data_type), &typed.value.value)
+                {
+                    match (word_of(text, kind), times::normal(text, kind)) {
+                        (Some(value), _) => {
+                            *expr = Expr::Cast {
+                                kind: CastKind::Cast,
+                                expr: Box::new(value),
+                                data_type: typed.data_type.clone(),
+                                array: false,
+                                format: None,
+                            };
+                        }
+                        (None, Some(text)) => typed.value.value = Value::SingleQuotedString(text),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+                let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+                    Some(Value::SingleQuotedString(escape)) => Some(escape.as_str()),
+                    _ => None,
+                };
+                if let Some(regex) =
+                    text_of(pattern).and_then(|text| patterns::regex_of_similar(text, escape))
+                {
+                    *expr = Expr::BinaryOp {
+                        left: text.clone(),
+                        op: if *negated {
+                            BinaryOperator::PGRegexNotMatch
+                        } else {
+                            BinaryOperator::PGRegexMatch
+                        },
+                        right: Box::new(Expr::value(Value::SingleQuotedString(regex))),
+                    };
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `INTERVAL '1 day 02:03'` and `INTERVAL '1 02:03' DAY TO MINUTE`.
+fn plain_interval(interval: &mut Interval) {
+    if interval.leading_field.is_some() && interval.last_field.is_none() {
+        return;
+    }
+    if let Some(text) = text_of(&interval.value).and_then(interval::normal) {
+        interval.value = Box::new(Expr::value(Value::SingleQuotedString(text)));
+        (interval.leading_field, interval.last_field) = (None, None);
+    }
+}
+
+/// What texts of a type are read as.
+fn kind_of(data_type: &DataType) -> Option<times::Kind> {
+    use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
+    match data_type {
+        DataType::Date => Some(times::Kind::Date),
+        DataType::Timestamp(_, Bare | WithoutTimeZone) => Some(times::Kind::Timestamp),
+        DataType::Timestamp(_, Tz | WithTimeZone) => Some(times::Kind::TimestampWithZone),
+        DataType::Time(_, Bare | WithoutTimeZone) => Some(times::Kind::Time),
+        _ => None,
+    }
+}
+
+/// The words that stand for a day or a moment.
+fn word_of(text: &str, kind: times::Kind) -> Option<Expr> {
+    let sql = match (text.trim().to_lowercase().as_str(), kind) {
+        (_, times::Kind::Time) => return None,
+        ("epoch", times::Kind::Date) => "'1970-01-01'",
+        ("epoch", times::Kind::Timestamp) => "'1970-01-01 00:00:00'",
+        ("epoch", times::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
+        ("now", _) => "now()",
+        ("today", _) => "current_date()",
+        ("tomorrow", _) => "current_date() + 1",
+        ("yesterday", _) => "current_date() - 1",
+        _ => return None,
+    };
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
+}
+
+fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
+/// `TABLE t` as `SELECT * FROM t`, wherever a query may be.
+fn read_tables(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            read_tables(left);
+            read_tables(right);
+        }
+        SetExpr::Table(table) => {
+            if let Some(select) = all_of(table) {
+                *body = SetExpr::Select(Box::new(select));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn all_of(table: &Table) -> Option<Select> {
+    let parts = table.schema_name.iter().chain(&table.table_name).map(|part| Ident::new(part.clone()));
+    let sql = format!("SELECT * FROM {}", ObjectName::from(parts.collect::<Vec<_>>()));
+    let statement = Parser::parse_sql(&PostgreSqlDialect {}, &sql).ok()?.pop()?;
+    let ast::Statement::Query(query) = statement else { return None };
+    match *query.body {
+        SetExpr::Select(select) => Some(*select),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn rewritten(sql: &str) -> Result<String> {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)?;
+        rewrite(&mut statements[0])?;
+        Ok(statements[0].to_string())
+    }
+
+    #[test]
+    fn statements_are_made_plannable() {
+        let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql).unwrap(), expected);
+        check("SELECT 1 UNION ALL TABLE t", "SELECT 1 UNION ALL SELECT * FROM t");
+        check("SELECT INTERVAL '1 day'", "SELECT INTERVAL '1 day'");
+        check("SELECT '02:03'::interval", "SELECT INTERVAL '0 months 0 days 7380000000000 nanoseconds'");
+        check(
+            "SELECT INTERVAL '1 02:03' DAY TO MINUTE",
+            "SELECT INTERVAL '0 months 1 days 7380000000000 nanoseconds'",
+        );
+        check("SELECT INTERVAL '5' DAY", "SELECT INTERVAL '5' DAY");
+        check("SELECT DATE 'Jan 5, 2024'", "SELECT DATE '2024-01-05'");
+        check("SELECT '2024-01-05 10:00'::timestamp", "SELECT '2024-01-05 10:00:00'::TIMESTAMP");
+        check("SELECT DATE 'today'", "SELECT CAST(current_date() AS DATE)");
+        check("SELECT a NOT SIMILAR TO 'x%' FROM t", "SELECT a !~ '^(?:x(?s:.*))$' FROM t");
+    }
+}

@@ -1,0 +1,269 @@
+//! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names of months, slashes,
+//! times without seconds, `am` and `pm`.
+
+/// What a text is to be read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Date,
+    Timestamp,
+    TimestampWithZone,
+    Time,
+}
+
+/// The same day or time in ISO 8601; `None` where it is that already, or cannot be read.
+pub(super) fn normal(text: &str, kind: Kind) -> Option<String> {
+    let mut fields = Fields::default();
+    let spaced = separate_time(text.trim());
+    for word in spaced.split([' ', ',']).filter(|word| !word.is_empty()) {
+        fields.read(word)?;
+    }
+    let day = fields.day();
+    let time = fields.time();
+    if fields.clock.is_some() != time.is_some() || (fields.is_afternoon.is_some() && time.is_none()) {
+        return None;
+    }
+    let normal = match kind {
+        Kind::Date => day?,
+        Kind::Time if fields.zone.is_none() && day.is_none() => time?,
+        Kind::Time => return None,
+        Kind::Timestamp => format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string())),
+        Kind::TimestampWithZone => {
+            let zone = fields.zone.clone().unwrap_or_default();
+            format!("{} {}{zone}", day?, time.unwrap_or_else(|| "00:00:00".to_string()))
+        }
+    };
+    (normal != text).then_some(normal)
+}
+
+/// `2024-01-05T10:00` with a blank in the place of its T.
+fn separate_time(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+    let is_between = |at: usize| {
+        matches!(bytes[at], b'T' | b't') && is_digit(at.checked_sub(1)) && is_digit(at.checked_add(1))
+    };
+    text.char_indices().map(|(at, c)| if c.is_ascii() && is_between(at) { ' ' } else { c }).collect()
+}
+
+#[derive(Debug, Default)]
+struct Fields {
+    year: Option<i32>,
+    month: Option<u32>,
+    day_of_month: Option<u32>,
+    /// Hours, minutes, seconds, and what stands behind their point.
+    clock: Option<(u32, u32, u32, String)>,
+    is_afternoon: Option<bool>,
+    zone: Option<String>,
+}
+
+impl Fields {
+    fn read(&mut self, word: &str) -> Option<()> {
+        let lower = word.to_lowercase();
+        if lower.contains(':') {
+            return self.read_clock(&lower);
+        }
+        if matches!(lower.as_str(), "am" | "pm") {
+            return put(&mut self.is_afternoon, lower == "pm");
+        }
+        if matches!(lower.as_str(), "z" | "utc" | "gmt") {
+            return put(&mut self.zone, "Z".to_string());
+        }
+        if DAYS.iter().any(|day| is_name(&lower, day)) {
+            return Some(());
+        }
+        if let Some(month) = month_of(&lower) {
+            return put(&mut self.month, month);
+        }
+        let parts: Vec<&str> = lower.split(['-', '/', '.']).collect();
+        match parts.as_slice() {
+            [whole] if whole.len() == 8 && is_number(whole) => {
+                put(&mut self.year, whole[..4].parse().ok()?)?;
+                put(&mut self.month, whole[4..6].parse().ok()?)?;
+                put(&mut self.day_of_month, whole[6..].parse().ok()?)
+            }
+            [year] if year.len() >= 4 && is_number(year) => put(&mut self.year, year.parse().ok()?),
+            [day] if is_number(day) => put(&mut self.day_of_month, day.parse().ok()?),
+            [first, second, third] => {
+                let is_year = |part: &str| part.len() == 4 && is_number(part);
+                let (year, month, day) = match (month_of(first), month_of(second)) {
+                    (Some(month), None) => (*third, month, *second),
+                    (None, Some(month)) if is_year(first) => (*first, month, *third),
+                    (None, Some(month)) => (*third, month, *first),
+                    _ if is_year(first) => (*first, second.parse().ok()?, *third),
+                    // The month before the day, as PostgreSQL has it unless it is told otherwise.
+                    _ => (*third, first.parse().ok()?, *second),
+                };
+                if !is_year(year) || !is_number(day) {
+                    return None;
+                }
+                put(&mut self.year, year.parse().ok()?)?;
+                put(&mut self.month, month)?;
+                put(&mut self.day_of_month, day.parse().ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// `10:00`, `10:00:01.5`, with a zone behind it in numbers or as Z, or with `am` or `pm`.
+    fn read_clock(&mut self, word: &str) -> Option<()> {
+        let (word, zone) = match word.find(['+', '-', 'z']) {
+            Some(at) => (&word[..at], Some(&word[at..])),
+            None => (word, None),
+        };
+        if let Some(zone) = zone {
+            put(&mut self.zone, zone_of(zone)?)?;
+        }
+        let (word, half) = match (word.strip_suffix("am"), word.strip_suffix("pm")) {
+            (Some(rest), _) => (rest, Some(false)),
+            (_, Some(rest)) => (rest, Some(true)),
+            _ => (word, None),
+        };
+        if let Some(is_afternoon) = half {
+            put(&mut self.is_afternoon, is_afternoon)?;
+        }
+        let parts: Vec<&str> = word.split(':').collect();
+        let (hours, minutes, seconds) = match parts.as_slice() {
+            [hours, minutes] => (*hours, *minutes, "0"),
+            [hours, minutes, seconds] => (*hours, *minutes, *seconds),
+            _ => return None,
+        };
+        let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+        if ![hours, minutes, seconds].into_iter().all(|part| part.len() <= 2 && is_number(part))
+            || !(fraction.is_empty() || is_number(fraction))
+        {
+            return None;
+        }
+        let clock = (hours.parse().ok()?, minutes.parse().ok()?, seconds.parse().ok()?, fraction.to_string());
+        (clock.1 < 60 && clock.2 < 60).then_some(())?;
+        put(&mut self.clock, clock)
+    }
+
+    fn day(&self) -> Option<String> {
+        let (year, month, day) = (self.year?, self.month?, self.day_of_month?);
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = match month {
+            2 if is_leap => 29,
+            2 => 28,
+            4 | 6 | 9 | 11 => 30,
+            1..=12 => 31,
+            _ => return None,
+        };
+        ((1..=9999).contains(&year) && (1..=days).contains(&day))
+            .then(|| format!("{year:04}-{month:02}-{day:02}"))
+    }
+
+    fn time(&self) -> Option<String> {
+        let (hours, minutes, seconds, fraction) = self.clock.as_ref()?;
+        let hours = match self.is_afternoon {
+            Some(_) if !(1..=12).contains(hours) => return None,
+            Some(is_afternoon) => hours % 12 + if is_afternoon { 12 } else { 0 },
+            None => *hours,
+        };
+        if hours > 23 {
+            return None;
+        }
+        let point = if fraction.is_empty() { "" } else { "." };
+        Some(format!("{hours:02}:{minutes:02}:{seconds:02}{point}{fraction}"))
+    }
+}
+
+/// What is there twice contradicts itself.
+fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
+    field.is_none().then(|| *field = Some(value))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `+01`, `-0130`, `+01:30` and `z`.
+fn zone_of(zone: &str) -> Option<String> {
+    if zone == "z" {
+        return Some("Z".to_string());
+    }
+    let (sign, rest) = zone.split_at(1);
+    let digits: String = rest.chars().filter(|c| *c != ':').collect();
+    if !is_number(&digits) {
+        return None;
+    }
+    match digits.len() {
+        1 | 2 => Some(format!("{sign}{digits:0>2}:00")),
+        4 => Some(format!("{sign}{}:{}", &digits[..2], &digits[2..])),
+        _ => None,
+    }
+}
+
+const DAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+fn month_of(word: &str) -> Option<u32> {
+    MONTHS.iter().position(|month| is_name(word, month)).map(|at| at as u32 + 1)
+}
+
+/// The whole name, or three letters of it and more.
+fn is_name(word: &str, name: &str) -> bool {
+    word.len() >= 3 && name.starts_with(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_times_are_read() {
+        let check = |text: &str, kind: Kind, expected: &str| {
+            assert_eq!(normal(text, kind).as_deref(), Some(expected), "{text}");
+        };
+        for text in [
+            "January 8, 1999",
+            "Jan-08-1999",
+            "08-Jan-1999",
+            "1999-Jan-08",
+            "8 Jan 1999",
+            "1/8/1999",
+            "19990108",
+            "Fri Jan 8 1999",
+            "1999/01/08",
+            "1999-1-8",
+            "1999-01-08 04:05",
+        ] {
+            check(text, Kind::Date, "1999-01-08");
+        }
+        check("2024-01-05 10:00", Kind::Timestamp, "2024-01-05 10:00:00");
+        check("2024-01-05T10:00", Kind::Timestamp, "2024-01-05 10:00:00");
+        check("2024-01-05", Kind::Timestamp, "2024-01-05 00:00:00");
+        check("Jan 5 2024 4:05:06.789 PM", Kind::Timestamp, "2024-01-05 16:05:06.789");
+        check("2024-01-05 10:00+1", Kind::TimestampWithZone, "2024-01-05 10:00:00+01:00");
+        check("Fri Jan 05 10:00:00 2024 UTC", Kind::TimestampWithZone, "2024-01-05 10:00:00Z");
+        check("10:00", Kind::Time, "10:00:00");
+        check("12:30 am", Kind::Time, "00:30:00");
+        check("12:30pm", Kind::Time, "12:30:00");
+    }
+
+    #[test]
+    fn what_is_none_is_left_to_fail() {
+        for text in
+            ["soon", "2023-02-29", "2024-13-01", "1/2/99", "2024-01-05 BC", "1999-01-08 1999-01-08", ""]
+        {
+            assert_eq!(normal(text, Kind::Date), None, "{text}");
+        }
+        for text in ["2024-01-05 25:00", "2024-01-05 10:61", "2024-01-05 13:00 pm"] {
+            assert_eq!(normal(text, Kind::Timestamp), None, "{text}");
+        }
+        assert_eq!(normal("2024-01-05", Kind::Date), None, "it is read as it is");
+    }
+}

@@ -1,0 +1,124 @@
+//! Names for the columns of queries inside of a statement, so that what is around them finds them by PostgreSQL's names: `count` of
+//! `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Query, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, Visit,
+    Visitor,
+};
+
+use super::names::of_expression;
+use super::{normal, parts, table_alias};
+
+const UNKNOWN: &str = "?column?";
+
+/// Gives PostgreSQL's names to the columns of a query that have none, unless two would have the same.
+pub(super) fn name(query: &mut Query) {
+    let mut body = query.body.as_mut();
+    let select = loop {
+        match body {
+            SetExpr::Select(select) => break select,
+            SetExpr::SetOperation { left, .. } => body = left.as_mut(),
+            SetExpr::Query(query) => body = query.body.as_mut(),
+            _ => return,
+        }
+    };
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let names: Vec<Option<String>> = select.projection.iter().map(name_of).collect();
+    names.iter().flatten().for_each(|name| *counts.entry(name.clone()).or_default() += 1);
+    for (item, name) in select.projection.iter_mut().zip(names) {
+        let (SelectItem::UnnamedExpr(expr), Some(name)) = (&*item, name) else { continue };
+        let has_name = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        if has_name || name == UNKNOWN || counts[&name] > 1 {
+            continue;
+        }
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+    }
+}
+
+fn name_of(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        _ => None,
+    }
+}
+
+/// The column of a function in FROM is called as the function is there, if it has one column.
+pub(super) fn name_function(factor: &mut TableFactor) {
+    let (own, alias) =
+        match factor {
+            TableFactor::Table { name, alias, args: Some(_), with_ordinality: false, .. } => {
+                match parts(name).as_slice() {
+                    [.., function] if function == "generate_series" => ("generate_series", alias),
+                    _ => return,
+                }
+            }
+            TableFactor::UNNEST {
+                alias, array_exprs, with_offset: false, with_ordinality: false, ..
+            } if array_exprs.len() == 1 => ("unnest", alias),
+            _ => return,
+        };
+    let alias: &mut TableAlias = alias.get_or_insert_with(|| table_alias(own));
+    if alias.columns.is_empty() {
+        alias.columns = vec![TableAliasColumnDef { name: alias.name.clone(), data_type: None }];
+    }
+}
+
+/// Whether a statement refers to something as `value`.
+pub(super) fn names_value(statement: &Statement) -> bool {
+    struct Values;
+    impl Visitor for Values {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            match name.is_some_and(|name| normal(name) == "value") {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    statement.visit(&mut Values).is_break()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    #[test]
+    fn columns_inside_have_postgresqls_names() {
+        let check = |sql: &str, expected: &str| {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            crate::rewrite(&mut statements[0]);
+            assert_eq!(statements[0].to_string(), expected);
+        };
+        check(
+            "SELECT count FROM (SELECT count(*), a FROM t) s",
+            "SELECT count FROM (SELECT count(*) AS \"count\", a FROM t) s",
+        );
+        check(
+            "WITH c AS (SELECT max(a), max(b), a + 1 FROM t) SELECT * FROM c",
+            "WITH c AS (SELECT max(a), max(b), a + 1 FROM t) SELECT * FROM c",
+        );
+        check(
+            "CREATE VIEW v AS SELECT a::text, sum(b) FROM t",
+            "CREATE VIEW v AS SELECT a::TEXT AS \"a\", sum(b) AS \"sum\" FROM t",
+        );
+        check("SELECT n FROM generate_series(1, 3) AS n", "SELECT n FROM generate_series(1, 3) AS n (n)");
+        check(
+            "SELECT * FROM generate_series(1, 3)",
+            "SELECT * FROM generate_series(1, 3) AS \"generate_series\" (\"generate_series\")",
+        );
+        let sql = "SELECT value FROM generate_series(1, 3)";
+        check(sql, sql);
+        check("SELECT generate_series(1, 3)", "SELECT unnest(generate_series(1, 3))");
+    }
+}
