@@ -51,7 +51,7 @@ def running():
     """dbt run: views, tables, incremental models that append and that replace, ephemeral models; again, and again in full"""
     for options in [[], [], ["--full-refresh"]]:
         dbt("run", *options)
-        equal(psql("SELECT customer, orders, total, first_day FROM dbt_matrix.customers ORDER BY customer;"), "1|2|30.75|1969-07-20\n2|2|2.75|2024-03-01\n3|1|0|2024-03-02\n")
+        equal(psql("SELECT customer, orders, total, first_day FROM dbt_matrix.customers ORDER BY customer;"), "1|2|30.75|1969-07-20\n2|2|2.75|2024-03-01\n3|1|0.00|2024-03-02\n")
         equal(psql("SELECT count(*) FROM dbt_matrix.appended; SELECT count(*), count(DISTINCT customer) FROM dbt_matrix.replaced; SELECT customer FROM dbt_matrix.best;"), "5\n3|3\n1\n")
     psql("INSERT INTO dbt_matrix.raw_orders VALUES (6, 3, '2024-04-01', 1.00, 'later');")
     dbt("run")

@@ -18,7 +18,7 @@ use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::server_functions;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
-use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, SessionSource, Surroundings};
+use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -53,6 +53,7 @@ impl Session {
     ) -> Result<(), SqlError> {
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
+        parameters.fix("max_connections", surroundings.sessions_max().to_string());
         if let Some(kept) = self.kept() {
             let role = kept.names.role();
             role.log_in(&identity.role);
@@ -96,6 +97,14 @@ impl Session {
     pub fn fail_transaction(&self) {
         if let Some(kept) = self.kept() {
             kept.transactions.give_up();
+        }
+    }
+
+    /// What the catalogs tell of names that whoever talks to the client knows; those of SQL's PREPARE are added.
+    pub fn set_named(&self, mut named: Named) {
+        if let Some(source) = self.postgres().get() {
+            named.prepared.extend(self.prepared().list());
+            source.set_named(named);
         }
     }
 

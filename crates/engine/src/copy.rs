@@ -4,8 +4,10 @@
 //!   COPY t FROM file   Parquet, JSON, ORC, Avro, Arrow: a scan, its columns by their names ─┐
 //!                      CSV: a scan whose columns are those of the table, in order ──────────┤
 //!                      text, or ON_ERROR ignore: one thread, line by line  (rows.rs) ───────┼─► INSERT
-//!   COPY t FROM STDIN  the same, from what the client sends ────────────────────────────────┘
+//!   COPY t FROM STDIN  the same, from what the client sends ────────────────────────────────┤
+//!   … FORMAT binary    batches, which whoever speaks with the client has read ──────────────┘
 //!   COPY … TO STDOUT   the rows of a query as text  (out.rs)
+//!   … FORMAT binary    the rows of a query as batches, which are written where they are sent
 //! ```
 //!
 //! A scan of CSV can be spread over threads and ranks, but does not know the lines of its rows. Where it fails over what a
@@ -15,7 +17,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::config::CsvOptions;
@@ -34,6 +37,7 @@ use futures::{FutureExt, StreamExt};
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use tokio::sync::mpsc;
 
+mod batches;
 mod out;
 mod parse;
 mod rows;
@@ -44,6 +48,7 @@ use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::Dml;
 use crate::write::Write;
 
+use batches::Batches;
 pub use out::CopyOut;
 pub(crate) use parse::{Copy, parse, to_file};
 use parse::{CopyFormat, CopyOptions, CopySource, Direction, Header, OnError};
@@ -52,13 +57,26 @@ use rows::{Layout, Rows, Source};
 /// Pieces of a client's rows that wait to be read.
 const QUEUE: usize = 16;
 
+/// The same, where it comes as batches.
+const BATCHES: usize = 2;
+
 /// A COPY … FROM STDIN: `write` runs while `input` is fed, and ends after that was dropped.
 pub struct CopyIn {
     /// The rows as text, cut anywhere.
     pub input: mpsc::Sender<bytes::Bytes>,
     pub write: Write,
-    /// How many values a row has.
-    pub columns: usize,
+    /// The table that the rows go into, for errors.
+    pub table: String,
+    /// Of the columns that rows have values for.
+    pub schema: SchemaRef,
+}
+
+/// A COPY … FROM STDIN in binary, which is not read here: batches of `schema` come in. Otherwise as [`CopyIn`].
+pub struct CopyInRows {
+    pub input: mpsc::Sender<RecordBatch>,
+    pub write: Write,
+    pub table: String,
+    pub schema: SchemaRef,
 }
 
 /// What a COPY FROM adds to the INSERT that it is.
@@ -102,6 +120,13 @@ impl Target {
         self.columns.iter().map(|at| Arc::new(schema.field(*at).clone().with_nullable(true))).collect()
     }
 
+    /// Puts the rows of a stream, which has the columns, into the table.
+    fn insert_all(&self, schema: SchemaRef, rows: Arc<dyn PartitionStream>) -> Result<LogicalPlan> {
+        let table = StreamingTable::try_new(schema, vec![rows])?;
+        let rows = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
+        self.insert(rows, &columns_of(&self.fields()))
+    }
+
     /// Puts rows, with a value for each of the columns, into the table; the others have their defaults.
     fn insert(&self, rows: LogicalPlan, values: &[Expr]) -> Result<LogicalPlan> {
         let schema = self.table.schema();
@@ -136,12 +161,21 @@ impl Session {
         let options = &copy.options;
         self.spread().await?;
         let Some(file) = &copy.file else {
+            let table = target.name.table().to_string();
+            let schema = Arc::new(Schema::new(target.fields()));
+            if options.format == Some(CopyFormat::Binary) {
+                self.need_client()?;
+                let (input, batches) = mpsc::channel(BATCHES);
+                let rows: Arc<dyn PartitionStream> = Arc::new(Batches::new(Arc::clone(&schema), batches));
+                let plan = target.insert_all(Arc::clone(&schema), rows)?;
+                let write = self.write_copied(&target, plan, CopyCheck::default(), statement).await?;
+                return Ok(Outcome::CopyInRows(CopyInRows { input, write, table, schema }));
+            }
             let layout = layout(options, options.format.unwrap_or(CopyFormat::Text), Header::Absent)?;
             let (input, pieces) = mpsc::channel(QUEUE);
             let (plan, check) = line_by_line(&target, layout, options, Source::Client(pieces))?;
             let write = self.write_copied(&target, plan, check, statement).await?;
-            let columns = target.columns.len();
-            return Ok(Outcome::CopyIn(CopyIn { input, write, columns }));
+            return Ok(Outcome::CopyIn(CopyIn { input, write, table, schema }));
         };
         self.check_files()?;
         let kind = files::kind_of(file);
@@ -151,6 +185,10 @@ impl Session {
                 .ok_or_else(|| DataFusionError::Internal(format!("no reader for format {format}")))?,
             (None, None) => CopyFormat::Text,
         };
+        if format == CopyFormat::Binary {
+            let message = "COPY does not read files in format binary";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         if !matches!(format, CopyFormat::Csv | CopyFormat::Text) {
             return self.copy_by_name(&target, file, format, options, statement).await;
         }
@@ -214,7 +252,16 @@ impl Session {
             return Err(DataFusionError::Internal("COPY FROM of a query".to_string()));
         };
         let name = object_name_to_table_reference(name.clone(), true)?;
-        let table = self.context().table_provider(name.clone()).await?;
+        let table =
+            self.context().table_provider(name.clone()).await.map_err(|error| {
+                match sqlstate::of(&error) {
+                    SqlState::UNDEFINED_TABLE => {
+                        let message = format!("relation \"{}\" does not exist", name.table());
+                        CodedError::new(SqlState::UNDEFINED_TABLE, message).into()
+                    }
+                    _ => error,
+                }
+            })?;
         let schema = table.schema();
         let is_listed = !columns.is_empty();
         let mut places = Vec::new();
@@ -312,9 +359,24 @@ impl Session {
         }
     }
 
+    /// Refuses what only the protocol of PostgreSQL has.
+    fn need_client(&self) -> Result<()> {
+        match self.postgres().get() {
+            Some(_) => Ok(()),
+            None => {
+                let message = "COPY in binary format is for clients of a server";
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            }
+        }
+    }
+
     async fn copy_to_client(&self, copy: &Copy, statement: &ParsedStatement) -> Result<Outcome> {
         let format = copy.options.format.unwrap_or(CopyFormat::Text);
         let layout = match format {
+            CopyFormat::Binary => {
+                self.need_client()?;
+                None
+            }
             CopyFormat::Json => None,
             format => Some(layout(&copy.options, format, Header::Absent)?),
         };
@@ -323,6 +385,9 @@ impl Session {
         let plan = state.statement_to_plan(parse::as_query(&copy.source)?).await?;
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {
+            Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
+                Ok(Outcome::CopyOutRows { schema, stream, progress })
+            }
             Outcome::Rows { stream, progress, .. } => {
                 Ok(Outcome::CopyOut(CopyOut::new(stream, progress, layout, statement.text.clone())))
             }
@@ -372,10 +437,7 @@ fn line_by_line(
     let schema = Arc::new(Schema::new(fields.clone()));
     let rows = Rows::new(fields, layout, options, target.name.table().to_string(), source);
     let check = CopyCheck { skipped: rows.skipped(), explain: None };
-    let table = StreamingTable::try_new(schema, vec![Arc::new(rows)])?;
-    let rows = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
-    let values = columns_of(&target.fields());
-    Ok((target.insert(rows, &values)?, check))
+    Ok((target.insert_all(schema, Arc::new(rows))?, check))
 }
 
 fn columns_of(fields: &[FieldRef]) -> Vec<Expr> {

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::logical_expr::{ExplainFormat, Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -129,23 +130,14 @@ impl Session {
             return Ok(Described::default());
         }
         let Some(kept) = self.kept() else {
-            return self.planned(parsed, returns_rows, types).await;
+            return self.planned(parsed, returns_rows, types, &BTreeSet::new()).await;
         };
         // Nothing but its place tells that a parameter is an array.
         let arrays = statement.asked.as_deref().map(|asked| array_parameters(&asked.statement));
-        let count = arrays.iter().flatten().max().copied().unwrap_or(0).max(types.len());
-        let text = DataType::new_list(DataType::Utf8, true);
-        let types: Vec<Option<DataType>> = (1..=count)
-            .map(|number| {
-                let known = types.get(number - 1).cloned().flatten();
-                let is_array = arrays.as_ref().is_some_and(|arrays| arrays.contains(&number));
-                known.or_else(|| is_array.then(|| text.clone()))
-            })
-            .collect();
-        let types = &types[..];
+        let arrays = arrays.unwrap_or_default();
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
-        match self.planned(parsed, returns_rows, types).await {
+        match self.planned(parsed, returns_rows, types, &arrays).await {
             Ok(described) => {
                 kept.transactions.end_statement().await?;
                 Ok(described)
@@ -162,9 +154,14 @@ impl Session {
         parsed: &Statement,
         returns_rows: bool,
         types: &[Option<DataType>],
+        arrays: &BTreeSet<usize>,
     ) -> Result<Described> {
         let plan = self.plan(parsed, &[]).await?;
-        let parameters = parameters_of(&plan, types)?;
+        let mut guessed = cast_parameters(&plan)?;
+        for number in arrays {
+            guessed.entry(*number).or_insert_with(|| DataType::new_list(DataType::Utf8, true));
+        }
+        let parameters = parameters_of(&plan, types, &guessed)?;
         if !returns_rows {
             return Ok(Described { parameters, columns: None });
         }
@@ -240,8 +237,49 @@ fn array_parameters(statement: &ast::Statement) -> BTreeSet<usize> {
     found
 }
 
-/// The types of the parameters in their order.
-fn parameters_of(plan: &LogicalPlan, known: &[Option<DataType>]) -> Result<Vec<DataType>> {
+/// Parameters that are what a cast says, as PostgreSQL takes them to be: by number, the type of the first cast of each.
+fn cast_parameters(plan: &LogicalPlan) -> Result<BTreeMap<usize, DataType>> {
+    let mut found = BTreeMap::new();
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                let (inner, field) = match expr {
+                    Expr::Cast(cast) => (&cast.expr, &cast.field),
+                    Expr::TryCast(cast) => (&cast.expr, &cast.field),
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                if let Expr::Placeholder(placeholder) = inner.as_ref()
+                    && let Some(number) = placeholder.id.strip_prefix('$')
+                    && let Ok(number @ 1..=PARAMETERS_MAX) = number.parse()
+                {
+                    found.entry(number).or_insert_with(|| sent_as(field.data_type()));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// What a client sends for a value that is cast to a type: all that the value has, of which the cast takes what fits.
+fn sent_as(data_type: &DataType) -> DataType {
+    match plain(data_type.clone()) {
+        DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => DataType::Decimal128(38, 10),
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone),
+        DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
+        other => other,
+    }
+}
+
+/// The types of the parameters in their order. `known`: what is said of them; `guessed`: what their places say.
+fn parameters_of(
+    plan: &LogicalPlan,
+    known: &[Option<DataType>],
+    guessed: &BTreeMap<usize, DataType>,
+) -> Result<Vec<DataType>> {
     let mut numbered = BTreeMap::new();
     for (name, found) in plan.get_parameter_types()? {
         let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
@@ -253,11 +291,13 @@ fn parameters_of(plan: &LogicalPlan, known: &[Option<DataType>]) -> Result<Vec<D
             }
         }
     }
-    let count = numbered.keys().next_back().copied().unwrap_or(0).max(known.len());
+    let last = |numbers: Option<&usize>| numbers.copied().unwrap_or(0);
+    let count = last(numbered.keys().next_back()).max(last(guessed.keys().next_back())).max(known.len());
     Ok((1..=count)
         .map(|number| {
             let known = known.get(number - 1).cloned().flatten();
-            let found = || numbered.get(&number).cloned().flatten().map(plain);
+            let planned = || numbered.get(&number).cloned().flatten().map(plain);
+            let found = || guessed.get(&number).cloned().or_else(planned);
             known.or_else(found).filter(|found| *found != DataType::Null).unwrap_or(DataType::Utf8)
         })
         .collect())

@@ -9,6 +9,7 @@ use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ScalarValue, TableReference};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     Analyze, CreateMemoryTable, DdlStatement, Explain, LogicalPlan, PlanType, ToStringifiedPlan,
@@ -65,14 +66,23 @@ impl Session {
             // These end their statement when they are finished.
             Ok(Ok(Outcome::Write(write))) if write.pending.is_some() => Ok(Ok(Outcome::Write(write))),
             Ok(Ok(Outcome::CopyIn(copy))) if copy.write.pending.is_some() => Ok(Ok(Outcome::CopyIn(copy))),
+            Ok(Ok(Outcome::CopyInRows(copy))) if copy.write.pending.is_some() => {
+                Ok(Ok(Outcome::CopyInRows(copy)))
+            }
             Ok(Ok(outcome)) => {
                 kept.transactions.end_statement().await?;
+                let watched = |stream: SendableRecordBatchStream| -> SendableRecordBatchStream {
+                    let kept = Arc::clone(kept);
+                    let schema = stream.schema();
+                    let stream = stream.inspect_err(move |_| kept.transactions.give_up());
+                    Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+                };
                 Ok(Ok(match outcome {
                     Outcome::Rows { schema, stream, progress } => {
-                        let kept = Arc::clone(kept);
-                        let stream = stream.inspect_err(move |_| kept.transactions.give_up());
-                        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), stream));
-                        Outcome::Rows { schema, stream, progress }
+                        Outcome::Rows { schema, stream: watched(stream), progress }
+                    }
+                    Outcome::CopyOutRows { schema, stream, progress } => {
+                        Outcome::CopyOutRows { schema, stream: watched(stream), progress }
                     }
                     other => other,
                 }))

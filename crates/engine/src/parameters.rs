@@ -58,6 +58,7 @@ const MESSAGES: &[&str] =
 /// In the order of their names, whatever their case.
 const DEFINITIONS: &[Definition] = &[
     parameter("application_name", "", Kind::Text, "The name of the client's program"),
+    parameter("block_size", "8192", Kind::Fixed, "What clients reckon sizes in"),
     parameter("bytea_output", "hex", Kind::OneOf(&["hex"]), "How bytes are written"),
     parameter("check_function_bodies", "on", Kind::Boolean, "Remembered only"),
     parameter("client_encoding", "UTF8", Kind::Encoding, "The encoding of text: UTF8"),
@@ -99,6 +100,7 @@ const DEFINITIONS: &[Definition] = &[
     parameter("lc_numeric", "C", Kind::Text, "Remembered only"),
     parameter("lc_time", "C", Kind::Text, "Remembered only"),
     parameter("lock_timeout", "0", Kind::Time, "Remembered only: nothing waits for a lock"),
+    parameter("max_connections", "1024", Kind::Fixed, "How many sessions there may be"),
     parameter("max_index_keys", "32", Kind::Fixed, "Columns of an index, of which there are none"),
     parameter("max_identifier_length", "63", Kind::Fixed, "Bytes of a name that clients may rely on"),
     parameter("row_security", "on", Kind::Boolean, "Remembered only"),

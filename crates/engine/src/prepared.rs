@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::common::{DFSchema, ParamValues, metadata::ScalarAndMetadata};
 use datafusion::error::{DataFusionError, Result};
@@ -13,13 +14,14 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
 use crate::names;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
-pub(crate) struct PreparedStatements(Mutex<HashMap<String, Arc<ast::Statement>>>);
+pub(crate) struct PreparedStatements(Mutex<HashMap<String, (Arc<ast::Statement>, SystemTime)>>);
 
 impl PreparedStatements {
     /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done.
@@ -34,10 +36,24 @@ impl PreparedStatements {
                 Err(CodedError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into())
             }
             Entry::Vacant(free) => {
-                free.insert(Arc::new(prepare.clone()));
+                free.insert((Arc::new(prepare.clone()), SystemTime::now()));
                 Ok(())
             }
         }
+    }
+
+    /// All of them, in the order of their names.
+    pub(crate) fn list(&self) -> Vec<PreparedStatement> {
+        let one =
+            |(name, (statement, since)): (&String, &(Arc<ast::Statement>, SystemTime))| PreparedStatement {
+                name: name.clone(),
+                text: statement.to_string(),
+                since: since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
+                is_of_sql: true,
+            };
+        let mut all: Vec<_> = self.0.lock().iter().map(one).collect();
+        all.sort_by(|left, right| left.name.cmp(&right.name));
+        all
     }
 
     /// Forgets the statement of this name, or all of them if it is none.
@@ -106,7 +122,7 @@ impl PreparedStatements {
     }
 
     fn get(&self, name: &str) -> Result<Arc<ast::Statement>> {
-        self.0.lock().get(name).cloned().ok_or_else(|| unknown(name))
+        self.0.lock().get(name).map(|(statement, _)| Arc::clone(statement)).ok_or_else(|| unknown(name))
     }
 }
 

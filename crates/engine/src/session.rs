@@ -34,7 +34,7 @@ use crate::SqlError;
 use crate::analyze;
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
-use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyOut};
+use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut};
 use crate::describe;
 use crate::dialect;
 use crate::engine::{Engine, setting_error};
@@ -50,6 +50,7 @@ use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
+use crate::sql_types::SqlTypes;
 use crate::targets::{self, Staged};
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
@@ -99,8 +100,12 @@ pub enum Outcome {
     Write(Write),
     /// A statement that writes rows which the client is to send.
     CopyIn(CopyIn),
+    /// The same, with rows that come as batches.
+    CopyInRows(CopyInRows),
     /// Rows as text, for the client.
     CopyOut(CopyOut),
+    /// Rows for the client, for whoever sends them to write down.
+    CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
     /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user is to be told beside.
     Command { tag: String, warnings: Vec<String> },
 }
@@ -127,6 +132,7 @@ impl Session {
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
+        builder = builder.with_type_planner(Arc::new(SqlTypes));
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
             (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),

@@ -334,9 +334,10 @@ fn of_arrow(error: &ArrowError) -> SqlState {
     match error {
         ArrowError::NotYetImplemented(_) => SqlState::FEATURE_NOT_SUPPORTED,
         ArrowError::ExternalError(error) => of_foreign(error.as_ref()),
-        ArrowError::CastError(text) => of_bad_text(text)
-            .or_else(|| by_phrase(ARROW_PHRASES, text))
-            .unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION),
+        ArrowError::CastError(text) => match of_bad_text(text).or_else(|| by_phrase(ARROW_PHRASES, text)) {
+            Some(SqlState::INVALID_DATETIME_FORMAT) if has_day(text) => SqlState::DATETIME_FIELD_OVERFLOW,
+            state => state.unwrap_or(SqlState::INVALID_TEXT_REPRESENTATION),
+        },
         ArrowError::MemoryError(_) => SqlState::OUT_OF_MEMORY,
         ArrowError::ParseError(text) => of_bad_text(text)
             .or_else(|| by_phrase(ARROW_PHRASES, text))
@@ -582,6 +583,14 @@ fn of_bad_text(text: &str) -> Option<SqlState> {
     bad_text(text).map(|(state, _)| state)
 }
 
+/// Whether what could not be cast, which an error of a cast has in quotes, is three numbers as a day is: one that there is not.
+fn has_day(text: &str) -> bool {
+    let quoted = text.split('\'').nth(1).unwrap_or_default();
+    let mut parts = quoted.trim().split(['-', ' ', 'T']);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    (0..3).all(|_| parts.next().is_some_and(is_number))
+}
+
 fn by_phrase(phrases: &[(&str, SqlState)], text: &str) -> Option<SqlState> {
     phrases.iter().find_map(|(phrase, state)| {
         let mut rest = text;
@@ -642,6 +651,11 @@ mod tests {
         check(arrow(ArrowError::DivideByZero), "22012");
         check(arrow(ArrowError::ArithmeticOverflow("x".into())), "22003");
         check(arrow(ArrowError::CastError("Cannot cast string 'x' to value of Int32 type".into())), "22P02");
+        let day = |text: &str| {
+            ArrowError::CastError(format!("Cannot cast string '{text}' to value of Date32 type"))
+        };
+        check(arrow(day("2024-02-30")), "22008");
+        check(arrow(day("a day")), "22007");
         check(arrow(ArrowError::CastError("Can't cast value 300 to type Int8".into())), "22003");
         check(arrow(ArrowError::CsvError("x".into())), "22P04");
         check(

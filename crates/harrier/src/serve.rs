@@ -306,7 +306,11 @@ impl Parts {
         let backend = Arc::new(session::Sessions {
             engine: self.engine.clone(),
             runtime: self.runtime.clone(),
-            surroundings: Arc::new(views::Server { registry: Arc::clone(&self.registry), since }),
+            surroundings: Arc::new(views::Server {
+                registry: Arc::clone(&self.registry),
+                since,
+                sessions_max: self.config.server.max_connections as usize,
+            }),
             queues: RoleQueues::new(self.queues.clone(), self.engine.clone(), default_queue(&self.config)),
             settings: parking_lot::RwLock::new(session_settings(&self.config)),
             controls: Arc::clone(&self.controls),

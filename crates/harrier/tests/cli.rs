@@ -249,7 +249,7 @@ fn sql_errors() {
         ("select 300::tinyint", "22003"),
         ("select 'x'::int", "22P02"),
         ("select 300::smallint::tinyint", "22003"),
-        ("select date '2024-13-01'", "22007"),
+        ("select date '2024-13-01'", "22008"),
         ("select a, sum(b) from (values (1, 2)) t(a, b)", "42803"),
         ("select 1 union select 1, 2", "42601"),
         ("create table t (a int); create table t (a int)", "42P07"),

@@ -66,6 +66,11 @@ fn shells() {
 }
 
 #[test]
+fn notebooks() {
+    run(&["jupysql"]);
+}
+
+#[test]
 fn adbc() {
     run(&["adbc", "flightsql"]);
 }

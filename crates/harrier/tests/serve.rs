@@ -1,4 +1,4 @@
-//! `harrier serve`: sessions, cancellation and time limits, a gang that comes and goes, clients that say anything at all.
+//! `harrier serve`: sessions, cancellation and time limits, a gang that comes and goes.
 
 #[path = "support/served.rs"]
 mod served;
@@ -239,72 +239,6 @@ fn statements_wait_for_their_turn() {
     assert_eq!(first.answer().unwrap_err().0, "57014");
     assert_eq!(second.answer().unwrap()[0][0], Some(expected_sum()));
     assert_eq!(served.client().one("SELECT running + waiting FROM sys.queues").as_deref(), Ok("0"));
-}
-
-#[test]
-fn clients_may_say_anything() {
-    let seed: u64 = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
-    let served = Served::start(ALONE);
-    for round in 0..300 {
-        let mut bytes: Vec<u8> = (0..random.random_range(0..200)).map(|_| random.random()).collect();
-        match round % 3 {
-            // Not even a beginning.
-            0 => {
-                let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
-                let _ = stream.write_all(&bytes);
-            }
-            // Messages that are none.
-            1 => {
-                let mut client = served.client();
-                let _ = client.stream.write_all(&bytes);
-                let _ = client.stream.shutdown(std::net::Shutdown::Write);
-                let _ = client.stream.read_to_end(&mut Vec::new());
-            }
-            // Messages of a kind that there is, of the right length, with anything in them.
-            _ => {
-                let mut client = served.client();
-                for _ in 0..5 {
-                    let kind = *b"QPBDECHSdcfp".get(random.random_range(0..12)).unwrap();
-                    bytes.truncate(random.random_range(0..=bytes.len()));
-                    let mut message = vec![kind];
-                    message.extend((bytes.len() as i32 + 4).to_be_bytes());
-                    message.extend(&bytes);
-                    if client.stream.write_all(&message).is_err() {
-                        break;
-                    }
-                }
-                let _ = client.stream.shutdown(std::net::Shutdown::Write);
-                let _ = client.stream.read_to_end(&mut Vec::new());
-            }
-        }
-    }
-    assert_eq!(served.client().one("SELECT 4").as_deref(), Ok("4"), "{}", served.log());
-    assert!(!served.log().contains("panicked"), "{}", served.log());
-    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
-}
-
-#[test]
-fn many_may_be_idle() {
-    let served = Served::start(&[ALONE, &["--set", "application_name=idle"]].concat());
-    let before = served.memory();
-    let clients: Vec<Client> = (0..900).map(|_| served.client()).collect();
-    let grown = served.memory().saturating_sub(before);
-    println!("900 idle sessions take {} MiB", grown >> 20);
-    assert!(grown < 200 << 20, "{grown} bytes");
-    drop(clients);
-    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
-}
-
-#[test]
-fn a_long_statement_is_taken() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
-    client.stream.set_read_timeout(Some(PATIENCE * 5)).unwrap();
-    let text = format!("SELECT length('{}')", "x".repeat(100 << 20));
-    assert_eq!(client.one(&text), Ok((100 << 20).to_string()));
-    assert_eq!(client.one("SELECT 5").as_deref(), Ok("5"));
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_views" => view.pg_views(),
             "pg_settings" => view.pg_settings(),
             "pg_stat_activity" => view.pg_stat_activity(),
+            "pg_prepared_statements" => view.pg_prepared_statements(),
+            "pg_cursors" => view.pg_cursors(),
             "pg_stat_user_tables" | "pg_stat_all_tables" => view.pg_stat_tables(),
             _ => Ok(relation.rows()?.clone()),
         },
@@ -575,6 +577,28 @@ impl View<'_> {
             .texts("query", found.iter().map(|a| &a.query))
             .all("backend_type", "client backend", rows)?;
         self.batch(rows, columns)
+    }
+
+    fn pg_prepared_statements(&self) -> Result<RecordBatch> {
+        let found = self.catalog.source.prepared();
+        let columns = Columns::default()
+            .texts("name", found.iter().map(|statement| &statement.name))
+            .texts("statement", found.iter().map(|statement| &statement.text))
+            .times("prepare_time", found.iter().map(|statement| Some(statement.since)))
+            .bools("from_sql", found.iter().map(|statement| statement.is_of_sql));
+        self.batch(found.len(), columns)
+    }
+
+    fn pg_cursors(&self) -> Result<RecordBatch> {
+        let found = self.catalog.source.cursors();
+        let columns = Columns::default()
+            .texts("name", found.iter().map(|cursor| &cursor.name))
+            .texts("statement", found.iter().map(|cursor| &cursor.text))
+            .bools("is_holdable", found.iter().map(|cursor| cursor.is_held))
+            .bools("is_binary", found.iter().map(|cursor| cursor.is_binary))
+            .all("is_scrollable", false, found.len())?
+            .times("creation_time", found.iter().map(|cursor| Some(cursor.since)));
+        self.batch(found.len(), columns)
     }
 
     fn pg_stat_tables(&self) -> Result<RecordBatch> {

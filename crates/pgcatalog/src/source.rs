@@ -50,6 +50,14 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn server_address(&self) -> Option<(String, u16)>;
     /// When the server has started, in microseconds since 1970.
     fn started(&self) -> i64;
+    /// The statements that the session has prepared.
+    fn prepared(&self) -> Vec<PreparedStatement> {
+        vec![]
+    }
+    /// The cursors that the session has open.
+    fn cursors(&self) -> Vec<Cursor> {
+        vec![]
+    }
     /// Whether nothing can be written because this is a standby.
     fn in_recovery(&self) -> bool {
         false
@@ -185,6 +193,29 @@ pub struct Activity {
     /// `active`, `idle`, `idle in transaction` or `idle in transaction (aborted)`.
     pub state: String,
     pub query: String,
+}
+
+/// A prepared statement as `pg_prepared_statements` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct PreparedStatement {
+    pub name: String,
+    pub text: String,
+    /// In microseconds since 1970.
+    pub since: i64,
+    /// By PREPARE, not by the protocol.
+    pub is_of_sql: bool,
+}
+
+/// A cursor as `pg_cursors` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct Cursor {
+    pub name: String,
+    pub text: String,
+    /// It outlives its transaction.
+    pub is_held: bool,
+    pub is_binary: bool,
+    /// In microseconds since 1970.
+    pub since: i64,
 }
 
 /// The first oid that is not PostgreSQL's own.

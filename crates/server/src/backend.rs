@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -152,20 +152,40 @@ pub enum Outcome {
         schema: SchemaRef,
         rows: BoxStream<'static, Result<RecordBatch, Failure>>,
     },
-    /// Rows as text for the client.
-    CopyOut {
+    CopyOut(CopyOut),
+    CopyIn(CopyIn),
+    Done(Done),
+}
+
+/// Rows for the client to copy. Dropping the stream cancels the statement.
+pub enum CopyOut {
+    Text {
         columns: usize,
         text: BoxStream<'static, Result<Bytes, Failure>>,
         /// To be called after the last text.
         done: BoxFuture<'static, Result<Done, Failure>>,
     },
-    /// The client is to send rows. `done` runs the statement, while `input` is fed and until that was dropped.
-    CopyIn {
-        columns: usize,
-        input: mpsc::Sender<Bytes>,
-        done: BoxFuture<'static, Result<Done, Failure>>,
-    },
-    Done(Done),
+    /// To be sent in binary.
+    Rows { schema: SchemaRef, rows: BoxStream<'static, Result<RecordBatch, Failure>> },
+}
+
+/// The client is to send rows.
+pub struct CopyIn {
+    /// Where they go, for errors.
+    pub table: String,
+    /// Of the columns that there have to be values for.
+    pub schema: SchemaRef,
+    pub input: CopyInto,
+    /// Runs the statement, while `input` is fed and until that was dropped.
+    pub done: BoxFuture<'static, Result<Done, Failure>>,
+}
+
+/// What takes rows that a client sends.
+pub enum CopyInto {
+    /// As text, cut anywhere.
+    Text(mpsc::Sender<Bytes>),
+    /// Read from their binary form, with the columns of [`CopyIn::schema`].
+    Rows(mpsc::Sender<RecordBatch>),
 }
 
 /// The end of a statement without rows.
@@ -175,6 +195,23 @@ pub struct Done {
     pub tag: String,
     pub notices: Vec<String>,
     pub warnings: Vec<String>,
+}
+
+/// What a client has given a name: a statement of the protocol, or a cursor.
+#[derive(Debug, Clone)]
+pub struct Named {
+    pub name: String,
+    pub text: String,
+    pub since: SystemTime,
+    /// Of a cursor; `None` for a statement.
+    pub cursor: Option<CursorKind>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CursorKind {
+    /// It outlives its transaction.
+    pub is_held: bool,
+    pub is_binary: bool,
 }
 
 /// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
@@ -217,6 +254,9 @@ pub trait Session: Send + Sync + 'static {
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;
 
     fn time_limits(&self) -> TimeLimits;
+
+    /// To be called before a statement that may ask for them: what the client has given names.
+    fn set_named(&self, _: Vec<Named>) {}
 
     /// To be called when a statement has ended and everything of it was dropped.
     async fn settle(&self) -> Result<(), Failure>;

@@ -11,12 +11,18 @@
 //! messages, one, and what came behind it while a statement ran ([`connection::AHEAD_BYTES_MAX`]).
 
 mod connection;
+mod copy;
+mod decode;
+mod feed;
 mod gate;
 mod io;
 pub mod listen;
+mod lists;
 mod messages;
 mod own;
 mod portal;
+mod put;
+mod ready;
 mod reply;
 mod rows;
 mod session;

@@ -61,6 +61,8 @@ pub(crate) enum CopyFormat {
     /// Fields between tabs, `\N` for NULL, a backslash before what would be misread.
     Text,
     Csv,
+    /// PostgreSQL's, which only its protocol has.
+    Binary,
     Json,
     Parquet,
     Orc,
@@ -74,6 +76,7 @@ impl CopyFormat {
         Some(match name.to_ascii_lowercase().as_str() {
             "text" => Self::Text,
             "csv" => Self::Csv,
+            "binary" => Self::Binary,
             "json" => Self::Json,
             "parquet" => Self::Parquet,
             "orc" => Self::Orc,
@@ -87,6 +90,7 @@ impl CopyFormat {
         match self {
             Self::Text => "text",
             Self::Csv => "csv",
+            Self::Binary => "binary",
             Self::Json => "json",
             Self::Parquet => "parquet",
             Self::Orc => "orc",
@@ -185,10 +189,10 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
         return Ok(None);
     };
     let given = &copy.options;
-    if given.format == Some(CopyFormat::Text) {
+    if let Some(format @ (CopyFormat::Text | CopyFormat::Binary)) = given.format {
         return Err(CodedError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
-            "COPY does not write files in format text",
+            format!("COPY does not write files in format {}", format.name()),
         )
         .with_hint("FORMAT csv, or COPY … TO STDOUT")
         .into());
@@ -258,7 +262,7 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
     while let Token::Word(word) = parser.peek_token().token {
         let name = word.value.to_ascii_lowercase();
         match name.as_str() {
-            "csv" | "text" => {
+            "csv" | "text" | "binary" => {
                 parser.next_token();
                 set(&mut options, "format", Some(name))?;
             }
@@ -272,7 +276,6 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
                 let value = value(parser)?;
                 set(&mut options, &name, Some(value))?;
             }
-            "binary" => return Err(unsupported("COPY in binary format is not supported")),
             _ => break,
         }
     }
@@ -293,9 +296,6 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
     match name {
         "format" => {
             let text = text()?;
-            if text.eq_ignore_ascii_case("binary") {
-                return Err(unsupported("COPY in binary format is not supported"));
-            }
             options.format = Some(
                 CopyFormat::of(&text)
                     .ok_or_else(|| invalid(format!("COPY format \"{text}\" not recognized")))?,
@@ -355,6 +355,22 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
 }
 
 fn check(options: CopyOptions) -> Result<CopyOptions> {
+    if options.format == Some(CopyFormat::Binary) {
+        let given = [
+            ("DELIMITER", options.delimiter.is_some()),
+            ("NULL", options.null.is_some()),
+            ("HEADER", options.header.is_some_and(|header| header != Header::Absent)),
+            ("QUOTE", options.quote.is_some()),
+            ("ESCAPE", options.escape.is_some()),
+            ("COMPRESSION", options.compression.is_some()),
+        ];
+        if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            return Err(wrong(format!("cannot specify {name} in BINARY mode")));
+        }
+        if options.on_error == OnError::Ignore {
+            return Err(wrong("only ON_ERROR STOP is allowed in BINARY mode"));
+        }
+    }
     if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
         return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
     }
@@ -417,7 +433,8 @@ mod tests {
             ("COPY t FROM", "42601"),
             ("COPY (SELECT 1) FROM STDIN", "42601"),
             ("COPY t FROM 'x' WITH (FORMAT nosuch)", "22023"),
-            ("COPY t FROM 'x' WITH (FORMAT binary)", "0A000"),
+            ("COPY t TO 'x' WITH (FORMAT binary, HEADER)", "42601"),
+            ("COPY t FROM STDIN BINARY DELIMITER ','", "42601"),
             ("COPY t FROM 'x' WITH (DELIMITER 'ab')", "22023"),
             ("COPY t FROM 'x' WITH (NOSUCH 1)", "42601"),
             ("COPY t FROM 'x' WITH (REJECT_LIMIT 1)", "22023"),

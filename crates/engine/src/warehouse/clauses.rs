@@ -60,6 +60,10 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
         let rest = words.tokens.get(2).map_or("", |(_, range)| &text[range.start..]);
         return Ok((format!("CALL check_table({rest})"), None));
     }
+    let sets_modes = words.is_at(0, "set") && (words.is_at(1, "transaction") || words.is_at(1, "session"));
+    if sets_modes || words.is_at(0, "begin") || words.is_at(0, "start") {
+        return Ok((words.without_deferrable(text), None));
+    }
     match words.table_definition() {
         Some(range) => words.cut_create(text, range),
         None => Ok((text, None)),
@@ -68,7 +72,7 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
 
 /// Whether a statement can be one that is cut here. Nearly all others are found out without being taken to words.
 fn may_have_clauses(text: &str) -> bool {
-    const BEGINNINGS: [&str; 4] = ["create", "alter", "optimize", "check"];
+    const BEGINNINGS: [&str; 7] = ["create", "alter", "optimize", "check", "begin", "start", "set"];
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
     // A comment may stand before the first word, and AS OF anywhere.
     text.starts_with(|c: char| !c.is_alphabetic())
@@ -158,6 +162,22 @@ impl Words {
             at += 2;
         }
         Some(at + 1..self.tokens.len())
+    }
+
+    /// Without `[NOT] DEFERRABLE`: a transaction never waits for others to end before it begins, which the parser does not know.
+    fn without_deferrable(&self, text: String) -> String {
+        let mut cuts = Vec::new();
+        for at in (1..self.tokens.len()).filter(|at| self.is_at(*at, "deferrable")) {
+            let mut start = if self.is_at(at - 1, "not") { at - 1 } else { at };
+            let mut end = at + 1;
+            if matches!(self.token(start - 1), Some(Token::Comma)) {
+                start -= 1;
+            } else if matches!(self.token(end), Some(Token::Comma)) {
+                end += 1;
+            }
+            cuts.push(start..end);
+        }
+        self.blank(text, &cuts)
     }
 
     fn cut_create(&self, text: String, range: Range<usize>) -> Result<(String, Option<TableClauses>)> {
@@ -510,6 +530,25 @@ mod tests {
             [SortClause { column: "a".to_string(), descending: true, nulls_first: true }]
         );
         assert_eq!(clauses.options["parquet_compression"], "zstd");
+    }
+
+    #[test]
+    fn modes_of_transactions_that_say_nothing_are_cut_out() {
+        for (sql, expected) in [
+            (
+                "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",
+                "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
+            ),
+            ("start transaction read write, not deferrable", "start transaction read write"),
+            (
+                "SET SESSION CHARACTERISTICS AS TRANSACTION NOT DEFERRABLE, READ WRITE",
+                "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+            ),
+        ] {
+            let (text, clauses) = cut(sql).unwrap();
+            assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), expected);
+            assert!(clauses.is_none());
+        }
     }
 
     #[test]

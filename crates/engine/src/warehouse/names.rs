@@ -26,6 +26,7 @@ use parking_lot::RwLock;
 use super::access::{SessionRole, Viewer, denied};
 use super::explain;
 use super::guarded_view::GuardedView;
+use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 
@@ -172,6 +173,20 @@ impl Names {
     /// Whether there is a schema of this name.
     pub(crate) fn has_schema(&self, name: &str) -> bool {
         is_default(name) || name == SYSTEM_SCHEMA || self.sight().schema(name).is_some()
+    }
+
+    /// The tables and views of the session alone, in the order of their names.
+    pub(super) async fn own_tables(&self) -> Vec<OwnTable> {
+        let mut names = self.own.table_names();
+        names.sort();
+        let mut tables = Vec::with_capacity(names.len());
+        for name in names {
+            if let Ok(Some(table)) = self.own.table(&name).await {
+                let is_view = table.table_type() == TableType::View;
+                tables.push(OwnTable { name, schema: table.schema(), is_view });
+            }
+        }
+        tables
     }
 
     /// Drops the tables and views of the session alone.

@@ -12,12 +12,14 @@ use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privileg
 use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{
-    Activity, Column, Contents, Grant, Kind, Object, Relation, Role, Schema, Setting, Source,
+    Activity, Column, Contents, Cursor, Grant, Kind, Object, PreparedStatement, Relation, Role, Schema,
+    Setting, Source,
 };
 use parking_lot::Mutex;
 
 use super::access::Viewer;
 use super::names::{DEFAULT_SCHEMA, Names};
+use super::own_tables::{self, OwnTable};
 use super::types::schema_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
 
@@ -49,6 +51,9 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     fn signal(&self, process: i32, terminate: bool) -> bool;
 
     fn since(&self) -> SystemTime;
+
+    /// How many sessions there may be at once.
+    fn sessions_max(&self) -> usize;
 }
 
 /// The catalogs of one session.
@@ -62,6 +67,16 @@ pub(crate) struct SessionSource {
     /// Made of the state that the statement sees, with the version of who may do what.
     contents: Mutex<Option<(Arc<State>, i64, Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
+    /// Of this session alone.
+    own: Mutex<Vec<OwnTable>>,
+    named: Mutex<Named>,
+}
+
+/// What a session has under names of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    pub prepared: Vec<PreparedStatement>,
+    pub cursors: Vec<Cursor>,
 }
 
 impl SessionSource {
@@ -78,6 +93,8 @@ impl SessionSource {
             surroundings,
             contents: Mutex::default(),
             views: Mutex::default(),
+            own: Mutex::default(),
+            named: Mutex::default(),
         }
     }
 
@@ -113,12 +130,13 @@ impl SessionSource {
         }
     }
 
-    /// Finds out what columns the views have that the statement sees; to be called before the catalogs are read. A view that cannot
-    /// be planned has none.
+    /// Finds out what columns the views have that the statement sees, and those of tables of the session alone; to be called before the
+    /// catalogs are read. A view that cannot be planned has none.
     pub(crate) async fn look_at_views(&self) {
         let Some(names) = self.names.upgrade() else {
             return;
         };
+        *self.own.lock() = names.own_tables().await;
         let Some(state) = names.sight().state else {
             return;
         };
@@ -131,6 +149,11 @@ impl SessionSource {
         }
         *self.views.lock() = found;
         *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of the session's own names from now on.
+    pub(crate) fn set_named(&self, named: Named) {
+        *self.named.lock() = named;
     }
 
     fn contents_of(&self, state: &State) -> Result<Contents> {
@@ -197,7 +220,9 @@ impl SessionSource {
                 grants: told.grants(view.id, WHOLE),
             });
         }
-        Ok(Contents { schemas: schemas.collect(), relations })
+        let mut contents = Contents { schemas: schemas.collect(), relations };
+        own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
+        Ok(contents)
     }
 }
 
@@ -260,7 +285,7 @@ impl Source for SessionSource {
     fn contents(&self) -> Result<Arc<Contents>> {
         let names = self.names.upgrade();
         let Some(state) = names.and_then(|names| names.sight().state) else {
-            return Ok(Arc::new(Contents {
+            let mut contents = Contents {
                 schemas: vec![Schema {
                     id: 0,
                     name: DEFAULT_SCHEMA.to_string(),
@@ -269,7 +294,9 @@ impl Source for SessionSource {
                     grants: vec![],
                 }],
                 relations: vec![],
-            }));
+            };
+            own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
+            return Ok(Arc::new(contents));
         };
         let version = self.access().version;
         if let Some((known, of, contents)) = &*self.contents.lock()
@@ -327,10 +354,16 @@ impl Source for SessionSource {
 
     fn search_path(&self) -> Vec<String> {
         let names = self.names.upgrade();
-        let exists = |schema: &String| names.as_ref().is_some_and(|names| names.has_schema(schema));
+        let exists = |schema: &String| {
+            matches!(schema.as_str(), "pg_catalog" | "information_schema")
+                || names.as_ref().is_some_and(|names| names.has_schema(schema))
+        };
         let path = self.parameters.search_path().into_iter().filter(exists);
         // What PostgreSQL calls public is the schema that names without one are in.
-        path.map(|schema| if schema == "public" { DEFAULT_SCHEMA.to_string() } else { schema }).collect()
+        let path = path.map(|schema| if schema == "public" { DEFAULT_SCHEMA.to_string() } else { schema });
+        // Tables of the session hide others, but new ones are not put there.
+        let own = (!self.own.lock().is_empty()).then(|| own_tables::schema_name(self.identity.process));
+        path.chain(own).collect()
     }
 
     fn backend_pid(&self) -> i32 {
@@ -375,6 +408,11 @@ impl Source for SessionSource {
     }
 
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {
+        if let Object::Schema(id) | Object::Relation(id) | Object::Column(id, _) = object
+            && own_tables::is_own(*id)
+        {
+            return role == self.user();
+        }
         let (privilege, access) = (Privilege::of_name(privilege), self.access());
         let Some(privilege) = privilege else { return false };
         let rights = access.rights(role);
@@ -393,6 +431,14 @@ impl Source for SessionSource {
                 matches!(privilege, Privilege::Select | Privilege::Usage) || rights.is_superuser()
             }
         }
+    }
+
+    fn prepared(&self) -> Vec<PreparedStatement> {
+        self.named.lock().prepared.clone()
+    }
+
+    fn cursors(&self) -> Vec<Cursor> {
+        self.named.lock().cursors.clone()
     }
 
     fn signal(&self, pid: i32, terminate: bool) -> Result<bool> {

@@ -3,28 +3,32 @@
 use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use datafusion::common::ScalarValue;
+use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
-    CopyIn, CopyOut, Engine, ParsedStatement, SqlError, SqlState, StatementKind, Surroundings, Written, split,
+    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, SqlState,
+    StatementKind, Surroundings, Write, Written, split,
 };
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
-    Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
-    TransactionState,
+    self, Backend, CopyInto, CursorKind, Description, Done, Failure, Identity, Kind, Named, Outcome, Part,
+    Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError};
 
 use super::operate::Controls;
@@ -156,18 +160,14 @@ fn broken(error: &JoinError) -> Failure {
     Failure::new("XX000", message)
 }
 
-/// What `next` gives, made on the threads of statements ahead of being asked for.
-fn ahead<T, F>(
+/// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
+fn ahead<T: Send + 'static>(
     runtime: &Handle,
-    mut next: impl FnMut() -> F + Send + 'static,
-) -> BoxStream<'static, Result<T, Failure>>
-where
-    T: Send + 'static,
-    F: Future<Output = Option<Result<T, SqlError>>> + Send,
-{
+    mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
+) -> BoxStream<'static, Result<T, Failure>> {
     let (sender, mut receiver) = mpsc::channel(AHEAD);
     let task = runtime.spawn(async move {
-        while let Some(item) = next().await {
+        while let Some(item) = stream.next().await {
             let is_end = item.is_err();
             if sender.send(item.map_err(failure)).await.is_err() || is_end {
                 return;
@@ -176,31 +176,70 @@ where
     });
     let guard = EndOnDrop(task.abort_handle());
     let mut task = Some(task);
-    let stream = async_stream(move |context| {
+    let made = futures::stream::poll_fn(move |context| {
         let _ = &guard;
         match receiver.poll_recv(context) {
-            std::task::Poll::Ready(None) => match task.as_mut().map(|task| task.poll_unpin(context)) {
+            Poll::Ready(None) => match task.as_mut().map(|task| task.poll_unpin(context)) {
                 // A panic closes the channel too, and is no end.
-                Some(std::task::Poll::Ready(Err(error))) => {
+                Some(Poll::Ready(Err(error))) => {
                     task = None;
-                    std::task::Poll::Ready(Some(Err(broken(&error))))
+                    Poll::Ready(Some(Err(broken(&error))))
                 }
-                Some(std::task::Poll::Pending) => std::task::Poll::Pending,
+                Some(Poll::Pending) => Poll::Pending,
                 _ => {
                     task = None;
-                    std::task::Poll::Ready(None)
+                    Poll::Ready(None)
                 }
             },
             other => other,
         }
     });
-    stream.boxed()
+    made.boxed()
 }
 
-fn async_stream<T>(
-    poll: impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<T>>,
-) -> impl futures::Stream<Item = T> {
-    futures::stream::poll_fn(poll)
+/// The batches of a statement, made ahead.
+fn batches(
+    runtime: &Handle,
+    stream: SendableRecordBatchStream,
+    text: String,
+) -> BoxStream<'static, Result<RecordBatch, Failure>> {
+    ahead(runtime, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
+}
+
+/// The text of a COPY, made ahead, and its end after that.
+fn text_of(runtime: &Handle, copy: CopyOut) -> backend::CopyOut {
+    let columns = copy.columns();
+    let (tell, told) = oneshot::channel();
+    let pieces = futures::stream::unfold((copy, tell), |(mut copy, tell)| async move {
+        match copy.next().await.transpose() {
+            Some(piece) => Some((piece, (copy, tell))),
+            None => {
+                // Nobody waits for the tag of a statement that was given up.
+                let _ = tell.send(copy.tag());
+                None
+            }
+        }
+    });
+    let done = async move {
+        let tag = told.await.map_err(|_| Failure::new("XX000", "the statement was ended"))?;
+        Ok(Done { tag, ..Done::default() })
+    };
+    let text = ahead(runtime, pieces.boxed());
+    backend::CopyOut::Text { columns, text, done: done.boxed() }
+}
+
+/// What runs a COPY FROM while it is fed.
+fn finished(runtime: &Handle, write: Write) -> BoxFuture<'static, Result<Done, Failure>> {
+    let finished = runtime.spawn(write.finish());
+    let guard = EndOnDrop(finished.abort_handle());
+    let ended = async move {
+        let _guard = guard;
+        match finished.await {
+            Ok(written) => written.map(done).map_err(failure),
+            Err(error) => Err(broken(&error)),
+        }
+    };
+    ended.boxed()
 }
 
 fn done(written: Written) -> Done {
@@ -292,41 +331,19 @@ impl Session for EngineSession {
                 Outcome::Done(Done { tag, warnings, ..Done::default() })
             }
             Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
-                let stream = Arc::new(tokio::sync::Mutex::new(stream));
-                let rows = ahead(&runtime, move || {
-                    let (stream, text) = (Arc::clone(&stream), text.clone());
-                    async move {
-                        let batch = stream.lock().await.next().await?;
-                        Some(batch.map_err(|error| SqlError::in_statement(&error, &text)))
-                    }
-                });
-                Outcome::Rows { schema: named.named(&schema), rows }
+                Outcome::Rows { schema: named.named(&schema), rows: batches(&runtime, stream, text) }
             }
-            Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, columns, .. })) => {
-                let finished = runtime.spawn(write.finish());
-                let guard = EndOnDrop(finished.abort_handle());
-                let ended = async move {
-                    let _guard = guard;
-                    match finished.await {
-                        Ok(written) => written.map(done).map_err(failure),
-                        Err(error) => Err(broken(&error)),
-                    }
-                };
-                Outcome::CopyIn { columns, input, done: ended.boxed() }
+            Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
+                let (input, done) = (CopyInto::Text(input), finished(&runtime, write));
+                Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
             }
-            Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
-                let columns = copy.columns();
-                let copy = Arc::new(tokio::sync::Mutex::new(copy));
-                let ended = Arc::clone(&copy);
-                let text = ahead(&runtime, move || {
-                    let copy = Arc::clone(&copy);
-                    async move { next_text(&copy).await }
-                });
-                let done = async move {
-                    let tag = ended.lock().await.tag();
-                    Ok(Done { tag, ..Done::default() })
-                };
-                Outcome::CopyOut { columns, text, done: done.boxed() }
+            Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows { input, write, table, schema })) => {
+                let (input, done) = (CopyInto::Rows(input), finished(&runtime, write));
+                Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
+            }
+            Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => Outcome::CopyOut(text_of(&runtime, copy)),
+            Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
+                Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&runtime, stream, text) })
             }
             _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
         })
@@ -362,6 +379,22 @@ impl Session for EngineSession {
         TimeLimits { statement, idle, idle_in_transaction }
     }
 
+    fn set_named(&self, named: Vec<Named>) {
+        let us =
+            |since: SystemTime| since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        let mut told = harrier_engine::Named::default();
+        for Named { name, text, since, cursor } in named {
+            let since = us(since);
+            match cursor {
+                None => told.prepared.push(PreparedStatement { name, text, since, is_of_sql: false }),
+                Some(CursorKind { is_held, is_binary }) => {
+                    told.cursors.push(Cursor { name, text, is_held, is_binary, since });
+                }
+            }
+        }
+        self.session.set_named(told);
+    }
+
     async fn settle(&self) -> Result<(), Failure> {
         self.session.settle().await.map_err(failure)
     }
@@ -371,10 +404,6 @@ impl Session for EngineSession {
 enum Ran {
     Written(Written),
     Started(harrier_engine::Outcome),
-}
-
-async fn next_text(copy: &tokio::sync::Mutex<CopyOut>) -> Option<Result<bytes::Bytes, SqlError>> {
-    copy.lock().await.next().await.transpose()
 }
 
 fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, Failure> {

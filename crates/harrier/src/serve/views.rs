@@ -222,6 +222,7 @@ fn disks(gang: Option<&Supervisor>, own: Option<&Disks>) -> Columns {
 pub(super) struct Server {
     pub(super) registry: Arc<Registry>,
     pub(super) since: SystemTime,
+    pub(super) sessions_max: usize,
 }
 
 impl fmt::Debug for Server {
@@ -266,5 +267,9 @@ impl Surroundings for Server {
 
     fn since(&self) -> SystemTime {
         self.since
+    }
+
+    fn sessions_max(&self) -> usize {
+        self.sessions_max
     }
 }

@@ -22,7 +22,9 @@ use tonic::Status;
 use super::encode::{Encoder, wire_schema};
 use super::login::Lease;
 use super::status::status;
-use crate::backend::{Description, Done, Failure, Kind, Outcome, Session, Statement, TransactionState};
+use crate::backend::{
+    CopyIn, CopyInto, Description, Done, Failure, Kind, Outcome, Session, Statement, TransactionState,
+};
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
 /// Takes the rows of a statement.
@@ -315,12 +317,12 @@ async fn work(
             Ok(Done { tag: format!("{} {count}", statement.tag), ..Done::default() })
         }
         Outcome::Done(done) => Ok(done),
-        Outcome::CopyIn { input, done, .. } => match given.input {
-            Some(source) => feed(source, input, done).await,
-            None => Err(Failure::new("0A000", "cannot copy from the client over Flight SQL")
+        Outcome::CopyIn(CopyIn { input, done, .. }) => match (given.input, input) {
+            (Some(source), CopyInto::Text(input)) => feed(source, input, done).await,
+            _ => Err(Failure::new("0A000", "cannot copy from the client over Flight SQL")
                 .with_hint("Use bulk ingestion, which sends Arrow batches.")),
         },
-        Outcome::CopyOut { .. } => Err(Failure::new("0A000", "cannot copy to the client over Flight SQL")
+        Outcome::CopyOut(_) => Err(Failure::new("0A000", "cannot copy to the client over Flight SQL")
             .with_hint("Select the rows, which arrive as Arrow batches.")),
     }
 }

@@ -232,10 +232,8 @@ impl Body {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
         let bytes = self.0.split_to(end);
         self.0.advance(1);
-        String::from_utf8(bytes.into()).map_err(|_| {
-            let failure = Failure::new("22021", "invalid byte sequence for encoding \"UTF8\"");
-            Failure { is_fatal: false, ..failure }
-        })
+        String::from_utf8(bytes.into())
+            .map_err(|_| Failure::new("22021", "invalid byte sequence for encoding \"UTF8\""))
     }
 
     fn target(&mut self) -> Result<Target, Failure> {

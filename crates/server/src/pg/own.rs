@@ -9,6 +9,7 @@ pub(crate) enum Own {
         name: String,
         query: String,
         is_held: bool,
+        is_binary: bool,
     },
     Fetch {
         name: String,
@@ -104,10 +105,10 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
 
 fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
     let name = plain(words.next().ok_or_else(|| unexpected(None))?);
-    let mut is_held = false;
+    let (mut is_held, mut is_binary) = (false, false);
     loop {
         match words.next().map(str::to_ascii_lowercase).as_deref() {
-            Some("binary") => return Err(Failure::new("0A000", "binary cursors are not supported")),
+            Some("binary") => is_binary = true,
             Some("scroll") => {
                 return Err(Failure::new("0A000", "scrollable cursors are not supported")
                     .with_hint("cursors go forward only"));
@@ -134,7 +135,7 @@ fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
     let query = words.all();
     match query.is_empty() {
         true => Err(unexpected(None)),
-        false => Ok(Own::Declare { name, query: query.to_string(), is_held }),
+        false => Ok(Own::Declare { name, query: query.to_string(), is_held, is_binary }),
     }
 }
 
@@ -190,6 +191,12 @@ fn plain(word: &str) -> String {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => word.to_ascii_lowercase(),
     }
+}
+
+/// The words and signs of a statement, without comments.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut words = Words { rest: text };
+    std::iter::from_fn(move || words.next())
 }
 
 /// Words of a statement, one after the other; comments between them are skipped.
@@ -257,14 +264,24 @@ mod tests {
             name: name.to_string(),
             query: query.to_string(),
             is_held,
+            is_binary: false,
         };
-        let cases: [(&str, Result<Option<Own>, &str>); 18] = [
+        let cases: [(&str, Result<Option<Own>, &str>); 19] = [
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
             ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
             (
                 "DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR SELECT ';'",
                 Ok(Some(declare("a \"b", "SELECT ';'", true))),
+            ),
+            (
+                "DECLARE c BINARY CURSOR FOR SELECT 1",
+                Ok(Some(Own::Declare {
+                    name: "c".to_string(),
+                    query: "SELECT 1".to_string(),
+                    is_held: false,
+                    is_binary: true,
+                })),
             ),
             ("DECLARE c SCROLL CURSOR FOR SELECT 1", Err("0A000")),
             ("DECLARE c CURSOR FOR", Err("42601")),

@@ -123,19 +123,19 @@ impl Reply {
         });
     }
 
-    pub(crate) fn copy_in(&mut self, columns: usize) {
-        self.copy(b'G', columns);
+    pub(crate) fn copy_in(&mut self, columns: usize, is_binary: bool) {
+        self.copy(b'G', columns, is_binary);
     }
 
-    pub(crate) fn copy_out(&mut self, columns: usize) {
-        self.copy(b'H', columns);
+    pub(crate) fn copy_out(&mut self, columns: usize, is_binary: bool) {
+        self.copy(b'H', columns, is_binary);
     }
 
-    fn copy(&mut self, kind: u8, columns: usize) {
+    fn copy(&mut self, kind: u8, columns: usize, is_binary: bool) {
         self.message(kind, |out| {
-            out.put_u8(0);
+            out.put_u8(is_binary.into());
             out.put_i16(columns as i16);
-            (0..columns).for_each(|_| out.put_i16(0));
+            (0..columns).for_each(|_| out.put_i16(is_binary.into()));
         });
     }
 

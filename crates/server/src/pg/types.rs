@@ -20,9 +20,12 @@ pub(crate) const CHAR: u32 = 18;
 pub(crate) const NAME: u32 = 19;
 pub(crate) const INT8: u32 = 20;
 pub(crate) const INT2: u32 = 21;
+pub(crate) const INT2VECTOR: u32 = 22;
 pub(crate) const INT4: u32 = 23;
+pub(crate) const REGPROC: u32 = 24;
 pub(crate) const TEXT: u32 = 25;
 pub(crate) const OID: u32 = 26;
+pub(crate) const OIDVECTOR: u32 = 30;
 pub(crate) const JSON: u32 = 114;
 pub(crate) const FLOAT4: u32 = 700;
 pub(crate) const FLOAT8: u32 = 701;
@@ -35,25 +38,71 @@ pub(crate) const TIMESTAMP: u32 = 1114;
 pub(crate) const TIMESTAMPTZ: u32 = 1184;
 pub(crate) const INTERVAL: u32 = 1186;
 pub(crate) const NUMERIC: u32 = 1700;
+pub(crate) const REGCLASS: u32 = 2205;
+pub(crate) const REGTYPE: u32 = 2206;
 pub(crate) const UUID: u32 = 2950;
 pub(crate) const JSONB: u32 = 3802;
+pub(crate) const REGNAMESPACE: u32 = 4089;
+pub(crate) const REGROLE: u32 = 4096;
 
-/// Digits behind the point of a NUMERIC of which nothing is said.
+/// Digits of a NUMERIC of which nothing is said, in all and behind the point.
+pub(super) const NUMERIC_PRECISION: u8 = 38;
 const NUMERIC_SCALE: i8 = 10;
 
+/// The key of a field's metadata that says which of PostgreSQL's types its values are, by name, where the Arrow type does not.
+const TYPE_KEY: &str = "pg.type";
+
+/// Types that a field may name, with the size of their values.
+const NAMED: [(&str, u32, i16); 31] = [
+    ("bool", BOOL, 1),
+    ("bytea", BYTEA, -1),
+    ("char", CHAR, 1),
+    ("name", NAME, 64),
+    ("int8", INT8, 8),
+    ("int2", INT2, 2),
+    ("int2vector", INT2VECTOR, -1),
+    ("int4", INT4, 4),
+    ("regproc", REGPROC, 4),
+    ("text", TEXT, -1),
+    ("oid", OID, 4),
+    ("oidvector", OIDVECTOR, -1),
+    ("json", JSON, -1),
+    ("pg_node_tree", 194, -1),
+    ("float4", FLOAT4, 4),
+    ("float8", FLOAT8, 8),
+    ("bpchar", BPCHAR, -1),
+    ("varchar", VARCHAR, -1),
+    ("date", DATE, 4),
+    ("time", TIME, 8),
+    ("timestamp", TIMESTAMP, 8),
+    ("timestamptz", TIMESTAMPTZ, 8),
+    ("interval", INTERVAL, 16),
+    ("bit", 1560, -1),
+    ("varbit", 1562, -1),
+    ("uuid", UUID, 16),
+    ("regclass", REGCLASS, 4),
+    ("regtype", REGTYPE, 4),
+    ("jsonb", JSONB, -1),
+    ("regnamespace", REGNAMESPACE, 4),
+    ("regrole", REGROLE, 4),
+];
+
 /// Types whose values are in arrays: the type of the array, and that of a value.
-const ARRAYS: [(u32, u32); 19] = [
+const ARRAYS: [(u32, u32); 25] = [
     (1000, BOOL),
     (1001, BYTEA),
+    (1002, CHAR),
     (1003, NAME),
     (1005, INT2),
     (1007, INT4),
+    (1008, REGPROC),
     (1016, INT8),
     (1009, TEXT),
     (1028, OID),
     (199, JSON),
     (1021, FLOAT4),
     (1022, FLOAT8),
+    (1014, BPCHAR),
     (1015, VARCHAR),
     (1182, DATE),
     (1183, TIME),
@@ -61,7 +110,10 @@ const ARRAYS: [(u32, u32); 19] = [
     (1185, TIMESTAMPTZ),
     (1187, INTERVAL),
     (1231, NUMERIC),
+    (2210, REGCLASS),
+    (2211, REGTYPE),
     (2951, UUID),
+    (3807, JSONB),
 ];
 
 impl PgType {
@@ -106,11 +158,25 @@ impl PgType {
 
     /// What a column is to a client: a field may say more than its type.
     pub(crate) fn of_field(field: &Field) -> Self {
+        if let Some(named) = field.metadata().get(TYPE_KEY).and_then(|name| Self::named(name)) {
+            return named;
+        }
         let is_uuid = field.extension_type_name() == Some("arrow.uuid");
         match field.data_type() {
             DataType::FixedSizeBinary(16) if is_uuid => Self::new(UUID, 16),
             other => Self::of(other),
         }
+    }
+
+    /// A type by its name; that of an array has a `_` before it.
+    fn named(name: &str) -> Option<Self> {
+        let find = |name: &str| NAMED.iter().find(|known| known.0 == name);
+        if let Some((_, oid, bytes)) = find(name) {
+            return Some(Self::new(*oid, *bytes));
+        }
+        let (_, item, _) = find(name.strip_prefix('_')?)?;
+        let array = ARRAYS.iter().find(|(_, of)| of == item);
+        array.map(|(array, _)| Self::new(*array, -1))
     }
 
     fn numeric(precision: u8, scale: i8) -> Self {
@@ -128,7 +194,17 @@ impl PgType {
 
 /// The type of a value in arrays of this type, if it is one of arrays.
 pub(crate) fn item_of(oid: u32) -> Option<u32> {
+    match oid {
+        INT2VECTOR => return Some(INT2),
+        OIDVECTOR => return Some(OID),
+        _ => {}
+    }
     ARRAYS.iter().find(|(array, _)| *array == oid).map(|(_, item)| *item)
+}
+
+/// Whether nothing is said of the digits of numbers of this type.
+pub(super) fn is_any_numeric(data_type: &DataType) -> bool {
+    *data_type == DataType::Decimal128(NUMERIC_PRECISION, NUMERIC_SCALE)
 }
 
 /// What a parameter of this type is in Arrow; `None` if nothing is said of it, or the type is unknown.
@@ -137,7 +213,7 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         BOOL => DataType::Boolean,
         INT2 => DataType::Int16,
         INT4 => DataType::Int32,
-        INT8 | OID => DataType::Int64,
+        INT8 | OID | REGPROC | REGCLASS | REGTYPE | REGNAMESPACE | REGROLE => DataType::Int64,
         FLOAT4 => DataType::Float32,
         FLOAT8 => DataType::Float64,
         TEXT | VARCHAR | BPCHAR | NAME | CHAR | JSON | JSONB => DataType::Utf8,
@@ -148,7 +224,7 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
         // How many digits a value has is not known before it is there.
-        NUMERIC => DataType::Decimal128(38, NUMERIC_SCALE),
+        NUMERIC => DataType::Decimal128(NUMERIC_PRECISION, NUMERIC_SCALE),
         _ => match item_of(oid) {
             Some(item) => DataType::List(Arc::new(Field::new_list_field(arrow_type(item)?, true))),
             None => return None,
@@ -159,6 +235,20 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_may_name_their_types() {
+        let field = |data_type, name: &str| {
+            let metadata = [(TYPE_KEY.to_string(), name.to_string())];
+            PgType::of_field(&Field::new("a", data_type, true).with_metadata(metadata.into()))
+        };
+        let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
+        assert_eq!(field(DataType::Int32, "oid"), PgType::new(OID, 4));
+        assert_eq!(field(DataType::Utf8, "name"), PgType::new(NAME, 64));
+        assert_eq!(field(list(DataType::Int16), "int2vector"), PgType::new(INT2VECTOR, -1));
+        assert_eq!(field(list(DataType::Int32), "_oid"), PgType::new(1028, -1));
+        assert_eq!(field(DataType::Int32, "nosuch"), PgType::new(INT4, 4));
+    }
 
     #[test]
     fn types_have_numbers() {

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int16Array,
-    Int32Array, Int64Array, IntervalMonthDayNanoArray, ListArray, StringArray, Time64MicrosecondArray,
-    TimestampMicrosecondArray, new_null_array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, StringArray,
+    new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{CastOptions, cast_with_options, concat};
-use arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, Field};
+use arrow::error::ArrowError;
 
-use super::text;
-use super::types::{self, PgType};
+use super::decode::{decoder, fit};
+use super::types::{self, NUMERIC_PRECISION, PgType};
 use crate::backend::Failure;
-
-/// Parts of an array that a client sends, at most: dimensions as PostgreSQL has them.
-const DIMENSIONS_MAX: i32 = 6;
 
 /// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the client takes it for.
 ///
@@ -37,19 +34,17 @@ pub(crate) fn value(
         })?,
         false => of_text(bytes, wanted)?,
     };
-    if found.data_type() == wanted {
-        return Ok(found);
-    }
+    // How many digits a number has behind its point is said by the number, where nothing else says it.
+    let own_scale = types::is_any_numeric(wanted).then(|| scale_of(&found)).flatten();
+    let wanted = own_scale.as_ref().unwrap_or(wanted);
     let text = || match is_binary {
         true => String::new(),
         false => format!(": \"{}\"", String::from_utf8_lossy(bytes)),
     };
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(&found, wanted, &options).map_err(|error| {
-        let state = match wanted {
-            _ if matches!(error, arrow::error::ArrowError::ArithmeticOverflow(_)) => "22003",
-            DataType::Date32 | DataType::Timestamp(_, _) | DataType::Time64(_) => "22007",
-            _ => "22P02",
+    fit(&found, wanted, false).map_err(|error| {
+        let state = match is_binary {
+            true => misfit_state(&error, wanted),
+            false => misfit_state_of(bytes, &error, wanted),
         };
         let name = type_name(wanted);
         Failure::new(state, format!("invalid input syntax for type {name}{}", text()))
@@ -57,7 +52,41 @@ pub(crate) fn value(
     })
 }
 
-fn type_name(data_type: &DataType) -> &'static str {
+/// The SQLSTATE of a value that cannot be one of type `wanted`.
+pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> &'static str {
+    match wanted {
+        _ if matches!(error, ArrowError::ArithmeticOverflow(_)) => "22003",
+        DataType::Date32 | DataType::Timestamp(_, _) | DataType::Time64(_) => "22007",
+        _ => "22P02",
+    }
+}
+
+/// The same for a text: one that looks like a day is out of range.
+fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> &'static str {
+    let is_day = |text: &[u8]| {
+        let mut parts = text.trim_ascii().splitn(3, |byte| *byte == b'-');
+        let mut is_number =
+            || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
+        is_number() && is_number() && is_number()
+    };
+    match misfit_state(error, wanted) {
+        "22007" if is_day(text) => "22008",
+        state => state,
+    }
+}
+
+/// The type of as many digits as a number, which is there as text, has behind its point.
+fn scale_of(found: &ArrayRef) -> Option<DataType> {
+    let text = found.as_string_opt::<i32>()?.value(0).trim();
+    if text.contains(['e', 'E']) {
+        return None;
+    }
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    let scale = i8::try_from(fraction.len()).ok().filter(|scale| *scale <= NUMERIC_PRECISION as i8)?;
+    Some(DataType::Decimal128(NUMERIC_PRECISION, scale))
+}
+
+pub(super) fn type_name(data_type: &DataType) -> &'static str {
     match PgType::of(data_type).oid {
         types::BOOL => "boolean",
         types::INT2 => "smallint",
@@ -111,6 +140,22 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
             return list(&parts, item).ok_or_else(|| Failure::new("22P02", "malformed array literal"));
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Arc::new(StringArray::from(vec![text])),
+        DataType::FixedSizeBinary(16) => {
+            let Ok(uuid) = uuid::Uuid::parse_str(text.trim()) else {
+                let message = format!("invalid input syntax for type uuid: \"{text}\"");
+                return Err(Failure::new("22P02", message));
+            };
+            Arc::new(
+                FixedSizeBinaryArray::try_from_iter(std::iter::once(uuid.as_bytes()))
+                    .map_err(|error| Failure::new("XX000", error.to_string()))?,
+            )
+        }
+        // JDBC says in which zone a time is, which PostgreSQL reads and forgets.
+        DataType::Time64(_) => {
+            let text = text.trim();
+            let time = text.split(['+', '-', 'Z', 'z', ' ']).next().unwrap_or(text);
+            Arc::new(StringArray::from(vec![time]))
+        }
         // JDBC says in which zone a day is, which a day is not.
         DataType::Date32 => Arc::new(StringArray::from(vec![text.split_whitespace().next().unwrap_or("")])),
         _ => Arc::new(StringArray::from(vec![text.trim()])),
@@ -211,100 +256,13 @@ fn list(parts: &[ArrayRef], item: &Arc<Field>) -> Option<ArrayRef> {
 }
 
 fn binary(bytes: &[u8], oid: u32) -> Option<ArrayRef> {
-    let i32 = |bytes: &[u8]| Some(i32::from_be_bytes(bytes.try_into().ok()?));
-    let i64 = |bytes: &[u8]| Some(i64::from_be_bytes(bytes.try_into().ok()?));
-    Some(match oid {
-        types::BOOL => match bytes {
-            [value] => Arc::new(BooleanArray::from(vec![*value != 0])),
-            _ => return None,
-        },
-        types::INT2 => Arc::new(Int16Array::from(vec![i16::from_be_bytes(bytes.try_into().ok()?)])),
-        types::INT4 => Arc::new(Int32Array::from(vec![i32(bytes)?])),
-        types::OID => Arc::new(Int64Array::from(vec![i64::from(i32(bytes)? as u32)])),
-        types::INT8 => Arc::new(Int64Array::from(vec![i64(bytes)?])),
-        types::FLOAT4 => Arc::new(Float32Array::from(vec![f32::from_bits(i32(bytes)? as u32)])),
-        types::FLOAT8 => Arc::new(Float64Array::from(vec![f64::from_bits(i64(bytes)? as u64)])),
-        types::BYTEA => Arc::new(BinaryArray::from(vec![bytes])),
-        types::DATE => Arc::new(Date32Array::from(vec![i32(bytes)?.checked_add(text::EPOCH_DAYS)?])),
-        types::TIME => Arc::new(Time64MicrosecondArray::from(vec![i64(bytes)?])),
-        types::TIMESTAMP | types::TIMESTAMPTZ => {
-            let us = i64(bytes)?.checked_add(text::EPOCH_US)?;
-            let array = TimestampMicrosecondArray::from(vec![us]);
-            match oid {
-                types::TIMESTAMPTZ => Arc::new(array.with_timezone("+00:00")),
-                _ => Arc::new(array),
-            }
-        }
-        types::INTERVAL if bytes.len() == 16 => {
-            let (us, days, months) = (i64(&bytes[..8])?, i32(&bytes[8..12])?, i32(&bytes[12..])?);
-            let value = IntervalMonthDayNano::new(months, days, us.checked_mul(1000)?);
-            Arc::new(IntervalMonthDayNanoArray::from(vec![value]))
-        }
-        types::NUMERIC => Arc::new(StringArray::from(vec![text::numeric_text(bytes)?])),
-        types::UUID if bytes.len() == 16 => {
-            let mut out = bytes::BytesMut::new();
-            text::uuid(&mut out, bytes);
-            Arc::new(StringArray::from(vec![std::str::from_utf8(&out).ok()?]))
-        }
-        types::JSONB => {
-            Arc::new(StringArray::from(vec![std::str::from_utf8(bytes.strip_prefix(&[1])?).ok()?]))
-        }
-        types::TEXT
-        | types::VARCHAR
-        | types::BPCHAR
-        | types::NAME
-        | types::CHAR
-        | types::JSON
-        | types::UNKNOWN
-        | 0 => Arc::new(StringArray::from(vec![std::str::from_utf8(bytes).ok()?])),
-        _ => return binary_list(bytes, types::item_of(oid)?),
-    })
-}
-
-fn binary_list(mut bytes: &[u8], item: u32) -> Option<ArrayRef> {
-    fn next<'b>(bytes: &mut &'b [u8], count: usize) -> Option<&'b [u8]> {
-        let (part, rest) = bytes.split_at_checked(count)?;
-        *bytes = rest;
-        Some(part)
-    }
-    fn number(bytes: &mut &[u8]) -> Option<i32> {
-        Some(i32::from_be_bytes(next(bytes, 4)?.try_into().ok()?))
-    }
-    let dimensions = number(&mut bytes)?;
-    let (_flags, item_type) = (number(&mut bytes)?, number(&mut bytes)? as u32);
-    if item_type != item || !(0..=DIMENSIONS_MAX).contains(&dimensions) {
-        return None;
-    }
-    let item_type = types::arrow_type(item).unwrap_or(DataType::Utf8);
-    let field = Arc::new(Field::new_list_field(item_type.clone(), true));
-    match dimensions {
-        0 => return list(&[], &field),
-        1 => {}
-        // Which Arrow type arrays in arrays have is not said by PostgreSQL's.
-        _ => return None,
-    }
-    let count = usize::try_from(number(&mut bytes)?).ok()?;
-    let _lower_bound = number(&mut bytes)?;
-    // Each takes four bytes at least.
-    if count > bytes.len() / 4 {
-        return None;
-    }
-    let mut parts = Vec::with_capacity(count);
-    for _ in 0..count {
-        parts.push(match usize::try_from(number(&mut bytes)?) {
-            Ok(length) => binary(next(&mut bytes, length)?, item)?,
-            Err(_) => new_null_array(&item_type, 1),
-        });
-    }
-    if !bytes.is_empty() {
-        return None;
-    }
-    list(&parts, &field)
+    let mut decoder = decoder(oid, 1)?;
+    decoder.value(bytes)?;
+    decoder.finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray;
     use arrow::datatypes::{Decimal128Type, Int32Type};
     use arrow::util::display::array_value_to_string;
 
@@ -319,7 +277,7 @@ mod tests {
     #[test]
     fn values_are_read() {
         let timestamp = DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
-        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 14] = [
+        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 15] = [
             (b"12", false, 0, DataType::Int32, Ok("12")),
             (b"x", false, 0, DataType::Int32, Err("22P02")),
             (b"\0\0\0\x0c", true, types::INT4, DataType::Int64, Ok("12")),
@@ -329,7 +287,8 @@ mod tests {
             (b"\\x0aff", false, 0, DataType::Binary, Ok("0aff")),
             (b"a\\\\\\001", false, 0, DataType::Binary, Ok("615c01")),
             (b"2024-02-29", false, 0, DataType::Date32, Ok("2024-02-29")),
-            (b"2024-02-30", false, 0, DataType::Date32, Err("22007")),
+            (b"2024-02-30", false, 0, DataType::Date32, Err("22008")),
+            (b"today or so", false, 0, DataType::Date32, Err("22007")),
             (&[0; 8], true, types::TIMESTAMP, timestamp, Ok("2000-01-01T00:00:00")),
             (b"{1,NULL,3}", false, 0, DataType::new_list(DataType::Int32, true), Ok("[1, , 3]")),
             (b"{\"a b\",c\\,d,\"\"}", false, 0, DataType::new_list(DataType::Utf8, true), Ok("[a b, c,d, ]")),
@@ -346,6 +305,17 @@ mod tests {
         let bytes = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124];
         let array = value(Some(&bytes), true, types::NUMERIC, &DataType::Decimal128(10, 3), 1).unwrap();
         assert_eq!(array.as_primitive::<Decimal128Type>().value(0), 12_345_678);
+        // Where nothing is said of them, those that are there.
+        for (text, expected) in [("1.50", DataType::Decimal128(38, 2)), ("-7", DataType::Decimal128(38, 0))] {
+            let array = value(Some(text.as_bytes()), false, 0, &DataType::Decimal128(38, 10), 1).unwrap();
+            assert_eq!(array.data_type(), &expected);
+            assert_eq!(array_value_to_string(&array, 0).unwrap(), text);
+        }
+        let uuid = "12345678-9abc-def0-1234-56789abcdef0";
+        let array = value(Some(uuid.as_bytes()), false, 0, &DataType::FixedSizeBinary(16), 1).unwrap();
+        let bytes = array.as_fixed_size_binary().value(0);
+        let texts = value(Some(bytes), true, types::UUID, &DataType::Utf8, 1).unwrap();
+        assert_eq!(texts.as_string::<i32>().value(0), uuid);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use harrier_server::backend::{
-    Backend, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement, TimeLimits,
-    TransactionState,
+    Backend, CopyIn, CopyInto, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement,
+    TimeLimits, TransactionState,
 };
 use harrier_server::registry::StatementEntry;
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ impl Backend for Toy {
 }
 
 fn done(tag: impl Into<String>) -> Outcome {
-    Outcome::Done(Done { tag: tag.into(), notices: Vec::new() })
+    Outcome::Done(Done { tag: tag.into(), ..Done::default() })
 }
 
 fn rows(batch: RecordBatch) -> Outcome {
@@ -301,6 +301,7 @@ impl Inner {
     fn copy(self: &Arc<Self>, name: &str) -> Result<Outcome, Failure> {
         let schema = self.table(name)?.schema();
         let (input, mut output) = mpsc::channel::<bytes::Bytes>(2);
+        let (table_name, whole) = (name.to_string(), Arc::clone(&schema));
         let (own, name) = (Arc::clone(self), name.to_string());
         let done = Box::pin(async move {
             let mut text = Vec::new();
@@ -317,9 +318,10 @@ impl Inner {
             let columns = columns.collect::<Result<Vec<_>, _>>();
             let columns = columns.map_err(|error| Failure::new("22P02", error.to_string()))?;
             own.append(&name, columns)?;
-            Ok(Done { tag: format!("COPY {}", lines.len()), notices: Vec::new() })
+            Ok(Done { tag: format!("COPY {}", lines.len()), ..Done::default() })
         });
-        Ok(Outcome::CopyIn { columns: 0, input, done })
+        let (table, input) = (table_name, CopyInto::Text(input));
+        Ok(Outcome::CopyIn(CopyIn { table, schema: whole, input, done }))
     }
 }
 

@@ -1,0 +1,175 @@
+//! Arrays of values, and arrays in them, as PostgreSQL writes those: in braces, or by their dimensions.
+
+use arrow::array::{Array, AsArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::DataType;
+use bytes::{BufMut, BytesMut};
+
+use super::put::{Put, put, sized};
+use super::ready::Ready;
+use super::rows::Zone;
+use super::types;
+use crate::backend::Failure;
+
+/// Where the values of each row begin and end.
+enum Bounds<'a> {
+    Small(&'a OffsetBuffer<i32>),
+    Large(&'a OffsetBuffer<i64>),
+}
+
+impl Bounds<'_> {
+    fn of(&self, row: usize) -> (usize, usize) {
+        match self {
+            Self::Small(offsets) => (offsets[row] as usize, offsets[row + 1] as usize),
+            Self::Large(offsets) => (offsets[row] as usize, offsets[row + 1] as usize),
+        }
+    }
+}
+
+fn bounds(lists: &Ready) -> Bounds<'_> {
+    match lists.array.data_type() {
+        DataType::LargeList(_) => Bounds::Large(lists.array.as_list::<i64>().offsets()),
+        _ => Bounds::Small(lists.array.as_list::<i32>().offsets()),
+    }
+}
+
+/// Writes lists whose values are `items`.
+pub(super) fn put_list<'a>(
+    lists: &'a Ready,
+    items: &'a Ready,
+    is_binary: bool,
+    zone: Zone,
+) -> Result<Put<'a>, Failure> {
+    match (is_binary, lists.pg_type.oid) {
+        (true, _) => put_binary(lists, items, zone),
+        (false, types::INT2VECTOR | types::OIDVECTOR) => put_vector(lists, items, zone),
+        (false, _) => put_text(lists, items, zone),
+    }
+}
+
+/// `{1,NULL,"a b"}`
+fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+    let bounds = bounds(lists);
+    let mut put = put(items, false, zone)?;
+    let is_nested = items.items.is_some();
+    let mut value = BytesMut::new();
+    Ok(Box::new(move |row, out| {
+        let (from, to) = bounds.of(row);
+        out.put_u8(b'{');
+        for at in from..to {
+            if at > from {
+                out.put_u8(b',');
+            }
+            if items.array.is_null(at) {
+                out.put_slice(b"NULL");
+                continue;
+            }
+            value.clear();
+            put(at, &mut value)?;
+            let needs_quotes = value.is_empty()
+                || value.eq_ignore_ascii_case(b"null")
+                || value.iter().any(|byte| b"{},\"\\".contains(byte) || byte.is_ascii_whitespace());
+            if is_nested || !needs_quotes {
+                out.put_slice(&value);
+                continue;
+            }
+            out.put_u8(b'"');
+            for byte in &value {
+                if matches!(byte, b'"' | b'\\') {
+                    out.put_u8(b'\\');
+                }
+                out.put_u8(*byte);
+            }
+            out.put_u8(b'"');
+        }
+        out.put_u8(b'}');
+        Ok(())
+    }))
+}
+
+/// `1 2`, as the catalogs have it.
+fn put_vector<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+    let bounds = bounds(lists);
+    let mut put = put(items, false, zone)?;
+    Ok(Box::new(move |row, out| {
+        let (from, to) = bounds.of(row);
+        for at in from..to {
+            if at > from {
+                out.put_u8(b' ');
+            }
+            put(at, out)?;
+        }
+        Ok(())
+    }))
+}
+
+fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+    let mut leaves = items;
+    while let Some(inner) = &leaves.items {
+        leaves = inner;
+    }
+    let mut put = put(leaves, true, zone)?;
+    let is_vector = matches!(lists.pg_type.oid, types::INT2VECTOR | types::OIDVECTOR);
+    // Vectors are counted from 0.
+    let lower_bound = i32::from(!is_vector);
+    let value_type = types::item_of(lists.pg_type.oid).unwrap_or(leaves.pg_type.oid);
+    let bounds = bounds(lists);
+    let mut lengths = Vec::new();
+    Ok(Box::new(move |row, out| {
+        lengths.clear();
+        let (from, to) = measure(items, bounds.of(row), 0, &mut lengths)?;
+        let is_empty = lengths.contains(&0) && !is_vector;
+        let has_nulls = (from..to).any(|at| leaves.array.is_null(at));
+        out.put_i32(if is_empty { 0 } else { lengths.len() as i32 });
+        out.put_i32(has_nulls.into());
+        out.put_u32(value_type);
+        if is_empty {
+            return Ok(());
+        }
+        for length in &lengths {
+            out.put_i32(*length as i32);
+            out.put_i32(lower_bound);
+        }
+        for at in from..to {
+            match leaves.array.is_null(at) {
+                true => out.put_i32(-1),
+                false => sized(out, |out| put(at, out))?,
+            }
+        }
+        Ok(())
+    }))
+}
+
+/// How long arrays are at each depth, from that of `items` on; returns which of the innermost values are in them.
+///
+/// Errors: arrays of one depth differ in length (0A000), as those of PostgreSQL cannot.
+fn measure(
+    items: &Ready,
+    (from, to): (usize, usize),
+    depth: usize,
+    lengths: &mut Vec<usize>,
+) -> Result<(usize, usize), Box<Failure>> {
+    match lengths.get(depth) {
+        Some(length) if *length != to - from => return Err(jagged()),
+        Some(_) => {}
+        None => lengths.push(to - from),
+    }
+    let Some(inner) = &items.items else {
+        return Ok((from, to));
+    };
+    let bounds = bounds(items);
+    let mut whole: Option<(usize, usize)> = None;
+    for at in from..to {
+        if items.array.is_null(at) {
+            return Err(jagged());
+        }
+        let (begin, end) = measure(inner, bounds.of(at), depth + 1, lengths)?;
+        whole = Some((whole.map_or(begin, |(first, _)| first), end));
+    }
+    Ok(whole.unwrap_or((0, 0)))
+}
+
+fn jagged() -> Box<Failure> {
+    let message = "arrays that differ in length, or are NULL, inside of an array have no binary form";
+    Box::new(Failure::new("0A000", message).with_hint("ask for the result as text"))
+}

@@ -1,0 +1,80 @@
+//! Arrays of Arrow as the few types that there is a way to write for: cast once for a batch, arrays in arrays too.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
+
+use super::types::PgType;
+use crate::backend::Failure;
+
+/// A column that can be written.
+pub(crate) struct Ready {
+    pub(crate) array: ArrayRef,
+    pub(crate) field: FieldRef,
+    pub(crate) pg_type: PgType,
+    /// Of an array of lists (which are `List` or `LargeList` here), the values in them, one behind the other.
+    pub(crate) items: Option<Box<Ready>>,
+}
+
+impl Ready {
+    /// Errors: there is no such cast (XX000).
+    fn new(array: &ArrayRef, field: &FieldRef) -> Result<Self, Failure> {
+        let pg_type = PgType::of_field(field);
+        let mut array = Arc::clone(array);
+        while let Some(wanted) = written_as(array.data_type()) {
+            let failed =
+                |error| Failure::new("XX000", format!("could not write a value of type {wanted}: {error}"));
+            array = cast(&array, &wanted).map_err(failed)?;
+        }
+        let items = match array.data_type() {
+            DataType::List(item) => Some((Arc::clone(array.as_list::<i32>().values()), item)),
+            DataType::LargeList(item) => Some((Arc::clone(array.as_list::<i64>().values()), item)),
+            _ => None,
+        };
+        let items = items.map(|(values, item)| Self::new(&values, item)).transpose()?.map(Box::new);
+        let field = match field.data_type() == array.data_type() {
+            true => Arc::clone(field),
+            false => Arc::new(field.as_ref().clone().with_data_type(array.data_type().clone())),
+        };
+        Ok(Self { array, field, pg_type, items })
+    }
+}
+
+/// The columns of a batch, ready to be written.
+pub(crate) fn ready(batch: &RecordBatch) -> Result<Vec<Ready>, Failure> {
+    let schema = batch.schema_ref();
+    batch.columns().iter().zip(schema.fields()).map(|(array, field)| Ready::new(array, field)).collect()
+}
+
+/// What a type is cast to before it is written; `None` if it is written as it is.
+fn written_as(data_type: &DataType) -> Option<DataType> {
+    let microseconds = TimeUnit::Microsecond;
+    Some(match data_type {
+        // Which has no marks of what is NULL.
+        DataType::Null => DataType::Utf8,
+        DataType::Int8 | DataType::UInt8 => DataType::Int16,
+        DataType::UInt16 => DataType::Int32,
+        DataType::UInt32 => DataType::Int64,
+        DataType::Float16 => DataType::Float32,
+        DataType::Date64 => DataType::Timestamp(microseconds, None),
+        DataType::Timestamp(unit, zone) if *unit != microseconds => {
+            DataType::Timestamp(microseconds, zone.clone())
+        }
+        DataType::Time32(_) | DataType::Time64(TimeUnit::Nanosecond) => DataType::Time64(microseconds),
+        DataType::Interval(unit) if *unit != IntervalUnit::MonthDayNano => {
+            DataType::Interval(IntervalUnit::MonthDayNano)
+        }
+        DataType::Duration(unit) if *unit != microseconds => DataType::Duration(microseconds),
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        DataType::Dictionary(_, value) => DataType::clone(value),
+        DataType::RunEndEncoded(_, value) => value.data_type().clone(),
+        DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
+        DataType::ListView(item) | DataType::FixedSizeList(item, _) => DataType::List(Arc::clone(item)),
+        DataType::LargeListView(item) => DataType::LargeList(Arc::clone(item)),
+        _ => return None,
+    })
+}

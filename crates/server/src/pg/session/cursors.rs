@@ -1,0 +1,176 @@
+//! Cursors, and what else is about the conversation and no statement of the engine.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arrow::array::ArrayRef;
+
+use super::super::own::{Count, Own};
+use super::super::portal::{OpenRows, Prepared};
+use super::super::reply::Column;
+use super::super::rows;
+use super::interrupt::until;
+use super::{
+    Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of, parse,
+};
+use crate::backend::{CursorKind, Failure, Named, TransactionState};
+
+impl Conversation {
+    pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, Failure> {
+        let missing = || Failure::new("34000", format!("cursor \"{name}\" does not exist"));
+        self.cursors.get_mut(name).ok_or_else(missing)
+    }
+
+    /// Tells the session what the client has given names, if a statement may ask for that.
+    pub(super) fn tell_named(&self, text: &str) {
+        let asks = |name: &str| {
+            text.as_bytes().windows(name.len()).any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        if text.len() > LONG_TEXT_BYTES || !(asks("pg_cursors") || asks("pg_prepared_statements")) {
+            return;
+        }
+        let named = |(name, (prepared, since)): (&String, &(Arc<Prepared>, SystemTime))| {
+            let text = match prepared.as_ref() {
+                Prepared::Sql { statement, .. } => statement.text.clone(),
+                Prepared::Own { text, .. } => text.clone(),
+                Prepared::Empty => String::new(),
+            };
+            Named { name: name.clone(), text, since: *since, cursor: None }
+        };
+        // That without a name is nobody's to find.
+        let statements = self.statements.iter().filter(|(name, _)| !name.is_empty()).map(named);
+        let cursors = self.cursors.iter().map(|(name, cursor)| Named {
+            name: name.clone(),
+            text: cursor.text.clone(),
+            since: cursor.since,
+            cursor: Some(CursorKind { is_held: cursor.is_held, is_binary: cursor.is_binary }),
+        });
+        self.session.set_named(statements.chain(cursors).collect());
+    }
+
+    /// What a client is told of the rows that FETCH brings. `formats`: none are said in the simple protocol.
+    pub(super) fn cursor_columns(
+        &mut self,
+        name: &str,
+        formats: Option<&[i16]>,
+    ) -> Result<Vec<Column>, Failure> {
+        let cursor = self.cursor(name)?;
+        let own = [i16::from(cursor.is_binary)];
+        rows::formatted(cursor.rows.feed.columns.clone(), formats.unwrap_or(&own))
+    }
+
+    /// `formats`: of the rows of FETCH, as [`Self::cursor_columns`] has them.
+    pub(super) async fn own(
+        &mut self,
+        own: Own,
+        text: &str,
+        values: &[ArrayRef],
+        formats: Option<&[i16]>,
+    ) -> Result<(), Trouble> {
+        if self.session.transaction() == TransactionState::Failed {
+            return Err(failed_transaction().into());
+        }
+        let tag = own.tag();
+        match own {
+            Own::Declare { name, query, is_held, is_binary } => {
+                let rows = self.declare(&name, &query, is_held, values).await?;
+                let (text, since) = (text.to_string(), SystemTime::now());
+                self.cursors.insert(name, Cursor { rows, is_held, is_binary, text, since });
+            }
+            Own::Fetch { name, count, is_move } => {
+                return self.fetch(&name, count, is_move, formats).await;
+            }
+            Own::Close(None) => self.cursors.clear(),
+            Own::Close(Some(name)) => {
+                self.cursor(&name)?;
+                self.cursors.remove(&name);
+            }
+            Own::DiscardAll => {
+                if self.session.transaction() == TransactionState::Open {
+                    let message = "DISCARD ALL cannot run inside a transaction block";
+                    return Err(Failure::new("25001", message).into());
+                }
+                self.cursors.clear();
+                self.portals.clear();
+                self.statements.clear();
+                self.session.discard().await?;
+                self.tell_parameters();
+            }
+            Own::Deallocate(None) => {
+                self.statements.clear();
+                self.control(text).await?;
+            }
+            Own::Deallocate(Some(name)) => {
+                if self.statements.remove(&name).is_none() {
+                    self.control(text).await?;
+                }
+            }
+            Own::Nothing(_) => {}
+        }
+        self.io.reply.complete(tag);
+        Ok(())
+    }
+
+    pub(super) async fn declare(
+        &mut self,
+        name: &str,
+        query: &str,
+        is_held: bool,
+        values: &[ArrayRef],
+    ) -> Result<OpenRows, Trouble> {
+        if self.session.transaction() == TransactionState::Idle && !is_held {
+            let message = "DECLARE CURSOR can only be used in transaction blocks";
+            return Err(Failure::new("25P01", message).into());
+        }
+        if self.cursors.contains_key(name) {
+            return Err(Failure::new("42P03", format!("cursor \"{name}\" already exists")).into());
+        }
+        if self.cursors.len() >= NAMES_MAX {
+            return Err(Failure::new("54000", "too many cursors").into());
+        }
+        let statement = parse(&*self.session, query)?;
+        match self.start(&statement, values, &[], false).await? {
+            Some(rows) => Ok(rows),
+            None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),
+        }
+    }
+
+    pub(super) async fn fetch(
+        &mut self,
+        name: &str,
+        count: Count,
+        is_move: bool,
+        formats: Option<&[i16]>,
+    ) -> Result<(), Trouble> {
+        let columns = self.cursor_columns(name, formats)?;
+        let Some(mut cursor) = self.cursors.remove(name) else {
+            return Ok(());
+        };
+        let rows_max = match count {
+            Count::Rows(rows) => rows,
+            Count::All => usize::MAX,
+        };
+        cursor.rows.feed.columns = columns;
+        let before = cursor.rows.feed.sent;
+        let done = match is_move {
+            false => self.send_rows(&mut cursor.rows, rows_max).await.map(drop),
+            true => self.pass_rows(&mut cursor.rows, rows_max).await,
+        };
+        if done.is_err() {
+            self.registry.end(&cursor.rows.entry, failure_of(&done));
+            return done;
+        }
+        let verb = if is_move { "MOVE" } else { "FETCH" };
+        self.io.reply.complete(&format!("{verb} {}", cursor.rows.feed.sent - before));
+        self.cursors.insert(name.to_string(), cursor);
+        Ok(())
+    }
+
+    pub(super) async fn pass_rows(&mut self, rows: &mut OpenRows, rows_max: usize) -> Result<(), Trouble> {
+        let mut left = rows_max;
+        while left > 0 && until(&mut self.io, &mut self.stops, None, rows.feed.next()).await?? {
+            left -= rows.feed.skip(left);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! The extended protocol: statements with names, portals with values, rows piece by piece.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arrow::datatypes::DataType;
+
+use super::super::messages::{Bind, Target};
+use super::super::own::{self, Count, Own};
+use super::super::portal::{Portal, PortalState, Prepared};
+use super::super::types::{self, PgType};
+use super::super::{rows, values};
+use super::interrupt::until;
+use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, parse, settled, shift, split};
+use crate::backend::{Description, Failure, Kind, TransactionState};
+
+impl Conversation {
+    pub(super) async fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Trouble> {
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Failure::new("42P05", message).into());
+        }
+        self.statements.remove(&name);
+        if self.statements.len() >= NAMES_MAX {
+            return Err(Failure::new("54000", "too many prepared statements").into());
+        }
+        let mut parts = split(&*self.session, text).into_iter();
+        let prepared = match (parts.next(), parts.next()) {
+            (None, _) => Prepared::Empty,
+            (_, Some(_)) => {
+                let message = "cannot insert multiple commands into a prepared statement";
+                return Err(Failure::new("42601", message).into());
+            }
+            (Some(part), None) => self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
+                Trouble::Failed(failure) => Trouble::Failed(shift(failure, part.offset)),
+                gone => gone,
+            })?,
+        };
+        self.statements.insert(name, (Arc::new(prepared), SystemTime::now()));
+        self.io.reply.parse_complete();
+        Ok(())
+    }
+
+    pub(super) async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, Trouble> {
+        if let Some(own) = own::parse(text)? {
+            let mut description = Description { parameters: vec![], columns: None };
+            let mut types = vec![];
+            if let Own::Declare { query, .. } = &own {
+                let inner = Box::pin(self.prepare(query, oids)).await?;
+                if let Prepared::Sql { description: found, types: known, .. } = inner {
+                    description.parameters = found.parameters;
+                    types = known;
+                }
+            }
+            return Ok(Prepared::Own { own, text: text.to_string(), description, types });
+        }
+        let statement = parse(&*self.session, text)?;
+        let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
+        if is_control {
+            let description = Description { parameters: vec![], columns: None };
+            return Ok(Prepared::Sql { statement, description, types: vec![] });
+        }
+        if self.session.transaction() == TransactionState::Failed {
+            return Err(failed_transaction().into());
+        }
+        let known: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
+        let described = self.session.describe(&statement, &known);
+        let description = until(&mut self.io, &mut self.stops, None, described).await??;
+        let types = description
+            .parameters
+            .iter()
+            .enumerate()
+            .map(|(at, data_type)| match oids.get(at).copied().unwrap_or(0) {
+                0 | types::UNKNOWN => PgType::of(data_type),
+                oid => PgType { oid, ..PgType::of(data_type) },
+            })
+            .collect();
+        Ok(Prepared::Sql { statement, description, types })
+    }
+
+    pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Trouble> {
+        let Bind { portal, statement, formats, values, result_formats } = bind;
+        let prepared = self.prepared(&statement)?;
+        let (expected, types): (&[DataType], &[PgType]) = match prepared.as_ref() {
+            Prepared::Sql { description, types, .. } | Prepared::Own { description, types, .. } => {
+                (&description.parameters, types)
+            }
+            Prepared::Empty => (&[], &[]),
+        };
+        if values.len() != expected.len() {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                values.len(),
+                expected.len()
+            );
+            return Err(Failure::new("08P01", message).into());
+        }
+        if formats.len() > 1 && formats.len() != values.len() {
+            let message = format!(
+                "bind message has {} parameter formats but {} parameters",
+                formats.len(),
+                values.len()
+            );
+            return Err(Failure::new("08P01", message).into());
+        }
+        if self.session.transaction() == TransactionState::Failed
+            && !matches!(prepared.as_ref(), Prepared::Sql { statement, .. } if statement.kind == Kind::Control)
+        {
+            return Err(failed_transaction().into());
+        }
+        if !portal.is_empty() && self.portals.contains_key(&portal) {
+            return Err(Failure::new("42P03", format!("cursor \"{portal}\" already exists")).into());
+        }
+        if self.portals.len() >= NAMES_MAX {
+            return Err(Failure::new("54000", "too many portals").into());
+        }
+        let values = values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| {
+                let is_binary = formats.get(at).or(formats.first()).is_some_and(|format| *format == 1);
+                values::value(value.as_deref(), is_binary, types[at].oid, &expected[at], at + 1)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let state = PortalState::New;
+        self.portals.insert(portal, Portal { prepared, values, formats: result_formats, state });
+        self.io.reply.bind_complete();
+        Ok(())
+    }
+
+    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>, Failure> {
+        self.statements.get(name).map(|(prepared, _)| Arc::clone(prepared)).ok_or_else(|| {
+            let message = match name.is_empty() {
+                true => "unnamed prepared statement does not exist".to_string(),
+                false => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Failure::new("26000", message)
+        })
+    }
+
+    pub(super) fn describe(&mut self, target: Target, name: &str) -> Result<(), Trouble> {
+        let (prepared, formats) = match target {
+            Target::Statement => (self.prepared(name)?, vec![]),
+            Target::Portal => match self.portals.get(name) {
+                Some(portal) => (Arc::clone(&portal.prepared), portal.formats.clone()),
+                // A cursor of SQL is a portal too.
+                None if self.cursors.contains_key(name) => {
+                    let columns = self.cursor_columns(name, None)?;
+                    self.io.reply.columns(&columns);
+                    return Ok(());
+                }
+                None => {
+                    return Err(Failure::new("34000", format!("portal \"{name}\" does not exist")).into());
+                }
+            },
+        };
+        if target == Target::Statement {
+            match prepared.as_ref() {
+                Prepared::Sql { types, .. } | Prepared::Own { types, .. } => self.io.reply.parameters(types),
+                Prepared::Empty => self.io.reply.parameters(&[]),
+            }
+        }
+        match prepared.as_ref() {
+            Prepared::Sql { description: Description { columns: Some(schema), .. }, .. } => {
+                let columns = rows::columns(schema, &formats)?;
+                self.io.reply.columns(&columns);
+            }
+            Prepared::Own { own: Own::Fetch { name, is_move: false, .. }, .. } => {
+                let columns = self.cursor_columns(name, Some(&formats))?;
+                self.io.reply.columns(&columns);
+            }
+            _ => self.io.reply.no_data(),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), Trouble> {
+        let missing = || Failure::new("34000", format!("portal \"{name}\" does not exist"));
+        if !self.portals.contains_key(&name) && self.cursors.contains_key(&name) {
+            let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max) };
+            return self.fetch(&name, count, false, None).await;
+        }
+        // Taken out while it runs; what fails is not put back.
+        let mut portal = self.portals.remove(&name).ok_or_else(missing)?;
+        let prepared = Arc::clone(&portal.prepared);
+        let state = std::mem::replace(&mut portal.state, PortalState::Done);
+        let mut rows = match (state, prepared.as_ref()) {
+            (PortalState::Open(rows), _) => *rows,
+            (_, Prepared::Empty) => {
+                self.io.reply.empty_query();
+                self.portals.insert(name, portal);
+                return Ok(());
+            }
+            (PortalState::New, Prepared::Own { own, text, .. }) => {
+                self.own(own.clone(), text, &portal.values, Some(&portal.formats)).await?;
+                self.tell_parameters();
+                return Ok(());
+            }
+            (PortalState::New, Prepared::Sql { statement, .. }) => {
+                if matches!(statement.kind, Kind::Begin | Kind::Control) {
+                    self.join_implicit(statement).await?;
+                } else if statement.kind == Kind::Plain && !self.is_last().await? {
+                    self.begin_implicit().await?;
+                }
+                let started = self.start(statement, &portal.values, &portal.formats, false).await?;
+                self.tell_parameters();
+                match started {
+                    Some(rows) => rows,
+                    None => {
+                        self.portals.insert(name, portal);
+                        return Ok(());
+                    }
+                }
+            }
+            (PortalState::Done, Prepared::Sql { statement, .. }) => {
+                self.io.reply.complete(&format!("{} 0", statement.tag));
+                self.portals.insert(name, portal);
+                return Ok(());
+            }
+            (PortalState::Done, Prepared::Own { own, .. }) => {
+                self.io.reply.complete(own.tag());
+                return Ok(());
+            }
+        };
+        if rows_max == 0 {
+            self.rest(rows).await?;
+        } else {
+            match self.send_rows(&mut rows, rows_max).await {
+                Ok(true) => {
+                    self.io.reply.complete(&rows.complete());
+                    drop(rows);
+                    settled(&*self.session, Ok(())).await?;
+                }
+                Ok(false) => {
+                    self.io.reply.suspended();
+                    portal.state = PortalState::Open(Box::new(rows));
+                }
+                Err(trouble) => {
+                    let done: Result<(), Trouble> = Err(trouble);
+                    self.registry.end(&rows.entry, failure_of(&done));
+                    return done;
+                }
+            }
+        }
+        self.portals.insert(name, portal);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Transactions that the client did not open: statements that came together belong together.
+
+use super::super::own;
+use super::interrupt::{stopped, terminated, until};
+use super::{Conversation, Trouble, failure_of};
+use crate::backend::{Failure, Kind, Statement, TransactionState};
+use crate::registry::Stop;
+
+impl Conversation {
+    /// Opens a transaction for statements that belong together.
+    pub(super) async fn begin_implicit(&mut self) -> Result<(), Trouble> {
+        if self.session.transaction() == TransactionState::Idle {
+            self.control("BEGIN").await?;
+            self.is_implicit = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction that the client did not open.
+    pub(super) async fn end_implicit(&mut self) -> Result<(), Trouble> {
+        if !std::mem::take(&mut self.is_implicit) {
+            return Ok(());
+        }
+        match self.session.transaction() {
+            TransactionState::Idle => Ok(()),
+            TransactionState::Open => self.control("COMMIT").await,
+            TransactionState::Failed => self.control("ROLLBACK").await,
+        }
+    }
+
+    pub(super) async fn control(&mut self, text: &str) -> Result<(), Trouble> {
+        let statement = self.session.parse(text)?;
+        let entry = self.registry.begin(&self.guard.entry, text);
+        let work = self.session.execute(&statement, &[], &entry);
+        let outcome = until(&mut self.io, &mut self.stops, None, work).await;
+        let outcome = outcome.and_then(|outcome| Ok(outcome.map(drop)?));
+        self.registry.end(&entry, failure_of(&outcome));
+        outcome
+    }
+
+    /// Has a statement run together with those before and behind it.
+    pub(super) async fn join_implicit(&mut self, statement: &Statement) -> Result<(), Trouble> {
+        match statement.kind {
+            Kind::Plain => self.begin_implicit().await,
+            Kind::Begin | Kind::Control => Ok(self.take_over(statement)?),
+            Kind::Alone => {
+                let words = statement.text.split_whitespace().next().unwrap_or_default().to_uppercase();
+                let message = format!("{words} cannot be executed from a function or multi-command string");
+                Err(Failure::new("25001", message).into())
+            }
+        }
+    }
+
+    /// To be called before a statement about the transaction. One that was not opened by the client is the client's after BEGIN, with
+    /// all that is in it; a statement out of place is warned of.
+    ///
+    /// Errors: it can only be used in a transaction that the client has opened (25P01).
+    pub(super) fn take_over(&mut self, statement: &Statement) -> Result<(), Failure> {
+        let state = self.session.transaction();
+        let is_begun = state != TransactionState::Idle && !self.is_implicit;
+        let words: Vec<String> = own::words(&statement.text).map(str::to_ascii_lowercase).collect();
+        let first = words.first().map_or("", String::as_str);
+        let ends = matches!(first, "commit" | "end" | "rollback" | "abort")
+            && !words.iter().any(|word| word == "to");
+        let is_chained = words.ends_with(&["and".to_string(), "chain".to_string()]);
+        if statement.kind == Kind::Control && !is_begun && (!ends || is_chained) {
+            let words = if ends { &words[..] } else { &words[..words.len().min(1)] };
+            let message =
+                format!("{} can only be used in transaction blocks", words.join(" ").to_uppercase());
+            return Err(Failure::new("25P01", message));
+        }
+        self.is_implicit = false;
+        let warning = match statement.kind {
+            Kind::Begin if is_begun && state == TransactionState::Open => {
+                Failure::new("25001", "there is already a transaction in progress")
+            }
+            Kind::Control if !is_begun => Failure::new("25P01", "there is no transaction in progress"),
+            _ => return Ok(()),
+        };
+        self.io.reply.notice("WARNING", &warning);
+        Ok(())
+    }
+
+    /// Whether nothing but Sync comes behind the present message.
+    pub(super) async fn is_last(&mut self) -> Result<bool, Trouble> {
+        if self.is_implicit {
+            return Ok(false);
+        }
+        loop {
+            if let Some(next) = self.io.input.first() {
+                return Ok(*next == b'S');
+            }
+            self.io.take_ready().await?;
+            if self.io.input.is_empty() {
+                self.flush().await?;
+                let Self { io, stops, .. } = self;
+                tokio::select! {
+                    filled = io.fill() => filled?,
+                    stop = stopped(stops) => if stop == Stop::Session {
+                        return Err(terminated().into());
+                    },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A statement from its start to its last row, in both protocols.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use arrow::array::ArrayRef;
+use bytes::Bytes;
+
+use super::super::feed::Feed;
+use super::super::portal::OpenRows;
+use super::super::rows;
+use super::interrupt::{send, terminated, until};
+use super::{Conversation, Trouble, failure_of, settled};
+use crate::backend::{Failure, Outcome, Statement};
+use crate::registry::{Phase, Stop};
+
+impl Conversation {
+    /// Runs a statement. Returns its rows, if it has any; else all was told.
+    pub(super) async fn start(
+        &mut self,
+        statement: &Statement,
+        values: &[ArrayRef],
+        formats: &[i16],
+        tells_columns: bool,
+    ) -> Result<Option<OpenRows>, Trouble> {
+        let deadline = self.deadline();
+        self.tell_named(&statement.text);
+        self.stops.mark_unchanged();
+        if self.guard.entry.asked() == Some(Stop::Session) {
+            return Err(terminated().into());
+        }
+        let entry = self.registry.begin(&self.guard.entry, &statement.text);
+        let work = self.session.execute(statement, values, &entry);
+        let outcome = until(&mut self.io, &mut self.stops, deadline, work).await;
+        if let Ok(Ok(_)) = &outcome {
+            entry.set_phase(Phase::Running);
+        }
+        let done = match outcome {
+            Ok(Ok(Outcome::Rows { schema, rows })) => match rows::columns(&schema, formats) {
+                Ok(columns) => {
+                    if tells_columns {
+                        self.io.reply.columns(&columns);
+                    }
+                    let feed = Feed::new(columns, rows);
+                    return Ok(Some(OpenRows::new(Arc::clone(&self.registry), entry, statement.tag, feed)));
+                }
+                Err(failure) => Err(failure.into()),
+            },
+            Ok(Ok(Outcome::Done(done))) => Ok(done),
+            Ok(Ok(Outcome::CopyIn(copy))) => self.copy_in(copy, &entry, deadline).await,
+            Ok(Ok(Outcome::CopyOut(copy))) => self.copy_out(copy, &entry, deadline).await,
+            Ok(Err(failure)) => Err(failure.into()),
+            Err(trouble) => Err(trouble),
+        };
+        let done = settled(&*self.session, done).await;
+        self.registry.end(&entry, failure_of(&done));
+        let done = done?;
+        for notice in &done.notices {
+            self.io.reply.notice("NOTICE", &Failure::new("00000", notice.as_str()));
+        }
+        for warning in &done.warnings {
+            self.io.reply.notice("WARNING", &Failure::new("01000", warning.as_str()));
+        }
+        self.io.reply.complete(&done.tag);
+        Ok(None)
+    }
+
+    /// When a statement that begins now is to have ended.
+    fn deadline(&self) -> Option<Instant> {
+        self.session.time_limits().statement.map(|limit| Instant::now() + limit)
+    }
+
+    /// Sends all rows that are left, and ends the statement.
+    pub(super) async fn rest(&mut self, mut rows: OpenRows) -> Result<(), Trouble> {
+        let sent = self.send_rows(&mut rows, usize::MAX).await;
+        if sent.is_err() {
+            self.registry.end(&rows.entry, failure_of(&sent));
+        }
+        let tag = rows.complete();
+        drop(rows);
+        settled(&*self.session, sent).await?;
+        self.io.reply.complete(&tag);
+        Ok(())
+    }
+
+    /// Sends rows, `rows_max` at most; true if that were all.
+    pub(super) async fn send_rows(&mut self, rows: &mut OpenRows, rows_max: usize) -> Result<bool, Trouble> {
+        let deadline = self.deadline();
+        let mut left = rows_max;
+        loop {
+            if !rows.feed.has_ready() {
+                let next = rows.feed.next();
+                if !until(&mut self.io, &mut self.stops, deadline, next).await?? {
+                    return Ok(true);
+                }
+            }
+            if left == 0 {
+                return Ok(false);
+            }
+            let before = self.io.reply.0.len();
+            let count = rows.feed.put(left, b'D', &mut Bytes::new(), self.zone, &mut self.io.reply)?;
+            left -= count;
+            rows.entry.rows.fetch_add(count as u64, Ordering::Relaxed);
+            rows.entry.bytes.fetch_add((self.io.reply.0.len() - before) as u64, Ordering::Relaxed);
+            if self.io.is_full() {
+                let give_up = |failure: &Failure| rows.give_up(failure);
+                send(&mut self.io, &mut self.stops, deadline, give_up).await?;
+            }
+        }
+    }
+}

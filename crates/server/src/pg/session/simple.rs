@@ -1,0 +1,71 @@
+//! The simple protocol: a text of statements, run one after the other.
+
+use super::super::own::{self, Own};
+use super::super::portal::Prepared;
+use super::{Conversation, Trouble, parse, shift, split};
+use crate::backend::{Description, Failure, Kind};
+
+impl Conversation {
+    pub(super) async fn query(&mut self, text: &str) -> Result<(), Trouble> {
+        self.portals.remove("");
+        self.statements.remove("");
+        let mut parsed = Vec::new();
+        for part in split(&*self.session, text) {
+            let shifted = |failure: Failure| shift(failure, part.offset);
+            let prepared = match own::parse(&part.text).map_err(shifted)? {
+                Some(own) => {
+                    let description = Description { parameters: vec![], columns: None };
+                    Prepared::Own { own, text: part.text.clone(), description, types: vec![] }
+                }
+                None => {
+                    let statement = parse(&*self.session, &part.text).map_err(shifted)?;
+                    let description = Description { parameters: vec![], columns: None };
+                    Prepared::Sql { statement, description, types: vec![] }
+                }
+            };
+            parsed.push((part.offset, prepared));
+        }
+        if parsed.is_empty() {
+            self.io.reply.empty_query();
+            return Ok(());
+        }
+        let many = parsed.len() > 1;
+        for (offset, prepared) in parsed {
+            if let Err(trouble) = self.simple(prepared, many).await {
+                let trouble = match trouble {
+                    Trouble::Failed(failure) => Trouble::Failed(shift(failure, offset)),
+                    gone => gone,
+                };
+                self.report(Err(trouble))?;
+                return self.end_implicit().await;
+            }
+            self.tell_parameters();
+        }
+        self.end_implicit().await
+    }
+
+    pub(super) async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), Trouble> {
+        let statement = match prepared {
+            Prepared::Own { own, text, .. } => {
+                let rows = matches!(own, Own::Fetch { is_move: false, .. });
+                if let (true, Own::Fetch { name, .. }) = (rows, &own) {
+                    let columns = self.cursor_columns(name, None)?;
+                    self.io.reply.columns(&columns);
+                }
+                return self.own(own, &text, &[], None).await;
+            }
+            Prepared::Sql { statement, .. } => statement,
+            Prepared::Empty => return Ok(()),
+        };
+        match statement.kind {
+            _ if many => self.join_implicit(&statement).await?,
+            Kind::Begin | Kind::Control => self.take_over(&statement)?,
+            Kind::Plain | Kind::Alone => {}
+        }
+        let open = self.start(&statement, &[], &[], true).await?;
+        match open {
+            Some(rows) => self.rest(rows).await,
+            None => Ok(()),
+        }
+    }
+}
