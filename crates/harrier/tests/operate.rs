@@ -122,9 +122,7 @@ fn ranks_are_marked_down_and_up_and_started_again() {
     let gang = ["--ranks", "2", "--spares", "1", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
     let served = Served::start(&gang);
     let mut client = served.client();
-    client
-        .query("CREATE TABLE t WITH (inline_rows_max = 0) AS SELECT x FROM generate_series(1, 10000) s(x)")
-        .unwrap();
+    client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 10000) s(x)").unwrap();
     let states = "SELECT string_agg(state, ' ' ORDER BY rank) FROM sys.ranks";
     served.wait_for(states, "working working spare");
     // Those that work tell where they spill to; so does the server.
