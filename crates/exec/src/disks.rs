@@ -177,21 +177,27 @@ impl Disks {
         self.inner.disks.iter().map(Disk::status).collect()
     }
 
-    /// The disks to try for a write, in turn; full ones last, since they may have room again.
-    fn candidates(&self) -> Vec<usize> {
+    /// The disks to try for a write, in turn.
+    fn candidates(&self) -> impl Iterator<Item = usize> {
         let disks = &self.inner.disks;
         let first = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let turns = (0..disks.len()).map(|at| first.wrapping_add(at) % disks.len());
-        let (up, others): (Vec<_>, Vec<_>) =
-            turns.filter(|at| disks[*at].is_usable()).partition(|at| disks[*at].state() == DiskState::Up);
-        up.into_iter().chain(others).collect()
+        let turns = (0..disks.len()).map(move |at| first.wrapping_add(at) % disks.len());
+        turns.filter(|at| disks[*at].is_usable())
+    }
+
+    /// Why there is nothing to write to.
+    fn none_left(&self) -> io::Error {
+        match self.inner.disks.iter().any(|disk| disk.state() == DiskState::Full) {
+            true => io::Error::new(io::ErrorKind::StorageFull, "no disk for temporary files has room"),
+            false => io::Error::other("no disk for temporary files is left: all have failed"),
+        }
     }
 
     /// A new part of a file that begins with `bytes`.
     ///
     /// Errors: no disk takes it; the error is that of the last one.
     fn begin_part(&self, bytes: &[u8]) -> io::Result<Part> {
-        let mut last = io::Error::other("no disk for temporary files is left: all have failed");
+        let mut last = None;
         for at in self.candidates() {
             let disk = &self.inner.disks[at];
             let written = create(&disk.place).and_then(|file| {
@@ -205,13 +211,11 @@ impl Disks {
                     part.grow(bytes.len() as u64);
                     return Ok(part);
                 }
-                Err(error) => {
-                    disk.failed(&error);
-                    last = error;
-                }
+                Err(error) if disk.failed(&error) => last = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| self.none_left()))
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
@@ -252,10 +256,14 @@ impl Disk {
         }
     }
 
-    fn failed(&self, error: &io::Error) {
+    /// Takes note of an error. False: it says nothing about the disk, and another one would not help.
+    fn failed(&self, error: &io::Error) -> bool {
         let mut state = self.state.lock();
         let folder = self.configured.display();
         match error.kind() {
+            // Of the process's own limits.
+            io::ErrorKind::FileTooLarge => return false,
+            _ if is_of_process(error) => return false,
             _ if state.0 == DiskState::Down => {}
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 if state.0 == DiskState::Up {
@@ -263,14 +271,12 @@ impl Disk {
                 }
                 *state = (DiskState::Full, Some(error.to_string()));
             }
-            // The process's own limits say nothing about the disk.
-            io::ErrorKind::FileTooLarge => {}
-            _ if is_of_process(error) => {}
             _ => {
                 tracing::error!(%folder, %error, "a disk for temporary files has failed and is not used again");
                 *state = (DiskState::Down, Some(error.to_string()));
             }
         }
+        true
     }
 
     fn use_again(&self) {
@@ -355,7 +361,9 @@ impl Part {
     fn read(&self, at: u64, bytes_max: usize) -> io::Result<Bytes> {
         let left = self.bytes().saturating_sub(at);
         let mut bytes = vec![0; usize::try_from(left).unwrap_or(usize::MAX).min(bytes_max)];
-        self.file.read_exact_at(&mut bytes, at).inspect_err(|error| self.disk().failed(error))?;
+        self.file.read_exact_at(&mut bytes, at).inspect_err(|error| {
+            self.disk().failed(error);
+        })?;
         Ok(bytes.into())
     }
 }
@@ -427,29 +435,31 @@ struct Writer {
     parts: Arc<Mutex<Vec<Arc<Part>>>>,
 }
 
+impl Writer {
+    /// Adds bytes where the last ones are, or in a new part on another disk.
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let last = self.parts.lock().last().cloned();
+        if let Some(part) = last.filter(|part| part.disk().state() != DiskState::Down) {
+            match part.append(bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) if part.disk().failed(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let part = self.disks.begin_part(bytes)?;
+        self.parts.lock().push(Arc::new(part));
+        Ok(())
+    }
+}
+
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
         self.disks.reserve(bytes.len() as u64)?;
-        let last = self.parts.lock().last().cloned();
-        if let Some(part) = last.filter(|part| part.disk().state() != DiskState::Down) {
-            match part.append(bytes) {
-                Ok(()) => return Ok(bytes.len()),
-                Err(error) => part.disk().failed(&error),
-            }
-        }
-        match self.disks.begin_part(bytes) {
-            Ok(part) => {
-                self.parts.lock().push(Arc::new(part));
-                Ok(bytes.len())
-            }
-            Err(error) => {
-                self.disks.release(bytes.len() as u64);
-                Err(error)
-            }
-        }
+        self.append(bytes).inspect_err(|_| self.disks.release(bytes.len() as u64))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,8 +1,15 @@
-//! `srun harrier sql`: a job step is a gang. Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`), which
+//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation. Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`), which
 //! needs root and Debian's packages; where it cannot be had the test says so and passes.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+#[path = "support/served.rs"]
+mod served;
+
+use served::{Client, signal};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
@@ -83,4 +90,55 @@ fn a_job_step_is_a_gang() {
         cluster.srun(&["-N", "1", "-n", "2"], &[&format!("select 1 / (o_orderkey - 1) from {table}")]);
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
     assert!(text(&failed.stderr).contains("ERROR 22012"), "{failed:?}");
+}
+
+/// How long anything of a server may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[test]
+fn a_server_inside_an_allocation_has_its_ranks_there() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let script = format!(
+        "echo $$; exec {BINARY} serve --listen 127.0.0.1:0 --http off --threads 1 \
+         --set harrier.distribute_bytes_min=1 --warehouse {}",
+        folder.path().join("warehouse").display()
+    );
+    let mut job = Command::new("salloc")
+        .args(["-N", "1", "-n", "2", "sh", "-c", &script])
+        .env("SLURM_CONF", cluster.folder.path().join("slurm.conf"))
+        .env("OMPI_MCA_btl", "tcp,self")
+        .env("OMPI_MCA_btl_tcp_if_include", "lo")
+        .env("TMPDIR", folder.path())
+        .env("HARRIER_LOG", "info")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let said = || std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let pid: u32 = lines.next().unwrap_or_else(|| panic!("no job: {}", said())).parse().unwrap();
+    let ready = lines.next().unwrap_or_else(|| panic!("no server: {}", said()));
+    let port = ready.strip_prefix("ready: psql -h 127.0.0.1 -p ").unwrap().split(' ').next().unwrap();
+    let port: u16 = port.parse().unwrap();
+    let way = lines.next().unwrap();
+    let tunnel = format!("from outside, ssh -L {port}:127.0.0.1:{port} ");
+    assert!(way.starts_with("job ") && way.contains(&tunnel), "{way}");
+    let mut client = Client::connect(port, &[]).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // As many ranks as the allocation has tasks.
+    while client.one("SELECT count(*) FROM sys.ranks WHERE state = 'working'").as_deref() != Ok("2") {
+        assert!(Instant::now() < deadline, "the ranks do not meet: {}", said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 10000) s(x)").unwrap();
+    assert_eq!(client.one("SELECT sum(x) FROM t").as_deref(), Ok("50005000"));
+    let ran = "SELECT on_gang FROM sys.statements WHERE text = 'SELECT sum(x) FROM t'";
+    assert_eq!(client.one(ran).as_deref(), Ok("t"));
+    drop(client);
+    signal(pid, "TERM");
+    let status = job.wait().unwrap();
+    assert!(status.success(), "{status}: {}", said());
 }

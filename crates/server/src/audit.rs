@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and keys statements name is left out
-//! ([`mask`]).
+//! ([`mask`]). A text that cannot be parsed is no statement, and not in the log.
 //!
 //! # Errors
 //! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and nothing new is let in or run
@@ -71,6 +71,7 @@ pub struct Subject<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Ran<'a> {
     pub id: u64,
+    /// Without what is secret, see [`mask`].
     pub text: &'a str,
     /// SQLSTATE, if it failed.
     pub failure: Option<&'a str>,
@@ -159,7 +160,7 @@ impl Audit {
         }
         let mut line = line(Event::Statement, subject);
         line.insert("statement_id".to_string(), json!(ran.id));
-        line.insert("statement".to_string(), json!(mask(ran.text)));
+        line.insert("statement".to_string(), json!(ran.text));
         line.insert("sqlstate".to_string(), json!(ran.failure.unwrap_or("00000")));
         line.insert("rows".to_string(), json!(ran.rows));
         line.insert("duration_ms".to_string(), json!(ran.took.as_secs_f64() * 1000.0));
@@ -259,7 +260,7 @@ mod tests {
         let audit = Audit::open(&path, AuditStatements::Ddl).unwrap();
         audit.session(Event::Connect, subject(), None);
         audit.statement(subject(), ran("SELECT 1"));
-        audit.statement(subject(), ran("/* new */ create role ben password 'hunter2'"));
+        audit.statement(subject(), ran(&mask("/* new */ create role ben password 'hunter2'")));
         let refused = Failure::fatal("28P01", "no");
         audit.session(Event::AuthenticationFailed, Subject { session: None, ..subject() }, Some(&refused));
         let found = lines(&path);

@@ -93,12 +93,15 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
         certificate,
     };
     let proved = prove(server, io, &arrival).await;
+    let proved = match proved {
+        Ok(()) => server.gate.admit(&arrival).await.map_err(Trouble::from),
+        failed => failed,
+    };
     if let Err(Trouble::Failed(failure)) = &proved {
         server.gate.refused(&arrival, failure);
         server.registry.refuse(&role, &database, client, failure);
     }
     proved?;
-    server.gate.admit(&arrival).await?;
     let process = server.registry.next_session();
     let secret = rand::rng().random();
     let guard = server.registry.enter(process, secret, &role, &database, client);
