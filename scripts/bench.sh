@@ -2,6 +2,7 @@
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
 # usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE]
+#        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 12 minutes for all)
 . "$(dirname -- "$0")/common.sh"
 
 what=${1-}
@@ -35,7 +36,39 @@ commit() {
         --json "$folder/commit-sf$scale.json" --chart "$folder/commit-sf$scale.svg"
 }
 
+# A server under the load of many clients, beside those of the peers that can be had. A peer that does not start is told and left out.
+serve() {
+    set --
+    if steadily "installing PostgreSQL" scripts/postgres.sh >/dev/null; then
+        set -- "$@" --peer postgres=bench/peers/postgres_server.sh
+    else
+        echo "bench.sh: left out: PostgreSQL could not be installed" >&2
+    fi
+    for peer in duckdb spark; do
+        if steadily "installing $peer" bench/peers/run --install "$peer"; then
+            set -- "$@" --peer "$peer=bench/peers/run $peer-server"
+        else
+            echo "bench.sh: left out: $peer could not be installed" >&2
+        fi
+    done
+    if steadily "installing a client of Arrow Flight" bench/peers/run --install flight; then
+        set -- "$@" --flight-reader "bench/peers/run flight-reader"
+    fi
+    step "servers under load"
+    mkdir -p "$folder"
+    # A thousand connections that do nothing need as many descriptors, on both sides.
+    ulimit -n 8192 2>/dev/null || true
+    "$harrier" bench serve --seconds "$seconds" --time-max 660 --json "$folder/serve.json" --chart "$folder/serve.svg" "$@"
+}
+
 case $what in
+    serve)
+        seconds=${2:-1.5}
+        build
+        need_mpi
+        step "installing the peers"
+        serve
+        ;;
     commit)
         build
         step "installing the peers"
@@ -66,7 +99,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE], or serve [SECONDS]" >&2
         exit 2
         ;;
 esac

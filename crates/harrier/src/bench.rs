@@ -29,6 +29,7 @@ mod measure;
 mod progress;
 mod protocol;
 mod report;
+mod serve;
 mod worker;
 mod worker_process;
 mod workload;
@@ -65,6 +66,8 @@ enum What {
     Interconnect(interconnect::Options),
     /// Files made visible: written in place and committed once, or staged and renamed
     Commit(commit::Options),
+    /// A server under the load of many clients, against others
+    Serve(serve::Options),
     /// Draw what --json wrote
     Chart(ChartOptions),
 }
@@ -159,6 +162,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Shuffle(options) => queries(&options, "shuffle"),
         What::Interconnect(options) => interconnect::run(&options),
         What::Commit(options) => commit::run(&options),
+        What::Serve(options) => serve::run(&options),
         What::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {
@@ -182,7 +186,7 @@ fn queries(options: &Options, name: &str) -> Result<(), Failure> {
     if let Some(numbers) = &options.queries {
         workload.retain(numbers).map_err(Failure::usage)?;
     }
-    let data = data(options)?;
+    let data = data_at(options.data.as_deref(), options.scale)?;
     let tables = workload::tables(&data)?;
 
     let result =
@@ -220,14 +224,14 @@ fn configurations(options: &Options) -> Result<Vec<Configuration>, Failure> {
 }
 
 /// The folder of the data; without `--data` the one in the current folder, which this program completes.
-fn data(options: &Options) -> Result<PathBuf, Failure> {
-    if let Some(data) = &options.data {
-        return Ok(data.clone());
+fn data_at(data: Option<&Path>, scale: f64) -> Result<PathBuf, Failure> {
+    if let Some(data) = data {
+        return Ok(data.to_path_buf());
     }
-    let data = PathBuf::from(format!(".harrier/data/tpch-sf{}", options.scale));
+    let data = PathBuf::from(format!(".harrier/data/tpch-sf{scale}"));
     // The tables' lines go to standard error; a second time they only say that the files were there.
     let status = Command::new(configuration::this_binary()?)
-        .args(["generate", "tpch", "--scale", &options.scale.to_string(), "--out"])
+        .args(["generate", "tpch", "--scale", &scale.to_string(), "--out"])
         .arg(&data)
         .status()
         .map_err(|e| Failure::dead(format!("could not generate the data: {e}")))?;
@@ -261,15 +265,16 @@ fn svg(results: &[Value]) -> Result<String, String> {
     match results {
         [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),
         [one] if one["benchmark"] == commit::NAME => commit::chart::svg(one),
+        [one] if one["benchmark"] == serve::NAME => serve::chart::svg(one),
         [_, _, ..] if results.iter().any(|result| is_drawn_alone(&result["benchmark"])) => {
-            Err(format!("results of bench {} and {} are drawn one by one", interconnect::NAME, commit::NAME))
+            Err("results of bench interconnect, commit and serve are drawn one by one".to_owned())
         }
         _ => chart::svg(results),
     }
 }
 
 fn is_drawn_alone(benchmark: &Value) -> bool {
-    benchmark == interconnect::NAME || benchmark == commit::NAME
+    [interconnect::NAME, commit::NAME, serve::NAME].iter().any(|name| benchmark == name)
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

@@ -15,6 +15,7 @@ mod notify;
 mod operate;
 mod options;
 mod overview;
+mod own_folder;
 mod queues;
 mod rank;
 mod session;
@@ -25,7 +26,6 @@ mod views;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -59,6 +59,7 @@ use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
 use crate::serve::launching::Plan;
 use crate::serve::operate::{Controls, Mode};
+use crate::serve::own_folder::OwnFolder;
 use crate::serve::queues::RoleQueues;
 use crate::serve::sockets::{Socket, Sockets};
 use crate::serve::standby::Standby;
@@ -130,7 +131,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     }
     options.link = link.clone();
     let folder = own_folder()?;
-    let gang = link.map(|link| Supervisor::new(link, plan, folder.clone()));
+    let gang = link.map(|link| Supervisor::new(link, plan, folder.path().to_path_buf()));
     let standby = standby(&args, &config, &mut options)?;
     let registry = Arc::new(Registry::default());
     let queues = Queues::new(vec![default_queue(&config)], limits(&config));
@@ -159,7 +160,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     clients.shutdown_timeout(SHUTDOWN);
     statements.shutdown_timeout(SHUTDOWN);
     engine.remove_temporary_files();
-    let _ = std::fs::remove_dir_all(folder);
+    drop(folder);
     ended
 }
 
@@ -188,14 +189,12 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
     Ok(options)
 }
 
-/// A folder for sockets that nobody else can have made or enter.
-fn own_folder() -> Result<PathBuf, Trouble> {
+fn own_folder() -> Result<OwnFolder, Trouble> {
     let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
-    let folder = std::env::temp_dir().join(format!("harrier-serve-{suffix}"));
-    std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
-        Trouble::broken(format!("ERROR 58030: cannot make folder \"{}\": {error}", folder.display()))
-    })?;
-    Ok(folder)
+    let parent = std::env::temp_dir();
+    OwnFolder::create_in(&parent, &suffix).map_err(|error| {
+        Trouble::broken(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
+    })
 }
 
 /// This server's part among several, if it is to have one; its engine then commits only while it serves.

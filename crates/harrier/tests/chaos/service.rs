@@ -1,0 +1,269 @@
+//! The service under test and what stands around it: a front end that is started again when it is gone, as a service manager would, on a
+//! catalog in PostgreSQL, with its data and its temporary files on file systems that can be filled.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use harrier_servers::Postgres;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// Ranks that work, and those that wait for their places.
+pub const RANKS: usize = 3;
+const SPARES: usize = 1;
+
+/// Of a file system that can be filled.
+const DISK_BYTES: u64 = 1 << 30;
+
+/// How long the front end may take to listen again, and PostgreSQL to let clients in.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Service {
+    child: Mutex<Option<Child>>,
+    pub port: u16,
+    pub postgres: &'static Postgres,
+    database: String,
+    folder: TempDir,
+    mark: String,
+    /// File systems of their own, where this user may mount.
+    pub disks: BTreeMap<&'static str, Disk>,
+}
+
+/// A file system in memory, unmounted when this goes.
+pub struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(path: PathBuf) -> Option<Self> {
+        fs::create_dir_all(&path).ok()?;
+        let options = format!("size={DISK_BYTES}");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &options, "harrier-chaos"]).arg(&path).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success()).then_some(Self(path))
+    }
+
+    /// Writes until nothing more fits.
+    pub fn fill(&self) {
+        use std::io::Write;
+        if let Ok(mut file) = fs::File::create(self.0.join("filler")) {
+            let piece = vec![0; 1 << 20];
+            while file.write_all(&piece).is_ok() {}
+            // What is left of the last piece.
+            while file.write_all(&piece[..4096]).is_ok() {}
+        }
+    }
+
+    pub fn empty(&self) {
+        let _ = fs::remove_file(self.0.join("filler"));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Processes that end may have files there still.
+        for _ in 0..50 {
+            let unmounted = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+            if unmounted.is_ok_and(|status| status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Service {
+    pub fn start(postgres: &'static Postgres) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut disks = BTreeMap::new();
+        for name in ["data", "spill"] {
+            let path = folder.path().join(name);
+            match Disk::mount(path.clone()) {
+                Some(disk) => drop(disks.insert(name, disk)),
+                None => fs::create_dir_all(path).expect("a folder"),
+            }
+        }
+        fs::create_dir_all(folder.path().join("tmp")).expect("a folder");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("a bound socket").port();
+        drop(listener);
+        let mark = format!("chaos-{}-{port}", std::process::id());
+        let database = postgres.new_database();
+        let service = Self { child: Mutex::new(None), port, postgres, database, folder, mark, disks };
+        service.start_front_end();
+        service
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts the front end, again and again if it ends before it listens.
+    pub fn start_front_end(&self) {
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            let log = fs::OpenOptions::new().create(true).append(true).open(self.folder().join("log"));
+            let mut child = Command::new(env!("CARGO_BIN_EXE_harrier"))
+                .arg("serve")
+                .args(["--listen", &format!("127.0.0.1:{}", self.port), "--http", "off"])
+                .args(["--ranks", &RANKS.to_string(), "--spares", &SPARES.to_string(), "--threads", "1"])
+                .args(["--memory", "768MiB", "--set", "harrier.distribute_bytes_min=1"])
+                .args(["--catalog", &self.postgres.url(&self.database)])
+                .arg("--data")
+                .arg(self.folder().join("data"))
+                .arg("--spill-dir")
+                .arg(self.folder().join("spill"))
+                .env("TMPDIR", self.folder().join("tmp"))
+                .env("HARRIER_TEST_MARK", &self.mark)
+                .env("HARRIER_LOG", "info")
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(log.expect("a log"))
+                .spawn()
+                .expect("the program starts");
+            let output = child.stdout.take().expect("a pipe");
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            if lines.any(|line| line.starts_with("ready: ")) {
+                *self.child.lock().expect("no panic holds it") = Some(child);
+                // The rest of what it says goes nowhere, and does not stop it.
+                std::thread::spawn(move || lines.for_each(drop));
+                return;
+            }
+            let _ = child.wait();
+            assert!(Instant::now() < deadline, "the front end does not start again\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The process of the front end.
+    pub fn pid(&self) -> u32 {
+        self.child.lock().expect("no panic holds it").as_ref().map_or(0, Child::id)
+    }
+
+    /// Kills the front end and waits until it is gone.
+    pub fn kill_front_end(&self) {
+        if let Some(mut child) = self.child.lock().expect("no panic holds it").take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Asks the front end to end; its exit status.
+    pub fn stop(&self) -> Option<i32> {
+        let mut child = self.child.lock().expect("no panic holds it").take()?;
+        signal(child.id(), Signal::SIGTERM);
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            if let Ok(Some(status)) = child.try_wait() {
+                return status.code();
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// Processes of the ranks that work, the coordinator first; none while there is no gang.
+    pub fn ranks(&self) -> Vec<u32> {
+        let asked = Client::connect(self.port, Duration::from_secs(10)).and_then(|mut client| {
+            client.query("SELECT pid FROM sys.ranks WHERE state = 'working' ORDER BY rank")
+        });
+        let pid = |row: &Vec<Option<String>>| row.first()?.as_ref()?.parse().ok();
+        asked.map(|rows| rows.iter().filter_map(pid).collect()).unwrap_or_default()
+    }
+
+    /// Processes that belong to the service, the front end aside, with the names of their programs.
+    pub fn others(&self) -> Vec<(u32, String)> {
+        let mark = format!("HARRIER_TEST_MARK={}", self.mark);
+        let own = self.pid();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| *pid != own)
+            .filter(|pid| {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+            })
+            .map(|pid| {
+                (pid, fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string())
+            })
+            .collect()
+    }
+
+    /// Kills PostgreSQL's first process, without which the others end.
+    pub fn kill_catalog(&self) {
+        let backend: u32 = self.postgres.psql("postgres", "SELECT pg_backend_pid()").parse().unwrap_or(0);
+        // That backend has gone by now; a long-lived one tells who its parent is.
+        let parent = self.postgres_parent().or_else(|| parent(backend));
+        if let Some(parent) = parent {
+            signal(parent, Signal::SIGKILL);
+        }
+    }
+
+    fn postgres_parent(&self) -> Option<u32> {
+        let pids = self
+            .postgres
+            .psql("postgres", "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
+        parent(pids.lines().next()?.parse().ok()?)
+    }
+
+    /// Starts PostgreSQL again, and again until it lets clients in: it does not while a process of the last one lives.
+    pub fn restart_catalog(&self) {
+        let deadline = Instant::now() + START_PATIENCE;
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], self.postgres.port()));
+        loop {
+            self.postgres.restart();
+            if std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "PostgreSQL does not start again");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Open files of the front end.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
+    /// Bytes of memory that are the front end's own.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.kill_front_end();
+        for (pid, _) in self.others() {
+            signal(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid)
+        && pid > 1
+    {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
