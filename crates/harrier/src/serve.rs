@@ -8,6 +8,7 @@
 //! Clients are waited for on threads of their own, so that statements which compute keep nobody waiting. This process loads no MPI and
 //! does not end with a rank.
 
+mod folder;
 mod gang;
 mod gate;
 mod launching;
@@ -25,7 +26,6 @@ mod views;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -53,6 +53,7 @@ pub(crate) use self::gate::password_verifier;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::exit;
+use crate::serve::folder::OwnFolder;
 use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
 use crate::serve::launching::Plan;
@@ -80,7 +81,7 @@ const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 /// Characters of the password of the pages, which is made anew at every start.
 const PASSWORD_CHARACTERS: usize = 24;
 
-/// Characters that nobody can guess, in the name of the server's own folder and in its name among others.
+/// Characters that nobody can guess, in the server's name among others.
 const RANDOM_CHARACTERS: usize = 12;
 
 /// What clients that agree on a protocol when they begin to encrypt call PostgreSQL's.
@@ -127,8 +128,11 @@ fn served(args: Args) -> Result<(), Trouble> {
         false => options.threads = plan.threads,
     }
     options.link = link.clone();
-    let folder = own_folder()?;
-    let gang = link.map(|link| Supervisor::new(link, plan, folder.clone()));
+    let parent = std::env::temp_dir();
+    let folder = OwnFolder::make_in(&parent).map_err(|error| {
+        Trouble::broken(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
+    })?;
+    let gang = link.map(|link| Supervisor::new(link, plan, folder.path().to_path_buf()));
     let standby = standby(&args, &config, &mut options)?;
     let registry = Arc::new(Registry::default());
     let queues = Queues::new(vec![default_queue(&config)], limits(&config));
@@ -157,7 +161,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     clients.shutdown_timeout(SHUTDOWN);
     statements.shutdown_timeout(SHUTDOWN);
     engine.remove_temporary_files();
-    let _ = std::fs::remove_dir_all(folder);
+    drop(folder);
     ended
 }
 
@@ -176,16 +180,6 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
         options.memory_bytes = Some(memory.0);
     }
     Ok(options)
-}
-
-/// A folder for sockets that nobody else can have made or enter.
-fn own_folder() -> Result<PathBuf, Trouble> {
-    let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
-    let folder = std::env::temp_dir().join(format!("harrier-serve-{suffix}"));
-    std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
-        Trouble::broken(format!("ERROR 58030: cannot make folder \"{}\": {error}", folder.display()))
-    })?;
-    Ok(folder)
 }
 
 /// This server's part among several, if it is to have one; its engine then commits only while it serves.
