@@ -342,9 +342,10 @@ fn rows_are_copied_in_binary() {
         .query(
             "CREATE TABLE t (b boolean, i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision, n numeric(12, 3), \
              s text, y bytea, d date, h time, p timestamp, z timestamptz, l int[], e text[]); \
-             INSERT INTO t SELECT x % 2 = 0, x, x, -x, x / 2.0, x * 1.5, x / 8.0, 'text ' || x, 'bytes', DATE '1999-12-31' + x::int, \
-             TIME '01:02:03.5', TIMESTAMP '2024-02-29 12:00:00.25', TIMESTAMPTZ '1969-07-20 20:17:40+00', \
-             [x::int, NULL], ['a', 'b ' || x] FROM generate_series(1, 20000) g(x); \
+             INSERT INTO t SELECT x % 2 = 0, x, x, -x, x / 2.0, x * 1.5, x / 8.0, 'text ' || x, CAST('bytes' AS bytea), \
+             DATE '1969-07-20', CAST('01:02:03.5' AS time), TIMESTAMP '2024-02-29 12:00:00.25', \
+             CAST('1969-07-20 20:17:40+00' AS timestamptz), ARRAY[CAST(x AS int), NULL], ARRAY['a', 'b ' || x] \
+             FROM generate_series(1, 20000) g(x); \
              INSERT INTO t (i4) VALUES (NULL); CREATE TABLE u AS SELECT * FROM t WHERE false",
         )
         .unwrap();
@@ -362,8 +363,9 @@ fn rows_are_copied_in_binary() {
     client.send(b'c', b"");
     client.answer().unwrap();
     assert_eq!(client.one("SELECT count(*) FROM u").as_deref(), Ok("20001"));
-    let differ = "SELECT count(*) FROM (SELECT * FROM t EXCEPT SELECT * FROM u)";
-    assert_eq!(client.one(differ).as_deref(), Ok("0"));
+    let mut all =
+        |table| copied(&mut client, &format!("COPY (SELECT * FROM {table} ORDER BY i4) TO STDOUT BINARY"));
+    assert_eq!(all("t"), all("u"));
     // Nothing of rows that are wrong is kept; the error says which it was.
     let header = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
     let row = [0, 1, 0, 0, 0, 4, 0, 0, 0, 9];
@@ -393,7 +395,7 @@ fn rows_are_copied_in_binary() {
 fn what_binary_cannot_tell_is_an_error() {
     let served = Served::start(ALONE);
     let mut client = served.client();
-    let ragged = "SELECT [[1, 2], [3]] AS a UNION ALL SELECT [[1], [2]]";
+    let ragged = "SELECT ARRAY[ARRAY[1, 2], ARRAY[3]] AS a UNION ALL SELECT ARRAY[ARRAY[1], ARRAY[2]]";
     assert_eq!(client.query(ragged).unwrap().len(), 2);
     let parse = [&b"\0"[..], ragged.as_bytes(), b"\0\0\0"].concat();
     let bind = [0, 0, 0, 0, 0, 0, 0, 1, 0, 1];

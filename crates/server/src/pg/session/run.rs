@@ -12,7 +12,7 @@ use super::super::portal::OpenRows;
 use super::super::rows;
 use super::interrupt::{send, terminated, until};
 use super::{Conversation, Trouble, failure_of, settled};
-use crate::backend::{Failure, Outcome, Statement};
+use crate::backend::{Failure, Kind, Outcome, Statement};
 use crate::registry::{Phase, Stop};
 
 impl Conversation {
@@ -59,7 +59,9 @@ impl Conversation {
         for notice in &done.notices {
             self.io.reply.notice("NOTICE", &Failure::new("00000", notice.as_str()));
         }
-        for warning in &done.warnings {
+        // Of transactions it was warned before: only here it is known which of them the client has opened.
+        let is_warned = matches!(statement.kind, Kind::Begin | Kind::Control);
+        for warning in done.warnings.iter().filter(|_| !is_warned) {
             self.io.reply.notice("WARNING", &Failure::new("01000", warning.as_str()));
         }
         self.io.reply.complete(&done.tag);
