@@ -7,7 +7,7 @@
 //! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many processes.
 //!
 //! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
-//! `STATES_MAX` versions are kept. `data` has every file of one table.
+//! `STATES_MAX` versions are kept. `data` has every file of one table; that of small tables is kept as `known.rs` says.
 //!
 //! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already sent may
 //! have happened. Crash: the database rolls back what was not committed.
@@ -22,6 +22,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::{ColumnStats, TableData};
+use crate::known::{FILES_MAX, Known};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableStats};
 use crate::state::{Column, ColumnId, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
@@ -41,6 +42,7 @@ pub struct Catalog {
 pub(crate) struct Inner {
     pub database: Database,
     states: Mutex<Vec<(Settings, Arc<State>)>>,
+    pub known: Known,
     /// Who may do what, as last read.
     pub access: Mutex<Option<Arc<Access>>>,
     pub has_access: AtomicBool,
@@ -102,6 +104,7 @@ impl Catalog {
         let inner = Inner {
             database,
             states: Mutex::new(Vec::new()),
+            known: Known::default(),
             access: Mutex::new(None),
             has_access: AtomicBool::new(false),
             hook: Mutex::new(None),
@@ -167,23 +170,39 @@ impl Catalog {
         if table.id < 0 {
             return Ok(TableData { table: table.id, snapshot, ..TableData::default() });
         }
+        if let Some(known) = self.inner.known.data.get(&(table.id, snapshot)) {
+            return Ok(TableData::clone(&known));
+        }
         let mut session = self.inner.database.read().await?;
         load::head(&mut session, Some(snapshot)).await?;
-        load::data(&mut session, table.id, snapshot).await.map_err(|error| match error {
+        let data = load::data(&mut session, table.id, snapshot).await.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
             other => other,
-        })
+        })?;
+        if data.is_small() {
+            self.inner.known.data.put((table.id, snapshot), Arc::new(data.clone()));
+        }
+        Ok(data)
     }
 
-    /// What is known of columns in single files: of all files, or of those named.
+    /// What is known of columns in single files: of all files, or of those named. `snapshot`: one that has them.
     pub async fn column_stats(
         &self,
         table: ObjectId,
+        snapshot: SnapshotId,
         columns: &[ColumnId],
         files: Option<&[i64]>,
     ) -> Result<BTreeMap<(i64, ColumnId), ColumnStats>> {
+        let key = (table, snapshot, columns.to_vec(), files.map(<[i64]>::to_vec));
+        if let Some(known) = self.inner.known.stats.get(&key) {
+            return Ok(BTreeMap::clone(&known));
+        }
         let mut session = self.inner.database.read().await?;
-        load::column_stats(&mut session, table, columns, files).await
+        let stats = load::column_stats(&mut session, table, columns, files).await?;
+        if files.is_some_and(|files| files.len() <= FILES_MAX) {
+            self.inner.known.stats.put(key, Arc::new(stats.clone()));
+        }
+        Ok(stats)
     }
 
     /// What is known of a table and its columns; `None` if no row was ever put in.
@@ -194,8 +213,13 @@ impl Catalog {
 
     /// The table's columns as they were at a snapshot, for files and rows written then.
     pub async fn columns_at(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<Column>> {
+        if let Some(known) = self.inner.known.columns.get(&(table, snapshot)) {
+            return Ok(Vec::clone(&known));
+        }
         let mut session = self.inner.database.read().await?;
-        load::columns_at(&mut session, table, snapshot).await
+        let columns = load::columns_at(&mut session, table, snapshot).await?;
+        self.inner.known.columns.put((table, snapshot), Arc::new(columns.clone()));
+        Ok(columns)
     }
 
     /// All snapshots that have not expired, oldest first.

@@ -38,6 +38,9 @@ const SQLITE_READERS_MAX: u32 = 4;
 /// matter, small enough to be parsed in little memory.
 const STATEMENT_BYTES: usize = 256 * 1024;
 
+/// Bytes of a query of SQLite at most whose plan is kept. A connection keeps a hundred of them.
+const PREPARED_BYTES_MAX: usize = 4096;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -101,15 +104,20 @@ impl Database {
         if let Self::Sqlite { path, is_foreign: true, .. } = self {
             return foreign(path).await?.query(sql).await;
         }
-        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
         match self {
             Self::Sqlite { readers, .. } => {
-                sql.fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
+                prepared(sql).fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres { readers, .. } => {
+                let sql = sqlx::raw_sql(AssertSqlSafe(sql));
                 sql.fetch_all(readers).await.map_err(failed)?.iter().map(postgres_row).collect()
             }
         }
+    }
+
+    /// Whether there is a table, in a query by itself.
+    pub async fn has_table(&self, name: &str) -> Result<bool> {
+        Ok(!self.query(has_table(self.dialect(), name)?).await?.is_empty())
     }
 
     /// A transaction that reads, all of it as of one moment.
@@ -362,20 +370,21 @@ impl Session {
     }
 
     pub async fn query(&mut self, sql: impl Into<String>) -> Result<Vec<Row>> {
-        let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
+        let sql = sql.into();
         match self {
             Self::Sqlite(transaction) => {
-                let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
+                let rows = prepared(sql).fetch_all(&mut **transaction).await.map_err(failed)?;
                 rows.iter().map(sqlite_row).collect()
             }
             Self::Resting(transaction, resting) => {
-                let rows = sql.fetch_all(&mut **transaction).await;
+                let rows = prepared(sql).fetch_all(&mut **transaction).await;
                 // Why it failed matters less than that it could.
                 resting.check()?;
                 rows.map_err(failed)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres(transaction) => {
-                let rows = sql.fetch_all(&mut **transaction).await.map_err(failed)?;
+                let rows =
+                    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut **transaction).await.map_err(failed)?;
                 rows.iter().map(postgres_row).collect()
             }
         }
@@ -413,15 +422,26 @@ impl Session {
     }
 
     pub async fn has_table(&mut self, name: &str) -> Result<bool> {
-        let name = text(name)?;
-        let sql = match self {
-            Self::Sqlite(_) | Self::Resting(..) => {
-                format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}")
-            }
-            Self::Postgres(_) => format!("SELECT 1 WHERE to_regclass({name}) IS NOT NULL"),
+        let dialect = match self {
+            Self::Sqlite(_) | Self::Resting(..) => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
         };
-        Ok(!self.query(sql).await?.is_empty())
+        Ok(!self.query(has_table(dialect, name)?).await?.is_empty())
     }
+}
+
+fn has_table(dialect: Dialect, name: &str) -> Result<String> {
+    let name = text(name)?;
+    Ok(match dialect {
+        Dialect::Sqlite => format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}"),
+        Dialect::Postgres => format!("SELECT 1 WHERE to_regclass({name}) IS NOT NULL"),
+    })
+}
+
+/// A query of SQLite whose plan its connection keeps for the next time, unless it is too long to come again.
+fn prepared(sql: String) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
+    let is_short = sql.len() <= PREPARED_BYTES_MAX;
+    sqlx::query(AssertSqlSafe(sql)).persistent(is_short)
 }
 
 fn sqlite_row(row: &SqliteRow) -> Result<Row> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::known::FILES_MAX;
 use crate::state::{ColumnId, Location, ObjectId, SnapshotId};
 
 /// A data file of a committed snapshot.
@@ -134,4 +135,13 @@ pub struct TableData {
     pub snapshot: SnapshotId,
     pub files: Vec<DataFile>,
     pub inlined: Vec<InlinedRows>,
+}
+
+impl TableData {
+    /// Whether it is little enough to be kept for the next statement.
+    pub(crate) fn is_small(&self) -> bool {
+        let kept: usize = self.inlined.iter().map(|rows| rows.rows.len()).sum();
+        let deleted: usize = self.files.iter().map(|file| file.deleted_inline.len()).sum();
+        self.files.len() + kept + deleted <= FILES_MAX
+    }
 }

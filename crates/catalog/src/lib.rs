@@ -22,6 +22,7 @@ mod error;
 mod fence;
 pub mod files;
 mod inlined;
+mod known;
 mod layout;
 mod load;
 pub mod state;

@@ -70,6 +70,7 @@ impl Catalog {
         session.execute(format!("DELETE FROM ducklake_snapshot WHERE snapshot_id IN ({ids})")).await?;
         let files = sweep(&mut session).await?;
         session.commit().await?;
+        self.inner.known.forget();
         tracing::info!(snapshots = snapshots.len(), files, "expired snapshots");
         Ok(Expired { snapshots, files })
     }

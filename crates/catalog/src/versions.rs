@@ -1,12 +1,18 @@
 //! When a table's columns changed.
 
+use std::sync::Arc;
+
 use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::state::{ObjectId, SnapshotId};
 
 impl Catalog {
     /// The snapshots at which the columns of a table changed, ascending. Files written between two of them have the same columns.
-    pub async fn column_versions(&self, table: ObjectId) -> Result<Vec<SnapshotId>> {
+    /// `snapshot`: up to which they are needed.
+    pub async fn column_versions(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<SnapshotId>> {
+        if let Some(known) = self.inner.known.versions.get(&(table, snapshot)) {
+            return Ok(Vec::clone(&known));
+        }
         let mut session = self.inner.database.read().await?;
         let rows = session
             .query(format!(
@@ -15,6 +21,8 @@ impl Catalog {
                  ORDER BY 1"
             ))
             .await?;
-        rows.iter().map(|row| row.integer(0)).collect()
+        let versions: Vec<SnapshotId> = rows.iter().map(|row| row.integer(0)).collect::<Result<_>>()?;
+        self.inner.known.versions.put((table, snapshot), Arc::new(versions.clone()));
+        Ok(versions)
     }
 }

@@ -143,13 +143,13 @@ fn partition_values_and_statistics_come_back() {
             assert_eq!(file.partition_values, [value.map(str::to_string), Some("3".into())]);
             assert_eq!(file.partition_id, head.tables[&id].partition_id);
         }
-        let per_file = catalog.column_stats(id, &[1, 2], Some(&[files[1].id])).await.unwrap();
+        let per_file = catalog.column_stats(id, head.snapshot, &[1, 2], Some(&[files[1].id])).await.unwrap();
         assert_eq!(per_file.keys().copied().collect::<Vec<_>>(), [(files[1].id, 1), (files[1].id, 2)]);
         assert_eq!(per_file[&(files[1].id, 1)], stats(Some("-3"), Some("8"), 4, 1, None));
         // Text with a character of code 0: a lower bound is what stands before it, an upper one there is none.
         assert_eq!(per_file[&(files[1].id, 2)], stats(Some("a"), None, 5, 0, None));
-        assert_eq!(catalog.column_stats(id, &[1, 2, 3], None).await.unwrap().len(), 9);
-        assert!(catalog.column_stats(id, &[], None).await.unwrap().is_empty());
+        assert_eq!(catalog.column_stats(id, head.snapshot, &[1, 2, 3], None).await.unwrap().len(), 9);
+        assert!(catalog.column_stats(id, head.snapshot, &[], None).await.unwrap().is_empty());
 
         let of_table = catalog.table_stats(id).await.unwrap().unwrap();
         let known = |null, nan, min: Option<&str>, max: Option<&str>| TableColumnStats {
@@ -443,7 +443,7 @@ fn ten_thousand_files_are_one_commit() {
         let id = committed.objects[&id];
         let files = data(catalog, id).await.files;
         assert_eq!(files.len(), 10_000);
-        assert_eq!(catalog.column_stats(id, &[1, 16], None).await.unwrap().len(), 20_000);
+        assert_eq!(catalog.column_stats(id, committed.snapshot, &[1, 16], None).await.unwrap().len(), 20_000);
         assert_eq!(catalog.table_stats(id).await.unwrap().unwrap().next_row_id, 1_000_000);
     });
 }

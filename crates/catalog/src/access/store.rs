@@ -79,19 +79,15 @@ pub(crate) async fn has_tables(session: &mut Session) -> Result<bool> {
     session.has_table(ACCESS).await
 }
 
-/// One small query.
+/// One small query, and another as long as nobody has used roles.
 pub(super) async fn version(inner: &Inner) -> Result<i64> {
-    let query = format!("SELECT version FROM {ACCESS}");
-    if inner.has_access.load(Ordering::Relaxed) {
-        return first(&inner.database.query(query).await?);
+    if !inner.has_access.load(Ordering::Relaxed) {
+        if !inner.database.has_table(ACCESS).await? {
+            return Ok(0);
+        }
+        inner.has_access.store(true, Ordering::Relaxed);
     }
-    let mut session = inner.database.read().await?;
-    if !has_tables(&mut session).await? {
-        return Ok(0);
-    }
-    let version = first(&session.query(query).await?)?;
-    inner.has_access.store(true, Ordering::Relaxed);
-    Ok(version)
+    first(&inner.database.query(format!("SELECT version FROM {ACCESS}")).await?)
 }
 
 fn first(rows: &[Row]) -> Result<i64> {

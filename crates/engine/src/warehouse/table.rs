@@ -180,7 +180,7 @@ impl WarehouseTable {
         if self.table.id >= 0 {
             let snapshot = self.state.snapshot;
             let data = self.catalog.data(&self.table, snapshot).await.map_err(explain)?;
-            let versions = self.catalog.column_versions(self.table.id).await.map_err(explain)?;
+            let versions = self.catalog.column_versions(self.table.id, snapshot).await.map_err(explain)?;
             let mut known: BTreeMap<SnapshotId, Arc<Vec<Column>>> = BTreeMap::new();
             for file in data.files {
                 if changes.removed.contains(&file.id) {
@@ -232,8 +232,11 @@ impl WarehouseTable {
             .collect();
         let mut all = BTreeMap::new();
         if !ids.is_empty() && !columns.is_empty() {
-            let known =
-                self.catalog.column_stats(self.table.id, columns, Some(&ids)).await.map_err(explain)?;
+            let known = self
+                .catalog
+                .column_stats(self.table.id, self.state.snapshot, columns, Some(&ids))
+                .await
+                .map_err(explain)?;
             all.extend(
                 known.into_iter().map(|((file, column), stats)| ((RowSource::File(file), column), stats)),
             );

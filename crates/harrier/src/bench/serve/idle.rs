@@ -10,7 +10,7 @@ use super::wire::Trouble;
 #[derive(Debug, Clone)]
 pub struct Idle {
     pub connections: usize,
-    /// Resident bytes of the server's process before.
+    /// Resident bytes of the server's process before, when it has run a statement.
     pub before_bytes: u64,
     /// And with them.
     pub with_bytes: u64,
@@ -26,6 +26,10 @@ impl Idle {
 
 /// Errors: a connection is refused.
 pub async fn measure(system: &System, connections: usize) -> Result<Idle, Trouble> {
+    // What the first statement of a server takes is no connection's.
+    let mut first = Client::connect(&system.target).await?;
+    first.query("SELECT 1", None).await?;
+    drop(first);
     let before_bytes = resident(system.pid());
     let mut clients = Vec::with_capacity(connections);
     for _ in 0..connections {

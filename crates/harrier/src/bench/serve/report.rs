@@ -254,7 +254,8 @@ pub fn aims(
         || "idle connections".to_owned(),
         |idle| format!("{} idle connections", idle.connections),
     );
-    aims.push(below(&what, idle.map(|idle| idle.with_bytes as f64 / 1e6), "MB", 200.0));
+    let grown = idle.map(|idle| idle.with_bytes.saturating_sub(idle.before_bytes) as f64 / 1e6);
+    aims.push(below(&what, grown, "MB", 200.0));
     let recovered = recovery.and_then(Recovery::longest_s);
     aims.push(below("from a killed rank to the next answer, longest", recovered, "s", 1.0));
     aims
