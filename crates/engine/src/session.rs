@@ -114,9 +114,10 @@ impl Outcome {
     /// How far it is; `None`: it is done.
     pub fn progress(&self) -> Option<&Progress> {
         match self {
-            Self::Rows { progress, .. } => Some(progress),
+            Self::Rows { progress, .. } | Self::CopyOutRows { progress, .. } => Some(progress),
             Self::Write(write) => Some(&write.progress),
             Self::CopyIn(copy) => Some(&copy.write.progress),
+            Self::CopyInRows(copy) => Some(&copy.write.progress),
             Self::CopyOut(copy) => Some(&copy.progress),
             Self::Command { .. } => None,
         }
