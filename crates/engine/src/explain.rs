@@ -146,8 +146,7 @@ fn measured(operator: &Operator, verbose: bool) -> String {
         }
     } else {
         parts.extend(bytes.map(human_bytes));
-        let time = if operator.scan.is_some() { scan_ns(operator) } else { metrics.total("elapsed_compute") };
-        parts.extend(time.map(|ns| format!("time {}", human_ns(ns))));
+        parts.extend(busy_ns(operator).map(|ns| format!("time {}", human_ns(ns))));
     }
     if operator.scan.is_some() {
         parts.extend(metrics.total("bytes_scanned").map(|bytes| format!("read {}", human_bytes(bytes))));
@@ -164,13 +163,10 @@ fn measured(operator: &Operator, verbose: bool) -> String {
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-fn scan_ns(operator: &Operator) -> Option<u64> {
-    let opening = operator.measured.total("time_elapsed_opening");
-    let scanning = operator.measured.total("time_elapsed_scanning_total");
-    match (opening, scanning) {
-        (None, None) => None,
-        (opening, scanning) => Some(opening.unwrap_or(0) + scanning.unwrap_or(0)),
-    }
+/// Over all ranks.
+fn busy_ns(operator: &Operator) -> Option<u64> {
+    let each = operator.busy_ns();
+    (!each.is_empty()).then(|| each.iter().map(|(_, ns)| ns).sum())
 }
 
 fn summary(slices: &[Slice], totals: &Took) -> Vec<String> {
@@ -178,7 +174,7 @@ fn summary(slices: &[Slice], totals: &Took) -> Vec<String> {
     let sum = |operators: &mut dyn Iterator<Item = &Operator>, metric: &str| -> u64 {
         operators.filter_map(|operator| operator.measured.total(metric)).sum()
     };
-    let io = all().filter(|operator| operator.scan.is_some()).filter_map(scan_ns).sum::<u64>();
+    let io = all().filter(|operator| operator.scan.is_some()).filter_map(busy_ns).sum::<u64>();
     let read = sum(&mut all().filter(|operator| operator.scan.is_some()), "bytes_scanned");
     let motions = || all().filter(|operator| operator.motion.is_some());
     let encode = sum(&mut motions(), "encode_time");

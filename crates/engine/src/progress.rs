@@ -1,4 +1,4 @@
-//! How far a running statement has come, read from the metrics of its plan's scans.
+//! How far a running statement has come, read from the metrics of its plan.
 
 use std::sync::Arc;
 
@@ -6,19 +6,21 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
+use harrier_exec::front::on_gang;
+use harrier_exec::look::Look;
+use harrier_exec::slices::Extent;
 
-/// A handle on the scans of one plan. Cheap to clone; reading it takes a lock per scan for a moment.
+/// A handle on one plan, which it keeps. Cheap to clone; reading it takes a lock per operator for a moment.
 #[derive(Debug, Clone)]
 pub struct Progress {
+    plan: Option<Arc<dyn ExecutionPlan>>,
     scans: Arc<[Scan]>,
 }
 
 #[derive(Debug)]
 struct Scan {
     plan: Arc<dyn ExecutionPlan>,
-    bytes: u64,
-    /// Rows in the files, where their statistics say.
-    rows: Option<u64>,
+    extent: Extent,
 }
 
 /// What all the scans of a statement have done so far.
@@ -37,28 +39,45 @@ pub struct ProgressReading {
 }
 
 impl Progress {
-    /// A handle on the scans below `plan`.
+    /// A handle on `plan` and the scans below it.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut scans = Vec::new();
         find_scans(plan, &mut scans);
-        Self { scans: scans.into() }
+        Self { plan: Some(Arc::clone(plan)), scans: scans.into() }
     }
 
     /// A handle on nothing, for a statement without scans.
     pub(crate) fn none() -> Self {
-        Self { scans: Arc::new([]) }
+        Self { plan: None, scans: Arc::new([]) }
+    }
+
+    /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty without a plan.
+    pub fn told(&self) -> Look {
+        match &self.plan {
+            Some(plan) => on_gang(plan).map_or_else(|| Look::at(plan), |gang| gang.told()),
+            None => Look::default(),
+        }
+    }
+
+    /// The same, asked anew of the ranks if they run the plan. Cancel-safe.
+    pub async fn look(&self) -> Look {
+        match self.plan.as_ref().and_then(on_gang) {
+            Some(gang) => gang.look().await,
+            None => self.told(),
+        }
     }
 
     /// Whether there is a scan whose progress can be known.
     pub fn is_known(&self) -> bool {
-        self.scans.iter().any(|scan| scan.bytes > 0)
+        self.scans.iter().any(|scan| scan.extent.bytes > 0)
     }
 
     pub fn read(&self) -> ProgressReading {
         let mut reading = ProgressReading::default();
         let mut bytes_done = 0.0;
         for scan in self.scans.iter() {
-            reading.bytes_total += scan.bytes;
+            let Extent { bytes, rows: rows_total } = scan.extent;
+            reading.bytes_total += bytes;
             let Some(metrics) = scan.plan.metrics() else {
                 continue;
             };
@@ -68,9 +87,9 @@ impl Progress {
             reading.bytes_read += bytes_read;
             let rows_seen = rows + count(&metrics, "pushdown_rows_pruned");
             let of_rows =
-                scan.rows.filter(|total| *total > 0).map_or(0.0, |total| rows_seen as f64 / total as f64);
-            let of_bytes = bytes_read as f64 / scan.bytes.max(1) as f64;
-            bytes_done += scan.bytes as f64 * of_rows.max(of_bytes).min(1.0);
+                rows_total.filter(|total| *total > 0).map_or(0.0, |total| rows_seen as f64 / total as f64);
+            let of_bytes = bytes_read as f64 / bytes.max(1) as f64;
+            bytes_done += bytes as f64 * of_rows.max(of_bytes).min(1.0);
         }
         if reading.bytes_total > 0 {
             reading.fraction = bytes_done / reading.bytes_total as f64;
@@ -87,22 +106,7 @@ fn find_scans(plan: &Arc<dyn ExecutionPlan>, scans: &mut Vec<Scan>) {
     if let Some(source) = plan.downcast_ref::<DataSourceExec>()
         && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
     {
-        let mut bytes = 0;
-        let mut rows = Some(0);
-        for file in config.file_groups.iter().flat_map(|group| group.iter()) {
-            let part = file
-                .range
-                .as_ref()
-                .map_or(file.object_meta.size, |range| range.end.saturating_sub(range.start) as u64);
-            bytes += part;
-            let file_rows = file
-                .statistics
-                .as_ref()
-                .and_then(|statistics| statistics.num_rows.get_value().copied())
-                .map(|rows| rows as f64 * part as f64 / file.object_meta.size.max(1) as f64);
-            rows = rows.zip(file_rows).map(|(sum, rows)| sum + rows as u64);
-        }
-        scans.push(Scan { plan: Arc::clone(plan), bytes, rows });
+        scans.push(Scan { plan: Arc::clone(plan), extent: Extent::of(config) });
     }
     for child in plan.children() {
         find_scans(child, scans);

@@ -110,6 +110,20 @@ pub enum Outcome {
     Command { tag: String, warnings: Vec<String> },
 }
 
+impl Outcome {
+    /// How far it is; `None`: it is done.
+    pub fn progress(&self) -> Option<&Progress> {
+        match self {
+            Self::Rows { progress, .. } | Self::CopyOutRows { progress, .. } => Some(progress),
+            Self::Write(write) => Some(&write.progress),
+            Self::CopyIn(copy) => Some(&copy.write.progress),
+            Self::CopyInRows(copy) => Some(&copy.write.progress),
+            Self::CopyOut(copy) => Some(&copy.progress),
+            Self::Command { .. } => None,
+        }
+    }
+}
+
 /// One user's tables and settings. One statement at a time; cheap to make.
 pub struct Session {
     context: SessionContext,
@@ -510,7 +524,8 @@ impl Session {
             "grpc" => Transport::Grpc,
             _ => Transport::Mpi,
         };
-        let options = StatementOptions { transport, distribute_bytes_min: settings.distribute_bytes_min };
+        let distribute_bytes_min = settings.distribute_bytes_min;
+        let options = StatementOptions { transport, distribute_bytes_min, run: None };
         let on_ranks = gang.statement(options).await?;
         let state = self.context.state_ref();
         on_ranks.apply(state.write().config_mut())

@@ -7,6 +7,7 @@
 //! # Errors
 //! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use datafusion::prelude::SessionConfig;
 use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
 use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -29,10 +31,12 @@ use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::gang::{Gang, StatementOptions, Transport};
 use crate::limits::Scope;
+use crate::look::Look;
 use crate::planner;
 use crate::settings;
-use crate::slices::{Slice, slices, with_metrics};
+use crate::slices::{Measured, Slice, slices, with_metrics};
 use crate::table_files::{TableFilesCodec, bucket};
+use crate::tasks;
 
 /// The longest request, in bytes: a plan names every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -57,6 +61,9 @@ pub struct Took {
     pub ranks: usize,
 }
 
+/// How long the metrics of a statement that has given its last row may take.
+const METRICS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Says in lines what a plan is, and what it took if it ran. The last argument: with all there is to tell.
 pub type Tell = fn(&[Slice], Option<&Took>, bool) -> Vec<String>;
 
@@ -66,12 +73,35 @@ pub struct Desk {
     gang: Gang,
     threads: usize,
     tell: Tell,
+    running: Running,
+}
+
+/// Statements that run, by the number under which they may be looked at.
+type Running = Arc<Mutex<HashMap<u64, Run>>>;
+
+#[derive(Clone)]
+struct Run {
+    plan: Arc<dyn ExecutionPlan>,
+    /// The ranks that it runs on.
+    members: Vec<usize>,
+}
+
+/// A statement can be looked at until this is dropped.
+struct Shown {
+    running: Running,
+    run: u64,
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.run);
+    }
 }
 
 impl Desk {
     /// To be made on rank 0, when the gang is attached.
     pub fn new(gang: Gang, threads: usize, tell: Tell) -> Self {
-        Self { gang, threads, tell }
+        Self { gang, threads, tell, running: Running::default() }
     }
 
     /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`].
@@ -147,11 +177,10 @@ impl Desk {
                 self.gang.set_aside(request.aside.iter().map(|rank| *rank as usize));
                 Ok(())
             }
-            Asked::Run => {
-                let (plan, rows) = self.start(request).await?;
-                let sent = send_rows(rows, out).await;
-                drop(plan);
-                sent
+            Asked::Run => self.run(request, out).await,
+            Asked::Look => {
+                let look = self.look(request.run).await;
+                Ok(write_frame(out, kind::LOOK, &look.encode_to_vec()).await?)
             }
             Asked::Explain => {
                 let (plan, _) = self.plan(request).await?;
@@ -159,6 +188,45 @@ impl Desk {
             }
             Asked::Analyze => self.analyze(request, out).await,
         }
+    }
+
+    /// Sends what the plan is, its rows, and what every rank has measured.
+    async fn run(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
+        let (plan, rows) = self.start(request).await?;
+        if request.run == 0 {
+            return send_rows(rows, out).await;
+        }
+        let members = self.gang.members();
+        let planned = Look::of(&slices(&plan), &members);
+        write_frame(out, kind::LOOK, &planned.encode_to_vec()).await?;
+        let run = Run { plan: Arc::clone(&plan), members: members.clone() };
+        self.running.lock().insert(request.run, run);
+        let shown = Shown { running: Arc::clone(&self.running), run: request.run };
+        send_rows(rows, out).await?;
+        drop(shown);
+        // All rows are there: that a rank cannot tell any more what it has done is no failure of the statement.
+        if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
+            let look = Look::of(&slices(&measured), &members);
+            write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    /// What a statement has done so far; an empty look when it does not run here.
+    async fn look(&self, run: u64) -> Look {
+        let running = self.running.lock().get(&run).cloned();
+        let Some(Run { plan, members }) = running else {
+            return Look::default();
+        };
+        let mut slices = slices(&plan);
+        // Parts of rank 0 may count where the plan that they were cut from does.
+        for operator in slices.iter_mut().skip(1).flat_map(|slice| &mut slice.operators) {
+            operator.measured = Measured::default();
+        }
+        for told in self.gang.look(run).await {
+            tasks::fill(&mut slices, &told);
+        }
+        Look::of(&slices, &members)
     }
 
     /// Tells how the gang is until nobody listens.
@@ -230,6 +298,7 @@ impl Desk {
         let options = StatementOptions {
             transport: Transport::Mpi,
             distribute_bytes_min: request.distribute_bytes_min as usize,
+            run: (request.run > 0).then_some(request.run),
         };
         let statement = self.gang.statement(options).await?;
         let mut config = SessionConfig::new().with_target_partitions(self.threads.max(2));
@@ -273,6 +342,7 @@ impl Desk {
                 streams_open: report.streams_open,
                 aside: aside.contains(&rank),
                 disks: report.disks,
+                resident_bytes: report.resident_bytes,
             }
         });
         Status {

@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use datafusion::arrow::buffer::Buffer;
@@ -41,13 +41,14 @@ use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
 use futures::future::BoxFuture;
 use futures::stream::try_unfold;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::disks::DiskStatus;
 use crate::limits::{Scope, StatementLimits};
+use crate::look::Look;
 use crate::planner;
 use crate::planning::file_scan;
 use crate::settings;
@@ -84,6 +85,9 @@ pub struct Request {
     pub memory_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub spill_bytes: u64,
+    /// The number under which the statement that is to run may be looked at, or the one that is to be looked at; 0: nobody will look.
+    #[prost(uint64, tag = "10")]
+    pub run: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -96,6 +100,8 @@ pub enum Asked {
     Hold = 4,
     /// That statements begin without some ranks.
     Aside = 5,
+    /// What a statement that runs has done so far.
+    Look = 6,
 }
 
 /// Kinds of frames that come back; each is a byte, four bytes of length, and that many bytes.
@@ -110,6 +116,8 @@ pub(crate) mod kind {
     pub(crate) const STATUS: u8 = 4;
     /// All went well; nothing comes behind it.
     pub(crate) const END: u8 = 5;
+    /// [`crate::look::Look`]: of a statement that runs, before its first row and behind its last.
+    pub(crate) const LOOK: u8 = 6;
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -169,6 +177,8 @@ pub struct RankStatus {
     /// Where it spills to; known of ranks that work.
     #[prost(message, repeated, tag = "11")]
     pub disks: Vec<DiskStatus>,
+    #[prost(uint64, tag = "12")]
+    pub resident_bytes: u64,
 }
 
 /// What is told of a rank that was set aside.
@@ -241,6 +251,8 @@ impl Hold {
 #[derive(Clone, Debug, Default)]
 pub struct Link {
     inner: Arc<RwLock<LinkState>>,
+    /// The number of the last plan.
+    last_run: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -437,6 +449,17 @@ pub struct GangExec {
     bytes: u64,
     request: Request,
     properties: Arc<PlanProperties>,
+    /// What the gang told last of what the plan does there.
+    told: Told,
+}
+
+type Told = Arc<Mutex<LastTold>>;
+
+#[derive(Debug, Default)]
+struct LastTold {
+    look: Look,
+    /// How many of the looks came with the rows: the second is the last word.
+    with_rows: usize,
 }
 
 impl Request {
@@ -471,6 +494,7 @@ impl GangExec {
             plan: bytes,
             settings: settings::text(config),
             distribute_bytes_min: bytes_min as u64,
+            run: link.last_run.fetch_add(1, Ordering::Relaxed) + 1,
             ..Request::default()
         };
         let request = request.limited(Scope::of(config).map(|scope| scope.limits).unwrap_or_default());
@@ -481,7 +505,7 @@ impl GangExec {
             Boundedness::Bounded,
         );
         let bytes = scanned_bytes(&plan) as u64;
-        Ok(Self { link, plan, bytes, request, properties: Arc::new(properties) })
+        Ok(Self { link, plan, bytes, request, properties: Arc::new(properties), told: Told::default() })
     }
 
     async fn ask(link: &Link, request: &Request) -> Result<(UnixStream, Visit)> {
@@ -492,6 +516,33 @@ impl GangExec {
         let visit = Visit::new(desk);
         let stream = ask(&visit.0.path, request).await.map_err(|_| link.lost())?;
         Ok((stream, visit))
+    }
+
+    /// What the gang told last of what the plan does there: in the beginning, at its end, and whenever it was looked at. Empty before
+    /// the plan has come to its turn.
+    pub fn told(&self) -> Look {
+        self.told.lock().look.clone()
+    }
+
+    /// What the plan has done until now, asked of all ranks. What was told before, if it does not run or the gang does not answer.
+    pub async fn look(&self) -> Look {
+        let request = Request { asked: Asked::Look.into(), run: self.request.run, ..Request::default() };
+        let asked = async {
+            let desk = self.link.inner.read().desk.clone()?;
+            let mut stream = ask(&desk.path, &request).await.ok()?;
+            match read_frame(&mut stream).await {
+                Ok(Some((kind::LOOK, bytes))) => decode::<Look>(&bytes).ok(),
+                _ => None,
+            }
+        };
+        if let Some(look) = asked.await.filter(|look| !look.is_empty()) {
+            let mut told = self.told.lock();
+            // The answer may have been overtaken by the end.
+            if told.with_rows < 2 {
+                told.look = look;
+            }
+        }
+        self.told()
     }
 
     /// What EXPLAIN says of the plan, and the rows if it was run and they were asked for.
@@ -575,6 +626,7 @@ impl ExecutionPlan for GangExec {
     fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
         let (link, request, bytes) = (self.link.clone(), self.request.clone(), self.bytes);
+        let told = Arc::clone(&self.told);
         let admission = context.session_config().get_extension::<Admission>();
         let rows = futures::stream::once(async move {
             let Admitted { turn, limits } = match admission {
@@ -582,7 +634,7 @@ impl ExecutionPlan for GangExec {
                 None => Admitted::default(),
             };
             let (stream, visit) = Self::ask(&link, &request.limited(limits)).await?;
-            Ok::<_, DataFusionError>(rows(link, stream, (visit, turn)))
+            Ok::<_, DataFusionError>(rows(link, stream, (visit, turn), told))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -593,15 +645,22 @@ fn rows(
     link: Link,
     stream: UnixStream,
     visit: (Visit, Option<Box<dyn Any + Send>>),
+    told: Told,
 ) -> impl futures::Stream<Item = Result<datafusion::arrow::array::RecordBatch>> {
-    let state = (link, stream, visit, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
-    try_unfold(state, |(link, mut stream, visit, mut decoder, mut buffer)| async move {
+    let state = (link, stream, visit, told, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
+    try_unfold(state, |(link, mut stream, visit, told, mut decoder, mut buffer)| async move {
         loop {
             if let Some(batch) = decoder.decode(&mut buffer)? {
-                return Ok(Some((batch, (link, stream, visit, decoder, buffer))));
+                return Ok(Some((batch, (link, stream, visit, told, decoder, buffer))));
             }
             match read_frame(&mut stream).await.map_err(|_| link.lost())? {
                 Some((kind::ROWS, bytes)) => buffer = Buffer::from_vec(bytes),
+                Some((kind::LOOK, bytes)) => {
+                    let look = decode(&bytes)?;
+                    let mut told = told.lock();
+                    told.look = look;
+                    told.with_rows += 1;
+                }
                 Some((kind::FAILURE, bytes)) => return Err(failed(&bytes)),
                 Some((kind::END, _)) => return Ok(None),
                 _ => return Err(link.lost()),

@@ -20,7 +20,10 @@ use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::sqlstate::{self, SqlState};
 use crate::table_files::{TableFilesCodec, bucket};
-use crate::wire::{self, Ask, GrpcAddress, GrpcAsk, Kept, RankReport, ReportAsk, Request};
+use crate::tasks::{TaskTold, Tasks};
+use crate::wire::{
+    self, Ask, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request, TasksTold,
+};
 use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -71,6 +74,8 @@ pub struct StatementOptions {
     pub transport: Transport,
     /// A scan of fewer bytes than this stays on one rank.
     pub distribute_bytes_min: usize,
+    /// The number by which [`Gang::look`] finds it while it runs; `None`: nobody will look.
+    pub run: Option<u64>,
 }
 
 /// What a rank of this build brings when it joins a gang, as its environment says.
@@ -98,6 +103,8 @@ struct Inner {
     /// Of statements with limits.
     limited: Limited,
     janitor: Janitor,
+    /// What this rank runs now.
+    tasks: Tasks,
     grpc: Arc<GrpcServer>,
     /// Of the ranks that have been asked for it, for the coordinator.
     grpc_ranks: Mutex<BTreeMap<usize, Url>>,
@@ -149,6 +156,7 @@ impl Gang {
                 limited: Limited::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
+                tasks: Tasks::default(),
                 grpc: Arc::new(GrpcServer::new(host)),
                 grpc_ranks: Mutex::default(),
             }),
@@ -171,6 +179,7 @@ impl Gang {
                 limited: Limited::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
+                tasks: Tasks::default(),
                 grpc: Arc::new(GrpcServer::new(None)),
                 grpc_ranks: Mutex::default(),
             }),
@@ -274,8 +283,9 @@ impl Gang {
         let worker = || {
             let channels = Arc::clone(&self.inner.channels);
             let inner = Arc::downgrade(&self.inner);
+            let tasks = self.inner.tasks.clone();
             Worker::from_session_builder(move |context| {
-                build_session(context, Arc::clone(&channels), Weak::clone(&inner))
+                build_session(context, Arc::clone(&channels), Weak::clone(&inner), tasks.clone())
             })
             .with_runtime_env(Arc::clone(&runtime_env))
             .with_version(crate::VERSION)
@@ -295,6 +305,7 @@ impl Gang {
                 runtime_env: Arc::clone(&runtime_env),
                 disks,
                 janitor: self.inner.janitor.clone(),
+                tasks: self.inner.tasks.clone(),
                 runtime: Handle::current(),
             })),
             Links::InProcess { workers, ranks } => {
@@ -351,7 +362,8 @@ impl Gang {
             Transport::Mpi => members.into_iter().map(rank_url).collect(),
             Transport::Grpc => self.grpc_ranks(&members).await?,
         };
-        Ok(Statement { gang: self.clone(), distribute_bytes_min: options.distribute_bytes_min, urls })
+        let StatementOptions { distribute_bytes_min, run, .. } = options;
+        Ok(Statement { gang: self.clone(), distribute_bytes_min, run, urls })
     }
 
     /// The gRPC addresses of `members`, which start their servers when first asked.
@@ -397,6 +409,21 @@ impl Gang {
             reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
         }
         Ok(reports)
+    }
+
+    /// What the parts of a running statement have measured so far, on every member that answers.
+    pub async fn look(&self, run: u64) -> Vec<TaskTold> {
+        let mut told = self.inner.tasks.told(run);
+        if matches!(self.inner.links, Links::InProcess { .. }) {
+            return told;
+        }
+        let others = self.members().into_iter().skip(1).map(|rank| async move {
+            let answer: Result<TasksTold> = self.ask(rank, Ask::Look(LookAsk { run })).await;
+            // A rank that is lost in between has nothing to tell.
+            answer.map(|answer| answer.tasks).unwrap_or_default()
+        });
+        told.extend(futures::future::join_all(others).await.into_iter().flatten());
+        told
     }
 
     /// Takes back what a statement that has just ended still holds on this rank; the others do so by themselves. Never
@@ -488,19 +515,20 @@ impl Gang {
 pub struct Statement {
     gang: Gang,
     distribute_bytes_min: usize,
+    run: Option<u64>,
     urls: Vec<Url>,
 }
 
 impl Statement {
     /// Puts it into the settings that the statement is planned and run with; they go along with its plan.
     pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
-        let Statement { gang, distribute_bytes_min, urls } = self;
+        let Statement { gang, distribute_bytes_min, run, urls } = self;
         let footers = gang.runtime_env().cache_manager.get_file_metadata_cache();
         config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min, footers }));
         config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
         config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
         config.set_distributed_worker_resolver(Ranks(urls));
-        settings::attach(config)
+        settings::attach(config, run)
     }
 }
 
@@ -510,12 +538,14 @@ async fn build_session(
     mut context: WorkerQueryContext,
     channels: Arc<dyn ChannelResolver + Send + Sync>,
     gang: Weak<Inner>,
+    tasks: Tasks,
 ) -> Result<SessionState> {
     if let (Some(scope), Some(inner)) = (Scope::read(&context.headers), gang.upgrade()) {
         *context.builder.runtime_env() = Some(Gang { inner }.environment(Some(scope))?);
     }
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
+    tasks.watch(&context.headers, config);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);
     // A function without bytes of its own is found by its name.

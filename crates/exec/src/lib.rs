@@ -31,6 +31,7 @@ mod grpc;
 pub mod grpc_batches;
 mod inprocess;
 mod janitor;
+pub mod look;
 mod loss;
 mod metrics;
 mod planner;
@@ -40,6 +41,7 @@ mod settings;
 pub mod slices;
 mod splits;
 pub mod table_files;
+pub mod tasks;
 mod texts;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
@@ -49,6 +51,16 @@ pub use wire::Kept;
 
 /// This build of Harrier, as ranks compare it when they meet.
 pub const VERSION: &str = env!("HARRIER_BUILD");
+
+/// Memory that this process takes: its pages that are in the machine's; 0 if the system does not tell.
+fn resident_bytes() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/self/status") else {
+        return 0;
+    };
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) * 1024
+}
 
 /// Processor time of this process so far, all threads, nanoseconds.
 pub fn process_cpu_ns() -> u64 {

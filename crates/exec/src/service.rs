@@ -7,7 +7,8 @@ use crate::convert::to_failure;
 use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
-use crate::wire::{self, Ask, GrpcAddress, RankReport, Request};
+use crate::tasks::{self, Tasks};
+use crate::wire::{self, Ask, GrpcAddress, RankReport, Request, TasksTold};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -31,6 +32,7 @@ pub struct RankService {
     pub runtime_env: Arc<RuntimeEnv>,
     pub disks: Option<Disks>,
     pub janitor: Janitor,
+    pub tasks: Tasks,
     pub runtime: Handle,
 }
 
@@ -42,6 +44,7 @@ impl Service for RankService {
         let runtime_env = Arc::clone(&self.runtime_env);
         let disks = self.disks.clone();
         let janitor = self.janitor.clone();
+        let tasks = self.tasks.clone();
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
             let asked = wire::decode::<Request>(&request).and_then(|request| {
@@ -58,6 +61,10 @@ impl Service for RankService {
                     // The call that asks is itself open.
                     let report = report(&interconnect, &runtime_env, disks.as_ref(), 1).encode_to_vec();
                     answer(senders, |sender| tell(sender, report).boxed()).await;
+                }
+                Ok(Ask::Look(look)) => {
+                    let told = TasksTold { tasks: tasks.told(look.run) }.encode_to_vec();
+                    answer(senders, |sender| tell(sender, told).boxed()).await;
                 }
                 Ok(Ask::Grpc(_)) => {
                     let address = async move |sender: &mut StreamSender| {
@@ -91,6 +98,7 @@ pub fn report(
         frames_pending: ledger.frames_queued + ledger.requests,
         blocks_lent: ledger.blocks_lent,
         disks: disks.map(Disks::status).unwrap_or_default(),
+        resident_bytes: crate::resident_bytes(),
     }
 }
 
@@ -124,7 +132,8 @@ async fn serve_plan(
     messages: MessageReceiver,
     sender: &mut StreamSender,
 ) -> Result<()> {
-    let (headers, request) = wire::decode_set_plan(plan)?;
+    let (mut headers, request) = wire::decode_set_plan(plan)?;
+    tasks::mark(&mut headers, request.task_key.stage_id);
     let messages = messages.map(|message| wire::decode_to_worker(wire::decode(&message)?)).boxed();
     let mut answers = worker.coordinator_channel(headers, request, messages).await?;
     while let Some(message) = answers.next().await {

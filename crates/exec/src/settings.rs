@@ -13,6 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::tasks;
+
 const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
 
 /// Settings that only make sense where the client is.
@@ -35,8 +37,9 @@ pub fn text(config: &SessionConfig) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers from. To be called for every statement.
-pub fn attach(config: &mut SessionConfig) -> Result<()> {
+/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers from, with the
+/// number under which the statement may be looked at. To be called for every statement.
+pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     let header = |text: &str| {
         HeaderValue::from_str(text).map_err(|error| exec_datafusion_err!("settings as a header: {error}"))
     };
@@ -49,6 +52,9 @@ pub fn attach(config: &mut SessionConfig) -> Result<()> {
             scope.write(&mut headers);
         }
         None => drop(headers.insert(HEADER, header(&text(config))?)),
+    }
+    if let Some(run) = run {
+        headers.insert(tasks::RUN, HeaderValue::from(run));
     }
     config.set_distributed_passthrough_headers(headers)
 }
@@ -87,7 +93,7 @@ mod tests {
         here.options_mut().set("datafusion.execution.batch_size", "17").unwrap();
         here.options_mut().set("datafusion.execution.time_zone", "+02:00").unwrap();
         here.options_mut().set("datafusion.catalog.default_schema", "elsewhere").unwrap();
-        attach(&mut here).unwrap();
+        attach(&mut here, None).unwrap();
         // The header map is private to datafusion-distributed; rebuild what it forwards.
         let text = url::form_urlencoded::Serializer::new(String::new())
             .extend_pairs([

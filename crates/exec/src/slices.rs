@@ -44,6 +44,23 @@ pub struct Operator {
     pub measured: Measured,
 }
 
+impl Operator {
+    /// Nanoseconds that it was busy, on every rank that says so: of a scan, the time spent opening, reading and decoding files.
+    pub fn busy_ns(&self) -> Vec<(usize, u64)> {
+        let busy = |(rank, metrics): (usize, &BTreeMap<String, u64>)| {
+            let get = |name: &str| metrics.get(name).copied();
+            let ns = match (get("time_elapsed_opening"), get("time_elapsed_scanning_total")) {
+                _ if self.motion.is_some() => None,
+                _ if self.scan.is_none() => get("elapsed_compute"),
+                (None, None) => None,
+                (opening, scanning) => Some(opening.unwrap_or(0) + scanning.unwrap_or(0)),
+            };
+            ns.map(|ns| (rank, ns))
+        };
+        self.measured.each().filter_map(busy).collect()
+    }
+}
+
 /// What a scan reads, over all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
@@ -52,6 +69,42 @@ pub struct Scan {
     pub files: usize,
     /// Files and parts of files dealt to ranks.
     pub splits: usize,
+    pub extent: Extent,
+}
+
+/// How much there is to scan at most: filters and the choice of columns leave out some of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extent {
+    pub bytes: u64,
+    /// `None` if not all files have statistics.
+    pub rows: Option<u64>,
+}
+
+impl Extent {
+    /// Of the files of one scan.
+    pub fn of(scan: &FileScanConfig) -> Self {
+        let mut extent = Extent { bytes: 0, rows: Some(0) };
+        for file in scan.file_groups.iter().flat_map(|group| group.files()) {
+            let whole = file.object_meta.size;
+            let part =
+                file.range.as_ref().map_or(whole, |range| range.end.saturating_sub(range.start) as u64);
+            let file_rows = file
+                .statistics
+                .as_ref()
+                .and_then(|statistics| statistics.num_rows.get_value().copied())
+                .map(|rows| rows as f64 * part as f64 / whole.max(1) as f64);
+            extent.bytes += part;
+            extent.rows = extent.rows.zip(file_rows).map(|(sum, rows)| sum + rows as u64);
+        }
+        extent
+    }
+
+    fn with(self, other: Self) -> Self {
+        Extent {
+            bytes: self.bytes + other.bytes,
+            rows: self.rows.zip(other.rows).map(|(one, other)| one + other),
+        }
+    }
 }
 
 /// The edge between two slices, `from` ranks to `to` ranks.
@@ -76,24 +129,49 @@ pub enum MotionKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Measured {
     ranks: BTreeMap<usize, BTreeMap<String, u64>>,
+    /// From when to when, in nanoseconds since 1970.
+    times: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Measured {
     fn add(&mut self, metrics: &MetricsSet) {
         for metric in metrics.iter() {
-            if matches!(metric.value(), MetricValue::StartTimestamp(_) | MetricValue::EndTimestamp(_)) {
-                continue;
-            }
             let rank = metric
                 .labels()
                 .iter()
                 .find(|label| label.name() == DISTRIBUTED_DATAFUSION_TASK_ID_LABEL)
                 .and_then(|label| label.value().parse().ok())
                 .unwrap_or(0);
-            let value = metric.value();
-            *self.ranks.entry(rank).or_default().entry(value.name().to_string()).or_default() +=
-                value.as_usize() as u64;
+            self.add_one(rank, metric.value());
         }
+    }
+
+    /// Adds what `rank` of the slice measured.
+    pub fn add_of(&mut self, rank: usize, metrics: &MetricsSet) {
+        metrics.iter().for_each(|metric| self.add_one(rank, metric.value()));
+    }
+
+    fn add_one(&mut self, rank: usize, value: &MetricValue) {
+        if let MetricValue::StartTimestamp(at) | MetricValue::EndTimestamp(at) = value {
+            let ns = at.value().and_then(|at| at.timestamp_nanos_opt()).filter(|ns| *ns > 0);
+            if let Some(ns) = ns.map(|ns| ns as u64) {
+                let (first, last) = self.times.entry(rank).or_insert((ns, ns));
+                (*first, *last) = ((*first).min(ns), (*last).max(ns));
+            }
+            return;
+        }
+        *self.ranks.entry(rank).or_default().entry(value.name().to_string()).or_default() +=
+            value.as_usize() as u64;
+    }
+
+    /// What each rank measured, in rank order.
+    pub fn each(&self) -> impl Iterator<Item = (usize, &BTreeMap<String, u64>)> {
+        self.ranks.iter().map(|(rank, metrics)| (*rank, metrics))
+    }
+
+    /// From when to when a rank was at it, in nanoseconds since 1970; the end is that of the output partition that ended last.
+    pub fn times(&self, rank: usize) -> Option<(u64, u64)> {
+        self.times.get(&rank).copied()
     }
 
     /// Whether the operator ran and was measured at all.
@@ -205,12 +283,14 @@ fn visit(
 fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
     let mut paths = BTreeSet::new();
     let mut splits = 0;
+    let mut extent = Extent { bytes: 0, rows: Some(0) };
     for plan in plans {
         let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
         for file in scan.file_groups.iter().flat_map(|group| group.files()) {
             paths.insert(file.object_meta.location.clone());
             splits += 1;
         }
+        extent = extent.with(Extent::of(scan));
     }
     let folder = paths.iter().next().map(|first| {
         let parts: Vec<_> = first.parts().collect();
@@ -219,7 +299,7 @@ fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
         let name = if paths.len() == 1 { of_one(1) } else { of_one(2).or_else(|| of_one(1)) };
         name.unwrap_or_default()
     });
-    Some(Scan { name: folder.unwrap_or_default(), files: paths.len(), splits })
+    Some(Scan { name: folder.unwrap_or_default(), files: paths.len(), splits, extent })
 }
 
 /// Replaces the list of files by their number.

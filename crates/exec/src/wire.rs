@@ -5,6 +5,7 @@
 
 use crate::disks::DiskStatus;
 use crate::metrics;
+use crate::tasks::TaskTold;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion_distributed::{
@@ -20,7 +21,7 @@ use uuid::Uuid;
 /// What the first bytes of an open or a call ask for.
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5")]
     pub ask: Option<Ask>,
 }
 
@@ -38,6 +39,21 @@ pub enum Ask {
     /// A call with one answer: the address of this rank's gRPC server, started if need be.
     #[prost(message, tag = "4")]
     Grpc(GrpcAsk),
+    /// A call with one answer: what this rank's parts of a statement have measured, see `TasksTold`.
+    #[prost(message, tag = "5")]
+    Look(LookAsk),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct LookAsk {
+    #[prost(uint64, tag = "1")]
+    pub run: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TasksTold {
+    #[prost(message, repeated, tag = "1")]
+    pub tasks: Vec<TaskTold>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -85,6 +101,9 @@ pub struct RankReport {
     /// Where the rank spills to.
     #[prost(message, repeated, tag = "9")]
     pub disks: Vec<DiskStatus>,
+    /// Memory that the process takes.
+    #[prost(uint64, tag = "10")]
+    pub resident_bytes: u64,
 }
 
 impl RankReport {

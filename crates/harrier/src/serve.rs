@@ -22,6 +22,7 @@ mod session;
 mod sockets;
 mod standby;
 mod views;
+mod watching;
 
 use std::future::Future;
 use std::io;
@@ -42,9 +43,11 @@ use harrier_server::auth::tls::Tls;
 use harrier_server::config::Config;
 use harrier_server::flight::{self, Flight};
 use harrier_server::http::{self, Pages};
+use harrier_server::overview::Overview;
 use harrier_server::pg::{Server, ServerOptions};
 use harrier_server::queues::{Limits, QueueDefinition, Queues};
 use harrier_server::registry::{Registry, Stop};
+use harrier_server::telemetry;
 use rand::distr::{Alphanumeric, SampleString};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -335,7 +338,7 @@ impl Parts {
             stop: CancellationToken::new(),
         };
         running.set_mode(running.parts.controls.mode());
-        running.open(sockets, since);
+        running.open(sockets, since)?;
         running.until_stopped(signals, standby).await
     }
 }
@@ -391,7 +394,7 @@ struct Running {
 
 impl Running {
     /// Listens everywhere.
-    fn open(&mut self, sockets: Sockets, since: SystemTime) {
+    fn open(&mut self, sockets: Sockets, since: SystemTime) -> Result<(), Trouble> {
         let described = sockets.described();
         let Sockets { pg, local, flight, http } = sockets;
         for (_, listener) in pg {
@@ -403,9 +406,11 @@ impl Running {
         if let Some(socket) = flight {
             self.open_flight(socket);
         }
+        let facts = self.facts(described.clone(), since);
         if let Some(socket) = http {
-            self.open_pages(socket, described, since);
+            self.open_pages(socket, Arc::clone(&facts));
         }
+        self.open_telemetry(&described, facts)
     }
 
     fn open_flight(&mut self, (_, listener): Socket) {
@@ -424,12 +429,10 @@ impl Running {
         self.ends.push(spawn("Flight SQL", flight::serve(listener, flight, stop)));
     }
 
-    /// Serves the pages, and says where they are.
-    fn open_pages(&mut self, (bound, listener): Socket, listen: Vec<String>, since: SystemTime) {
-        let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-        println!("pages: http://harrier:{password}@{bound}/");
+    /// What there is to tell of the server.
+    fn facts(&self, listen: Vec<String>, since: SystemTime) -> Arc<dyn Overview> {
         let parts = &self.parts;
-        let facts = overview::Facts {
+        Arc::new(overview::Facts {
             engine: parts.engine.clone(),
             runtime: parts.runtime.clone(),
             gang: parts.gang.clone(),
@@ -438,13 +441,46 @@ impl Running {
             warehouse: parts.args.warehouse.describe(),
             listen,
             controls: Arc::clone(&parts.controls),
-        };
-        let mut pages = Pages::new(Arc::clone(&parts.registry), Arc::new(facts));
+            busy: Default::default(),
+        })
+    }
+
+    /// Serves the pages, and says where they are.
+    fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) {
+        let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
+        println!("pages: http://harrier:{password}@{bound}/");
+        let parts = &self.parts;
+        let mut pages = Pages::new(Arc::clone(&parts.registry), facts);
         pages.names = parts.config.server.http_names.iter().map(|name| name.0.clone()).collect();
         pages.actions = parts.config.server.http_actions;
         // Loopback is everybody's on a machine that many use.
-        pages.login = Some(Arc::new(move |_, given| given == password));
+        pages.login = Some(Arc::new(move |_, given| http::are_equal(given.as_bytes(), password.as_bytes())));
         self.ends.push(spawn("the pages", http::serve(listener, pages, self.stop.clone().cancelled_owned())));
+    }
+
+    /// Exports to OpenTelemetry, if that is wanted.
+    fn open_telemetry(&mut self, listen: &[String], facts: Arc<dyn Overview>) -> Result<(), Trouble> {
+        let told = &self.parts.config.telemetry;
+        let Some(endpoint) = told.otlp_endpoint.get() else {
+            return Ok(());
+        };
+        let lines: Vec<String> = told.otlp_headers.iter().map(|line| line.0.clone()).collect();
+        let options = telemetry::Options {
+            endpoint: endpoint.0.clone(),
+            headers: telemetry::headers(&lines)
+                .map_err(|error| Trouble::usage(format!("ERROR F0000: telemetry.otlp_headers: {error}")))?,
+            resource: telemetry::Resource {
+                service: told.service_name.clone(),
+                version: env!("CARGO_PKG_VERSION").to_string(),
+                instance: listen.first().cloned().unwrap_or_default(),
+            },
+            has_literals: told.literals,
+        };
+        let exported = telemetry::start(options, &self.parts.registry, facts, self.stop.clone());
+        self.ends.push(exported.map_err(|error| {
+            Trouble::broken(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
+        })?);
+        Ok(())
     }
 
     /// Changes whom the server lets in.

@@ -3,6 +3,7 @@
 //! A key is declared once, below, with its documentation, its default, and whether a running server takes a new value over. From that
 //! come the fields, the commented example file ([`Config::example`]), the errors, and what [`Config::reload`] does.
 
+pub mod telemetry;
 pub mod values;
 
 mod checks;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 pub use findings::{Finding, Gravity, on_path};
+use telemetry::{Endpoint, HeaderLine};
 use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
 
 use crate::backend::Failure;
@@ -30,6 +32,7 @@ pub struct Config {
     pub server: Server,
     pub gang: Gang,
     pub statements: Statements,
+    pub telemetry: Telemetry,
     pub settings: Settings,
 }
 
@@ -232,6 +235,24 @@ section! {
     }
 }
 
+section! {
+    /// What is told to OpenTelemetry.
+    "telemetry" Telemetry {
+        /// A collector that takes OTLP over HTTP, without /v1/traces. It gets a span for every statement, and one for each
+        /// of its slices on each rank.
+        restart otlp_endpoint: OrOff<Endpoint> = OrOff::OFF;
+
+        /// What every request to it carries, such as its token.
+        restart otlp_headers: Vec<HeaderLine> = Vec::new();
+
+        /// What the spans name this server.
+        restart service_name: String = "harrier".to_string();
+
+        /// Whether texts of statements are sent with the values in them. False: a question mark stands for each.
+        restart literals: bool = false;
+    }
+}
+
 /// SQL settings that every session starts with, as `SET` takes them. Their values are not shown by `Debug`: some are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Table")]
@@ -372,6 +393,7 @@ impl Config {
         config.server.place(folder);
         config.gang.place(folder);
         config.statements.place(folder);
+        config.telemetry.place(folder);
         let mut problems = config.check();
         for problem in &mut problems {
             problem.line = places.line(&problem.key);
@@ -386,6 +408,7 @@ impl Config {
         self.server.reload(new.server, &mut differ);
         self.gang.reload(new.gang, &mut differ);
         self.statements.reload(new.statements, &mut differ);
+        self.telemetry.reload(new.telemetry, &mut differ);
         if self.settings.of_engine().ne(new.settings.of_engine()) {
             differ.push(Settings::SECTION);
         }
@@ -395,7 +418,7 @@ impl Config {
 
     /// What is known of every key, in the order of the example file; the free ones of `settings` are not among them.
     pub fn keys() -> Vec<Key> {
-        [Server::keys(), Gang::keys(), Statements::keys()].concat()
+        [Server::keys(), Gang::keys(), Statements::keys(), Telemetry::keys()].concat()
     }
 
     /// The values of [`Config::keys`], as TOML.
@@ -413,6 +436,7 @@ impl Config {
             (Server::SECTION, Server::ABOUT, Server::keys()),
             (Gang::SECTION, Gang::ABOUT, Gang::keys()),
             (Statements::SECTION, Statements::ABOUT, Statements::keys()),
+            (Telemetry::SECTION, Telemetry::ABOUT, Telemetry::keys()),
             (Settings::SECTION, Settings::ABOUT, Vec::new()),
         ];
         for (section, about, keys) in sections {
@@ -501,7 +525,8 @@ impl<'a> Places<'a> {
     }
 
     fn unknown(&self) -> Vec<Problem> {
-        let sections = [Server::SECTION, Gang::SECTION, Statements::SECTION, Settings::SECTION];
+        let sections =
+            [Server::SECTION, Gang::SECTION, Statements::SECTION, Telemetry::SECTION, Settings::SECTION];
         let mut problems: Vec<Problem> = Vec::new();
         for (name, at, _) in &self.keys {
             let names: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();

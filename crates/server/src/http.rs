@@ -10,13 +10,14 @@
 mod connection;
 mod format;
 mod guard;
-mod metrics;
+pub(crate) mod metrics;
 mod plan;
 mod views;
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -30,16 +31,20 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use views::Page;
 
-use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, TableFacts};
-use crate::registry::{Registry, Stop};
+use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
+use crate::registry::{Registry, StatementEntry, Stop};
 
 pub use connection::CONNECTIONS_MAX;
+pub use guard::are_equal;
 
 /// How long a page waits for one answer of [`Overview`].
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Rows of one kind on a page.
 pub const ROWS_MAX: usize = 1000;
+
+/// Statements that are looked at for a page that lists them.
+const LOOKS_MAX: usize = 32;
 
 /// How long clients may take to read what they asked for when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
@@ -105,6 +110,7 @@ fn router(pages: Pages) -> Router {
         .route("/", get(overview))
         .route("/statements", get(statements))
         .route("/statements/{id}", get(statement))
+        .route("/statements/{id}/work.json", get(work))
         .route("/statements/{id}/cancel", post(cancel))
         .route("/sessions", get(sessions))
         .route("/sessions/{id}/terminate", post(terminate))
@@ -179,8 +185,15 @@ impl Facts {
 }
 
 async fn overview(State(site): State<Site>) -> Page {
-    let facts = Facts::of(&site.pages.overview).await;
+    let (facts, ()) = tokio::join!(Facts::of(&site.pages.overview), look(&site.pages.registry));
     views::overview(&site, &facts)
+}
+
+/// Looks at what runs, so that lists can tell how far it is.
+async fn look(registry: &Registry) {
+    let running = registry.statements().into_iter().filter(|statement| !statement.has_ended());
+    let looks = running.take(LOOKS_MAX).map(|statement| async move { drop(statement.look().await) });
+    futures::future::join_all(looks).await;
 }
 
 /// Which statements are listed.
@@ -194,14 +207,45 @@ struct Filter {
 }
 
 async fn statements(State(site): State<Site>, Query(filter): Query<Filter>) -> Page {
+    look(&site.pages.registry).await;
     views::statements(&site, &filter)
 }
 
 async fn statement(State(site): State<Site>, Path(id): Path<String>) -> Response {
-    match id.parse().ok().and_then(|id| site.pages.registry.statement(id)) {
-        Some(statement) => views::statement(&site, &statement).into_response(),
-        None => missing(&format!("There is no statement {id}, or it was forgotten: only the last are kept.")),
+    match found(&site, &id) {
+        Ok(statement) => {
+            let work = statement.look().await;
+            views::statement(&site, &statement, work.as_deref()).into_response()
+        }
+        Err(missing) => missing,
     }
+}
+
+fn found(site: &Site, id: &str) -> Result<Arc<StatementEntry>, Response> {
+    let statement = id.parse().ok().and_then(|id| site.pages.registry.statement(id));
+    statement.ok_or_else(|| {
+        missing(&format!("There is no statement {id}, or it was forgotten: only the last are kept."))
+    })
+}
+
+/// What a statement does, for programs.
+async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
+    let statement = match found(&site, &id) {
+        Ok(statement) => statement,
+        Err(missing) => return missing,
+    };
+    let work = statement.look().await;
+    let progress = work.as_ref().and_then(|work| work.progress());
+    let body = json!({
+        "statement": statement.id,
+        "phase": statement.phase().name(),
+        "elapsed_seconds": statement.elapsed().as_secs_f64(),
+        "rows": statement.rows.load(Ordering::Relaxed),
+        "bytes": statement.bytes.load(Ordering::Relaxed),
+        "fraction": progress.map(|progress| progress.fraction),
+        "slices": work.map(|work| work.slices.clone()),
+    });
+    ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 async fn sessions(State(site): State<Site>) -> Page {
@@ -213,16 +257,18 @@ async fn ranks(State(site): State<Site>) -> Page {
 }
 
 async fn queues(State(site): State<Site>) -> Page {
-    views::queues(&Facts::of(&site.pages.overview).await)
+    views::queues(&site, &Facts::of(&site.pages.overview).await)
 }
 
 async fn tables(State(site): State<Site>) -> Page {
-    let tables: Result<Vec<TableFacts>, String> = match ask("the catalog", site.pages.overview.tables()).await
-    {
-        Ok(tables) => tables.map_err(|failure| failure.to_string()),
-        Err(reason) => Err(reason),
-    };
-    views::tables(&tables)
+    let overview = &site.pages.overview;
+    let (tables, snapshots) =
+        tokio::join!(ask("the catalog", overview.tables()), ask("the catalog", overview.snapshots()));
+    let told = |failure: crate::backend::Failure| failure.to_string();
+    let tables: Result<Vec<TableFacts>, String> = tables.and_then(|tables| tables.map_err(told));
+    let snapshots: Result<Vec<SnapshotFacts>, String> =
+        snapshots.and_then(|snapshots| snapshots.map_err(told));
+    views::tables(&tables, &snapshots)
 }
 
 async fn absent() -> Response {

@@ -1,5 +1,5 @@
-//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages. It knows no plan
-//! and no engine: what runs statements is behind [`backend`].
+//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages. It knows no engine, and
+//! of plans only what there is to show ([`work`]): what runs statements is behind [`backend`].
 //!
 //! ```text
 //! client ═ TCP, TLS ═► pg/      ─► auth ─► registry, queues ─► backend ─► rows ═► client
@@ -17,3 +17,5 @@ pub mod overview;
 pub mod pg;
 pub mod queues;
 pub mod registry;
+pub mod telemetry;
+pub mod work;

@@ -1,6 +1,6 @@
 //! What pages, metrics and health checks want to know of a server beyond its sessions and statements.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
@@ -19,7 +19,13 @@ pub trait Overview: Send + Sync + 'static {
 
     /// Of the snapshot that is current. Errors: the catalog cannot be read.
     async fn tables(&self) -> Result<Vec<TableFacts>, Failure>;
+
+    /// The last commits, the latest first, [`SNAPSHOTS_MAX`] at most. Errors: the catalog cannot be read.
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure>;
 }
+
+/// Snapshots that are told.
+pub const SNAPSHOTS_MAX: usize = 50;
 
 /// The server itself.
 #[derive(Debug, Clone)]
@@ -37,7 +43,7 @@ pub struct ServerFacts {
 }
 
 /// A rank of the gang.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RankFacts {
     pub number: usize,
     pub host: String,
@@ -48,13 +54,26 @@ pub struct RankFacts {
     pub reason: Option<String>,
     /// To other ranks, since it started.
     pub sent_bytes: u64,
+    pub sent_frames: u64,
+    /// Streams between it and other ranks that are open now.
+    pub open_streams: u64,
+    /// That statements hold.
     pub reserved_bytes: u64,
+    /// That statements may hold; `None`: it is not known.
+    pub memory_bytes: Option<u64>,
+    /// That its process takes.
+    pub resident_bytes: Option<u64>,
     /// Processor time since it started.
     pub processor_seconds: f64,
+    /// Cores that it kept busy of late; `None`: it was not asked twice yet.
+    pub busy_cores: Option<f64>,
+    /// How long ago it told all this.
+    pub heard: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RankState {
+    #[default]
     Working,
     /// It waits to replace one that is lost.
     Spare,
@@ -74,23 +93,46 @@ impl RankState {
 }
 
 /// A resource queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct QueueFacts {
     pub name: String,
     /// What it limits, as its definition says it: `active_statements` and `8`.
     pub limits: Vec<(String, String)>,
     pub running: usize,
     pub waiting: usize,
+    /// Of those that wait now.
+    pub longest_wait: Duration,
+    /// Statements since the server began that it let run.
+    pub admitted: u64,
+    /// Statements since the server began that it could not let run.
+    pub refused: u64,
 }
 
 /// A table at the current snapshot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TableFacts {
     pub schema: String,
     pub name: String,
     pub rows: u64,
     pub bytes: u64,
     pub files: u64,
+    /// In the files, but not in the table any more.
+    pub deleted_rows: u64,
+    /// That the catalog has instead of a file.
+    pub kept_rows: u64,
+    /// The columns, and what is made of them, that say in which table partition a row is.
+    pub partitioned_by: Option<String>,
+}
+
+/// What the warehouse held after a commit.
+#[derive(Debug, Clone)]
+pub struct SnapshotFacts {
+    pub id: u64,
+    pub at: SystemTime,
+    /// As the catalog says it.
+    pub changes: String,
+    pub author: Option<String>,
+    pub message: Option<String>,
 }
 
 /// How a server is, as `/healthz` tells it.

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+
+use crate::telemetry::TraceParent;
+use crate::work::{Probe, Work};
 
 use crate::audit::{self, Audit, Event, Ran, Subject};
 use crate::backend::Failure;
@@ -18,6 +21,18 @@ const FINISHED_MAX: usize = 500;
 /// Bytes of a statement's text that are kept.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Of a statement that took less, nobody wants to know what its operators did, unless somebody has looked.
+const WORK_MIN: Duration = Duration::from_millis(5);
+
+/// What statements that have ended did is kept in so much memory; the oldest is forgotten first.
+const WORK_BYTES_MAX: usize = 32 << 20;
+
+/// A statement that runs is looked at no more often, however many watch it.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a look may take.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Upper bounds of the classes that durations of statements are counted in, in milliseconds; above the last is one more.
 pub const DURATIONS_MS: [u64; 17] =
     [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
@@ -26,11 +41,21 @@ pub const DURATIONS_MS: [u64; 17] =
 #[derive(Debug, Default)]
 pub struct Registry {
     sessions: Mutex<BTreeMap<i32, Arc<SessionEntry>>>,
-    finished: Mutex<VecDeque<Arc<StatementEntry>>>,
+    finished: Mutex<Finished>,
     last_session: AtomicI32,
     last_statement: AtomicU64,
     totals: Totals,
     audit: RwLock<Option<Arc<Audit>>>,
+    /// Who is told of statements that have ended.
+    listener: OnceLock<mpsc::Sender<Arc<StatementEntry>>>,
+}
+
+/// The last statements that have ended, the oldest first.
+#[derive(Debug, Default)]
+struct Finished {
+    statements: VecDeque<Arc<StatementEntry>>,
+    /// That their [`Work`] takes.
+    work_bytes: usize,
 }
 
 /// What was counted since the server began.
@@ -43,6 +68,13 @@ pub struct Totals {
     pub cancels: AtomicU64,
     pub rows: AtomicU64,
     pub bytes: AtomicU64,
+    /// From files.
+    pub read_bytes: AtomicU64,
+    /// Between ranks.
+    pub moved_bytes: AtomicU64,
+    pub spilled_bytes: AtomicU64,
+    /// Statements that nobody could be told of, because too many had ended before.
+    pub untold: AtomicU64,
     /// Of all statements that have ended.
     pub running_us: AtomicU64,
     /// Statements that have ended, by how long they took: see [`DURATIONS_MS`].
@@ -130,7 +162,13 @@ pub struct StatementEntry {
     pub id: u64,
     pub session: i32,
     pub role: String,
+    pub database: String,
+    /// The beginning, if it is very long: see `text_bytes`.
     pub text: String,
+    /// Of the whole text.
+    pub text_bytes: usize,
+    /// What it is a part of, if its text says so.
+    pub trace: Option<TraceParent>,
     pub since: SystemTime,
     started: Instant,
     inner: Mutex<StatementInner>,
@@ -143,7 +181,10 @@ struct StatementInner {
     phase: Option<Phase>,
     queue: Option<String>,
     queued: Duration,
-    plan: Option<String>,
+    /// Until it has ended.
+    probe: Option<Arc<dyn Probe>>,
+    work: Option<Arc<Work>>,
+    looked: Option<Instant>,
     failure: Option<(String, String)>,
     ran: Option<Duration>,
     /// Whether it ran on the gang.
@@ -251,7 +292,7 @@ impl Registry {
             self.sessions().iter().filter_map(|session| session.statement.lock().clone()).collect();
         let finished = self.finished.lock();
         let running: Vec<u64> = all.iter().map(|statement| statement.id).collect();
-        all.extend(finished.iter().rev().filter(|ended| !running.contains(&ended.id)).cloned());
+        all.extend(finished.statements.iter().rev().filter(|ended| !running.contains(&ended.id)).cloned());
         all
     }
 
@@ -269,7 +310,9 @@ impl Registry {
     /// Lists a statement of a session as the one that it runs, without the secrets in it.
     pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
         let id = self.last_statement.fetch_add(1, Ordering::Relaxed) + 1;
+        let trace = self.listener.get().and_then(|_| TraceParent::in_comment(text));
         let mut text = text.trim();
+        let text_bytes = text.len();
         if text.len() > TEXT_BYTES_MAX {
             let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             text = &text[..end];
@@ -278,7 +321,10 @@ impl Registry {
             id,
             session: session.id,
             role: session.role.clone(),
+            database: session.database.clone(),
             text: audit::mask(text),
+            text_bytes,
+            trace,
             since: SystemTime::now(),
             started: Instant::now(),
             inner: Mutex::new(StatementInner { phase: Some(Phase::Planning), ..StatementInner::default() }),
@@ -297,7 +343,17 @@ impl Registry {
             if inner.ran.is_some() {
                 return;
             }
-            inner.ran = Some(statement.started.elapsed());
+            let ran = statement.started.elapsed();
+            inner.ran = Some(ran);
+            // With the probe goes what it holds on to.
+            if let Some(probe) = inner.probe.take()
+                && (ran >= WORK_MIN || inner.work.is_some())
+            {
+                let work = probe.told();
+                if !work.is_empty() {
+                    inner.work = Some(Arc::new(work));
+                }
+            }
             inner.phase = Some(match &failure {
                 None => Phase::Done,
                 Some((state, _)) if state == "57014" => Phase::Canceled,
@@ -320,10 +376,39 @@ impl Registry {
         self.totals.running_us.fetch_add(us, Ordering::Relaxed);
         self.totals.rows.fetch_add(statement.rows.load(Ordering::Relaxed), Ordering::Relaxed);
         self.totals.bytes.fetch_add(statement.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        let mut finished = self.finished.lock();
-        finished.push_back(Arc::clone(statement));
-        if finished.len() > FINISHED_MAX {
-            finished.pop_front();
+        if let Some(work) = statement.work() {
+            self.totals.read_bytes.fetch_add(work.read_bytes(), Ordering::Relaxed);
+            self.totals.moved_bytes.fetch_add(work.moved_bytes(), Ordering::Relaxed);
+            self.totals.spilled_bytes.fetch_add(work.spilled_bytes(), Ordering::Relaxed);
+        }
+        self.finished.lock().push(Arc::clone(statement));
+        if let Some(listener) = self.listener.get()
+            && listener.try_send(Arc::clone(statement)).is_err()
+        {
+            self.totals.untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every statement that ends from now on is sent there, unless it is full. There can be one listener; a second is not heard of.
+    pub fn tell(&self, listener: mpsc::Sender<Arc<StatementEntry>>) {
+        let _ = self.listener.set(listener);
+    }
+}
+
+impl Finished {
+    fn push(&mut self, statement: Arc<StatementEntry>) {
+        self.work_bytes += statement.work().map_or(0, |work| work.held_bytes());
+        self.statements.push_back(statement);
+        if self.statements.len() > FINISHED_MAX
+            && let Some(oldest) = self.statements.pop_front()
+        {
+            self.work_bytes -= oldest.forget_work();
+        }
+        let mut oldest = self.statements.iter();
+        while self.work_bytes > WORK_BYTES_MAX
+            && let Some(statement) = oldest.next()
+        {
+            self.work_bytes -= statement.forget_work();
         }
     }
 }
@@ -411,8 +496,12 @@ impl StatementEntry {
         self.inner.lock().phase.unwrap_or(Phase::Planning)
     }
 
+    /// A statement that waits in a queue does so until the queue says that it is planned; that it runs is not heard before.
     pub fn set_phase(&self, phase: Phase) {
         let mut inner = self.inner.lock();
+        if inner.phase == Some(Phase::Queued) && phase == Phase::Running {
+            return;
+        }
         if inner.phase == Some(Phase::Queued) && phase != Phase::Queued {
             inner.queued = self.started.elapsed();
         }
@@ -436,13 +525,48 @@ impl StatementEntry {
         if inner.phase == Some(Phase::Queued) { self.started.elapsed() } else { inner.queued }
     }
 
-    /// Its plan, as EXPLAIN shows it.
-    pub fn plan(&self) -> Option<String> {
-        self.inner.lock().plan.clone()
+    /// From now on the statement can be looked at.
+    pub fn set_probe(&self, probe: Arc<dyn Probe>) {
+        let mut inner = self.inner.lock();
+        if inner.ran.is_none() {
+            inner.probe = Some(probe);
+        }
     }
 
-    pub fn set_plan(&self, plan: String) {
-        self.inner.lock().plan = Some(plan);
+    /// What is known of what it does without asking anybody; of one that has ended, what it did.
+    pub fn work(&self) -> Option<Arc<Work>> {
+        self.inner.lock().work.clone()
+    }
+
+    /// What it does now; of one that has ended, what it did.
+    pub async fn look(&self) -> Option<Arc<Work>> {
+        let probe = {
+            let mut inner = self.inner.lock();
+            let is_fresh = inner.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY);
+            match &inner.probe {
+                Some(probe) if !is_fresh => {
+                    let probe = Arc::clone(probe);
+                    inner.looked = Some(Instant::now());
+                    probe
+                }
+                _ => return inner.work.clone(),
+            }
+        };
+        let looked = tokio::time::timeout(LOOK_PATIENCE, probe.look()).await;
+        let mut inner = self.inner.lock();
+        // Its end has the last word.
+        if let Ok(work) = looked
+            && !work.is_empty()
+            && inner.ran.is_none()
+        {
+            inner.work = Some(Arc::new(work));
+        }
+        inner.work.clone()
+    }
+
+    /// Returns how much memory it gave back.
+    fn forget_work(&self) -> usize {
+        self.inner.lock().work.take().map_or(0, |work| work.held_bytes())
     }
 
     pub fn is_on_gang(&self) -> bool {

@@ -171,19 +171,24 @@ CONTRAST = """(() => {
 })()"""
 
 
-def pictures(browser, server, folder):
-    """Every page, in both colour schemes, on a desktop and a phone: nothing is cut off, faint or complained about."""
+def busy_pages(browser, server):
+    """Every page, with statements that have ended, run, wait and failed."""
     browser.go(f"{server.url}/statements")
-    planned = browser.evaluate(f"{link_to('o_orderpriority')}.getAttribute('href')")
-    pages = {"overview": "/", "statements": "/statements", "statement": planned, "sessions": "/sessions", "ranks": "/ranks",
-             "queues": "/queues", "tables": "/tables", "absent": "/absent"}
+    of = {name: browser.evaluate(f"{link_to(text)}.getAttribute('href')") for name, text in
+          {"planned": "o_orderpriority", "running": "<script>", "failed": "SELECT 1 / 0", "waiting": "CREATE TABLE summary"}.items()}
+    return {"overview": "/", "statements": "/statements", **of, "sessions": "/sessions", "ranks": "/ranks",
+            "queues": "/queues", "tables": "/tables", "absent": "/absent"}
+
+
+def pictures(browser, server, folder, pages, prefix=""):
+    """Pages in both colour schemes, on a desktop and a phone: nothing is cut off, faint or complained about."""
     for scheme in ["light", "dark"]:
         browser.scheme(scheme)
         for device, (width, height) in [("desktop", DESKTOP), ("phone", PHONE)]:
             browser.size(width, height, device == "phone")
             for name, path in pages.items():
                 browser.go(server.url + path)
-                browser.picture(folder / f"{name}-{device}-{scheme}.png")
+                browser.picture(folder / f"{prefix}{name}-{device}-{scheme}.png")
                 wide = browser.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{name} is {wide} wide on a {device} of {width}"
                 # Tables fit, and only plans and their text have to be scrolled.
@@ -196,6 +201,45 @@ def pictures(browser, server, folder):
     browser.size(*DESKTOP)
     complaints = [text for text in browser.complaints if "404" not in text]
     assert not complaints, complaints
+
+
+def plans_are_drawn(browser, server):
+    """What ran is drawn with all its operators, in boxes that do not overlap, and what runs shows how far it is."""
+    browser.go(f"{server.url}/statements")
+    browser.evaluate(f"{link_to('o_orderpriority')}.click()")
+    browser.wait("document.readyState === 'complete' && document.querySelector('.plan svg')")
+    operators = browser.evaluate("document.getElementById('text').textContent.trim().split('\\n').filter((line) => line.startsWith('  ')).length")
+    assert operators > 5
+    assert browser.evaluate("document.querySelectorAll('.plan .node').length") == operators
+    assert browser.evaluate("document.querySelectorAll('.plan .edge').length") == operators - 1
+    assert browser.evaluate("document.querySelectorAll('.plan .motion').length") >= 2
+    overlaps = browser.evaluate("""(() => {
+      const boxes = [...document.querySelectorAll('.node .box')].map((box) => box.getBoundingClientRect());
+      return boxes.filter((a, at) => boxes.slice(0, at).some((b) =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length;
+    })()""")
+    assert overlaps == 0, f"{overlaps} boxes lie on others"
+    # Each rank has a row, and the one that did most the longest bar.
+    bars = browser.evaluate("[...document.querySelectorAll('.shares tbody tr')].map((row) => row.querySelector('.bar rect').getBoundingClientRect().width)")
+    assert len(bars) == 3 and max(bars) > 50, bars
+    assert browser.evaluate("document.querySelectorAll('progress').length") == 0
+    browser.go(f"{server.url}/statements")
+    browser.evaluate(f"{link_to('<script>')}.click()")
+    browser.wait("document.readyState === 'complete' && document.querySelector('progress')")
+    assert 0 < browser.evaluate("document.querySelector('progress').value") < 1
+    assert browser.evaluate("document.querySelectorAll('.node .read').length") > 0
+
+
+def many_and_long_statements_are_shown(browser, server):
+    """200 statements, and a text of 5 MB, of which the beginning is shown."""
+    began = time.monotonic()
+    browser.go(f"{server.url}/statements")
+    assert browser.evaluate("document.querySelectorAll('tbody tr').length") > 200
+    browser.evaluate(f"{link_to('INSERT INTO t VALUES')}.click()")
+    browser.wait("document.readyState === 'complete' && document.querySelector('pre.sql')")
+    assert browser.evaluate("document.querySelector('pre.sql').textContent.length") < 70_000
+    assert "MiB." in browser.evaluate("document.querySelector('pre.sql + .hint').textContent")
+    assert time.monotonic() - began < WAIT_MAX
 
 
 def nothing_hostile_runs(browser, server):
@@ -301,8 +345,16 @@ def main():
     browser = Browser(chromium)
     try:
         with Server(program, "--actions", "--ill") as server:
-            pictures(browser, server, folder)
+            pictures(browser, server, folder, busy_pages(browser, server))
+            plans_are_drawn(browser, server)
             nothing_hostile_runs(browser, server)
+        with Server(program, "--empty") as server:
+            pictures(browser, server, folder, {"overview": "/", "statements": "/statements", "sessions": "/sessions"}, "empty-")
+        with Server(program, "--many") as server:
+            many_and_long_statements_are_shown(browser, server)
+            browser.go(f"{server.url}/statements")
+            long = browser.evaluate(f"{link_to('INSERT INTO t VALUES')}.getAttribute('href')")
+            pictures(browser, server, folder, {"statements": "/statements", "long": long}, "many-")
         with Server(program, "--actions", "--moving") as server:
             refreshes_and_stays_where_it_is(browser, server)
             works_without_scripts(browser, server)

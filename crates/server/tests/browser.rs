@@ -1,7 +1,12 @@
 //! Runs `browser.py`, which looks at the pages with a real browser. It is skipped, and says so, only where there is none.
 
+#[path = "support/python.rs"]
+mod python;
+
 use std::path::Path;
 use std::process::Command;
+
+use python::python;
 
 /// What `browser.py` ends with when there is no browser.
 const NO_BROWSER: i32 = 77;
@@ -17,7 +22,7 @@ fn the_pages_work_in_a_browser() {
     );
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser.py");
     let pictures = std::env::temp_dir().join(format!("harrier-pages-{}", uuid::Uuid::new_v4()));
-    let python = std::env::var("HARRIER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let python = python();
     let output = match Command::new(&python).arg(script).arg(example).arg(&pictures).output() {
         Ok(output) => output,
         Err(error) => {

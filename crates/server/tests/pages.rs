@@ -1,5 +1,8 @@
 //! The pages over real HTTP: what they show, to whom, what they refuse, and what Prometheus and health checks read.
 
+#[path = "support/python.rs"]
+mod python;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -10,9 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use harrier_server::backend::Failure;
 use harrier_server::http::{self, Pages};
-use harrier_server::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts, TableFacts};
+use harrier_server::overview::{
+    Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
+};
 use harrier_server::registry::{Phase, Registry, SessionGuard, Stop};
+use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Work};
 use parking_lot::Mutex;
+use python::python;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -58,18 +65,54 @@ impl Overview for Teller {
             reason: (*state == RankState::Down).then(|| "it was <killed>".to_string()),
             sent_bytes: 5_000_000_000,
             reserved_bytes: 1 << 20,
+            memory_bytes: Some(2 << 20),
+            resident_bytes: Some(3 << 20),
             processor_seconds: 1.5,
+            busy_cores: Some(1.7),
+            heard: Some(Duration::from_millis(1234)),
+            ..RankFacts::default()
         };
         said.ranks.iter().enumerate().map(rank).collect()
     }
 
     async fn queues(&self) -> Vec<QueueFacts> {
         let limits = vec![("active_statements".to_string(), "3".to_string())];
-        vec![QueueFacts { name: "<default>".to_string(), limits, running: 2, waiting: 7 }]
+        vec![QueueFacts {
+            name: "<default>".to_string(),
+            limits,
+            running: 2,
+            waiting: 7,
+            ..QueueFacts::default()
+        }]
     }
 
     async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
         self.0.lock().tables.clone()
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
+        Ok(vec![SnapshotFacts {
+            id: 4711,
+            at: SystemTime::now(),
+            changes: "dropped_table:<1>".to_string(),
+            author: Some("<author>".to_string()),
+            message: None,
+        }])
+    }
+}
+
+/// What a statement does, to be changed by tests.
+#[derive(Debug)]
+struct Recorded(Mutex<Work>);
+
+#[async_trait]
+impl Probe for Recorded {
+    fn told(&self) -> Work {
+        self.0.lock().clone()
+    }
+
+    async fn look(&self) -> Work {
+        self.told()
     }
 }
 
@@ -91,6 +134,8 @@ impl Server {
             rows: 6_001_215,
             bytes: 1536,
             files: 3,
+            partitioned_by: Some("month(<at>)".to_string()),
+            ..TableFacts::default()
         };
         let said = Said {
             closed: None,
@@ -181,19 +226,31 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
     session.entry.set_application("<application>");
     let statement = server.registry.begin(&session.entry, "SELECT '<script>' & \"<b>\"");
     statement.set_queue("<queue>");
-    statement.set_plan("Physical <plan>: <x>".to_string());
+    let scan = Scan { name: "<plan>".to_string(), files: 1, bytes: 10, rows: None };
+    let share = Share { moved_bytes: 9 << 20, ..Share::default() };
+    let operator =
+        Operator { detail: "<x>".to_string(), scan: Some(scan), shares: vec![share], ..Operator::default() };
+    let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
+    statement.set_probe(Arc::new(Recorded(Mutex::new(Work { slices }))));
+    tokio::time::sleep(Duration::from_millis(20)).await;
     server.registry.end(&statement, Some(("42601".to_string(), "near \"<b>\"".to_string())));
     for (path, expected) in [
         ("/", "&lt;warehouse&gt;"),
         ("/", "2<span class=\"of\"> of 2</span>"),
         ("/statements", "&lt;script&gt;"),
         ("/statements/1", "near &quot;&lt;b&gt;&quot;"),
-        ("/statements/1", "Physical &lt;plan&gt;"),
+        ("/statements/1", "slice 1 on 2 ranks, reads &lt;plan&gt;"),
         ("/statements/1", "<svg"),
+        ("/statements/1", "<dt>moved between ranks</dt><dd>9.0 MiB"),
+        ("/statements", "9.0 MiB"),
         ("/sessions", "&lt;application&gt;"),
         ("/ranks", "host&quot;1"),
+        ("/ranks", "1.0 MiB<span class=\"of\"> of 2.0 MiB"),
+        ("/ranks", "1.2 s"),
         ("/queues", "active_statements 3"),
         ("/tables", "6,001,215"),
+        ("/tables", "month(&lt;at&gt;)"),
+        ("/tables", "dropped_table:&lt;1&gt;"),
     ] {
         let page = server.get(path).await.expect(200);
         assert!(page.body.contains(expected), "{path} has no {expected}: {}", page.body);
@@ -208,6 +265,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
             "<default>",
             "<warehouse>",
             "<lineitem>",
+            "<author>",
         ] {
             assert!(!page.body.contains(bad), "{path} has {bad}");
         }
@@ -282,6 +340,38 @@ async fn statements_are_filtered_by_state_and_text() {
             assert_eq!(shown, expected.contains(&word), "{query} {word}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_it_did() {
+    let server = Server::start(|_| {}).await;
+    let session = server.session("ada");
+    let statement = server.registry.begin(&session.entry, "SELECT count(*) FROM lineitem");
+    statement.set_phase(Phase::Running);
+    let page = server.get("/statements/1").await.expect(200);
+    assert!(!page.body.contains("<progress") && !page.body.contains("Plan"), "{}", page.body);
+    let scan = Scan { name: "lineitem".to_string(), files: 1, bytes: 1000, rows: None };
+    let share = |rank, read_bytes| Share { rank, rows: Some(read_bytes), read_bytes, ..Share::default() };
+    let operator =
+        Operator { scan: Some(scan), shares: vec![share(0, 200), share(1, 50)], ..Operator::default() };
+    let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
+    let probe = Arc::new(Recorded(Mutex::new(Work { slices })));
+    statement.set_probe(Arc::clone(&probe) as Arc<dyn Probe>);
+    let page = server.get("/statements/1").await.expect(200);
+    assert!(page.body.contains("value=\"0.250\"") && page.body.contains("25 %"), "{}", page.body);
+    assert!(server.get("/statements").await.expect(200).body.contains("25 %"));
+    let told = server.get("/statements/1/work.json").await.expect(200);
+    assert_eq!(told.headers["content-type"], "application/json");
+    let told: serde_json::Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!((&told["fraction"], &told["phase"]), (&0.25.into(), &"running".into()));
+    assert_eq!(told["slices"][0]["operators"][0]["shares"][1]["read_bytes"], 50);
+    probe.0.lock().slices[0].operators[0].shares[1].read_bytes = 800;
+    server.registry.end(&statement, None);
+    // What held the plan is let go, and its last word counts.
+    assert_eq!(Arc::strong_count(&probe), 1);
+    let page = server.get("/statements/1").await.expect(200);
+    assert!(!page.body.contains("<progress") && page.body.contains("1000 B"), "{}", page.body);
+    server.get("/statements/2/work.json").await.expect(404);
 }
 
 #[tokio::test]
@@ -484,6 +574,48 @@ for family in strict(text):
         print(f"{sample.name}{{{labels}}} {float(sample.value)}")
 "#;
 
+/// Prometheus' own tool finds nothing wrong with names and types. It reads its older format, which has no line for a unit nor the end.
+fn checked_by_promtool(metrics: &str) {
+    let mut older: Vec<String> = Vec::new();
+    let mut counters: Vec<String> = Vec::new();
+    for line in metrics.lines() {
+        if line.starts_with("# UNIT ") || line == "# EOF" {
+            continue;
+        }
+        // There, a counter has its suffix in its name.
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["#", "TYPE", name, "counter"] => {
+                counters.push(name.to_string());
+                older.push(format!("# TYPE {name}_total counter"));
+            }
+            _ => older.push(line.to_string()),
+        }
+    }
+    for line in &mut older {
+        let name = line.strip_prefix("# HELP ").and_then(|rest| rest.split(' ').next()).map(str::to_string);
+        if let Some(name) = name.filter(|name| counters.contains(name)) {
+            *line = line.replacen(&name, &format!("{name}_total"), 1);
+        }
+    }
+    let child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        eprintln!("SKIPPED: there is no promtool, so that names and types of metrics were not checked by it");
+        return;
+    };
+    let text = older.join("\n") + "\n";
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.trim().is_empty(), "{told}\n{text}");
+}
+
 #[tokio::test]
 async fn prometheus_reads_the_metrics() {
     let server = Server::start(|_| {}).await;
@@ -492,7 +624,7 @@ async fn prometheus_reads_the_metrics() {
     let answer = server.get("/metrics").await.expect(200);
     assert!(answer.headers["content-type"].starts_with("application/openmetrics-text; version=1.0.0"));
     assert!(answer.body.ends_with("# EOF\n"));
-    let python = std::env::var("HARRIER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let python = python();
     let has_parser = Command::new(&python)
         .args(["-c", "import prometheus_client"])
         .stderr(Stdio::null())
@@ -537,6 +669,7 @@ async fn prometheus_reads_the_metrics() {
     ] {
         assert!(found.lines().any(|line| line == expected), "no {expected} in\n{found}");
     }
+    checked_by_promtool(&answer.body);
     for positive in ["harrier_process_resident_memory_bytes{} ", "harrier_process_open_files{} "] {
         let value = found.lines().find_map(|line| line.strip_prefix(positive)).expect(positive);
         assert!(value.parse::<f64>().unwrap() > 0.0);

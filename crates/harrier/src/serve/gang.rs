@@ -68,6 +68,8 @@ pub(super) struct View {
     /// How often a gang was started.
     pub(super) generation: u64,
     pub(super) status: Status,
+    /// When `status` was told; `None`: it was not.
+    pub(super) heard: Option<Instant>,
     /// Why the last one was lost, or could not be started.
     pub(super) reason: Option<String>,
     /// Ranks that an operator has marked down; also of gangs to come.
@@ -108,6 +110,7 @@ impl Supervisor {
             since: SystemTime::now(),
             generation: 0,
             status: Status::default(),
+            heard: None,
             reason: None,
             aside: BTreeSet::new(),
         };
@@ -165,6 +168,7 @@ impl Supervisor {
         view.state = state;
         if state != State::Up {
             view.status = Status::default();
+            view.heard = None;
         }
         if reason.is_some() {
             view.reason = reason;
@@ -257,6 +261,7 @@ impl Supervisor {
         {
             let mut view = self.view.write();
             view.status = status;
+            view.heard = Some(Instant::now());
         }
         self.set(State::Up, None);
         let mut heard = Instant::now();
@@ -267,7 +272,11 @@ impl Supervisor {
                     Ok(status) => {
                         heard = Instant::now();
                         let lost = too_few(&status, self.plan.ranks);
-                        self.view.write().status = status;
+                        {
+                            let mut view = self.view.write();
+                            view.status = status;
+                            view.heard = Some(heard);
+                        }
                         if let Some(reason) = lost {
                             // Statements that run on those that are left may end.
                             self.link.down(&reason);

@@ -1,23 +1,35 @@
 //! What the pages, the metrics and the health checks show of this server.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arrow::array::AsArray;
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use harrier_engine::{Engine, Outcome};
 use harrier_server::backend::Failure;
-use harrier_server::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts, TableFacts};
+use harrier_server::overview::{
+    Overview, QueueFacts, RankFacts, RankState, SNAPSHOTS_MAX, ServerFacts, SnapshotFacts, TableFacts,
+};
 use harrier_server::queues::Queues;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::gang::{State, Supervisor};
 use super::operate::Controls;
 use super::session::failure;
 
 /// The tables of the warehouse, counted.
-const TABLES: &str = "SELECT table_schema, table_name, rows, bytes, files FROM sys.tables ORDER BY 1, 2";
+const TABLES: &str = "SELECT table_schema, table_name, rows, bytes, files, deleted_rows, kept_rows, partitioned_by \
+                      FROM sys.tables ORDER BY 1, 2";
+
+/// The last commits.
+const SNAPSHOTS: &str = "SELECT snapshot_id, CAST(snapshot_time AS BIGINT), changes, author, message \
+                         FROM sys.snapshots ORDER BY 1 DESC LIMIT ";
+
+/// Processor time is compared with what it was so long ago at least.
+const SAMPLE_MIN: Duration = Duration::from_millis(900);
 
 pub(super) struct Facts {
     pub(super) engine: Engine,
@@ -28,6 +40,77 @@ pub(super) struct Facts {
     pub(super) warehouse: String,
     pub(super) listen: Vec<String>,
     pub(super) controls: Arc<Controls>,
+    pub(super) busy: Mutex<Busy>,
+}
+
+/// How busy ranks are, from what they told twice.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    generation: u64,
+    told: Option<(Instant, Vec<u64>)>,
+    cores: Vec<f64>,
+}
+
+impl Busy {
+    /// The cores that every rank has kept busy, as far as that is known. `processor_ns`: of each, as it was told `at`.
+    fn cores(&mut self, generation: u64, at: Instant, processor_ns: Vec<u64>) -> Vec<f64> {
+        if self.generation != generation {
+            *self = Self { generation, ..Self::default() };
+        }
+        match &self.told {
+            Some((before, was)) => {
+                let passed = at.saturating_duration_since(*before);
+                if passed >= SAMPLE_MIN {
+                    let cores =
+                        |(now, was): (&u64, &u64)| now.saturating_sub(*was) as f64 / passed.as_nanos() as f64;
+                    self.cores = processor_ns.iter().zip(was).map(cores).collect();
+                    self.told = Some((at, processor_ns));
+                }
+            }
+            None => self.told = Some((at, processor_ns)),
+        }
+        self.cores.clone()
+    }
+}
+
+impl Facts {
+    /// What a query answers, made of its rows by `one`.
+    async fn query<T: Send + 'static>(
+        &self,
+        text: String,
+        one: impl Fn(&RecordBatch, usize) -> T + Send + 'static,
+    ) -> Result<Vec<T>, Failure> {
+        let session = self.engine.session();
+        let work = async move {
+            let mut rows = Vec::new();
+            for statement in &session.statements(&text)? {
+                let Outcome::Rows { stream, .. } = session.execute(statement).await? else {
+                    continue;
+                };
+                let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
+                for batch in &batches {
+                    rows.extend((0..batch.num_rows()).map(|row| one(batch, row)));
+                }
+            }
+            Ok(rows)
+        };
+        match self.runtime.spawn(work).await {
+            Ok(rows) => rows.map_err(failure),
+            Err(error) => Err(Failure::new("XX000", error.to_string())),
+        }
+    }
+}
+
+/// Of column `at`; `None` for NULL.
+fn text(batch: &RecordBatch, at: usize, row: usize) -> Option<String> {
+    let column = batch.column(at).as_string::<i32>();
+    column.is_valid(row).then(|| column.value(row).to_string())
+}
+
+/// Of column `at`; 0 for NULL.
+fn number(batch: &RecordBatch, at: usize, row: usize) -> u64 {
+    let column = batch.column(at).as_primitive::<Int64Type>();
+    if column.is_valid(row) { column.value(row).max(0) as u64 } else { 0 }
 }
 
 #[async_trait]
@@ -57,16 +140,18 @@ impl Overview for Facts {
             return (0..gang.plan().ranks)
                 .map(|number| RankFacts {
                     number,
-                    host: String::new(),
-                    process: None,
                     state: RankState::Down,
                     reason: reason.clone(),
-                    sent_bytes: 0,
-                    reserved_bytes: 0,
-                    processor_seconds: 0.0,
+                    ..RankFacts::default()
                 })
                 .collect();
         }
+        let ranks = &view.status.ranks;
+        let processor_ns = ranks.iter().map(|rank| rank.process_cpu_ns).collect();
+        let cores = view
+            .heard
+            .map(|heard| self.busy.lock().cores(view.generation, heard, processor_ns))
+            .unwrap_or_default();
         let rank = |(number, rank): (usize, &harrier_exec::front::RankStatus)| RankFacts {
             number,
             host: rank.host.clone(),
@@ -78,10 +163,16 @@ impl Overview for Facts {
             },
             reason: rank.reason(),
             sent_bytes: rank.bytes_sent,
+            sent_frames: rank.frames_sent,
+            open_streams: rank.streams_open,
             reserved_bytes: rank.reserved_bytes,
+            memory_bytes: gang.plan().memory_bytes,
+            resident_bytes: (rank.resident_bytes > 0).then_some(rank.resident_bytes),
             processor_seconds: rank.process_cpu_ns as f64 / 1e9,
+            busy_cores: cores.get(number).copied().filter(|_| rank.lost.is_none()),
+            heard: view.heard.filter(|_| rank.lost.is_none()).map(|heard| heard.elapsed()),
         };
-        view.status.ranks.iter().enumerate().map(rank).collect()
+        ranks.iter().enumerate().map(rank).collect()
     }
 
     async fn queues(&self) -> Vec<QueueFacts> {
@@ -96,40 +187,35 @@ impl Overview for Facts {
                 .collect(),
             running: queue.running,
             waiting: queue.waiting,
+            longest_wait: queue.longest_wait,
+            admitted: queue.admitted,
+            refused: queue.refused,
         };
         queues.into_iter().map(facts).collect()
     }
 
     async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
-        let session = self.engine.session();
-        let work = async move {
-            let statements = session.statements(TABLES)?;
-            let mut tables = Vec::new();
-            for statement in &statements {
-                let Outcome::Rows { stream, .. } = session.execute(statement).await? else {
-                    continue;
-                };
-                let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
-                for batch in &batches {
-                    let text =
-                        |at: usize, row: usize| batch.column(at).as_string::<i32>().value(row).to_string();
-                    let number = |at: usize, row: usize| {
-                        batch.column(at).as_primitive::<Int64Type>().value(row).max(0) as u64
-                    };
-                    tables.extend((0..batch.num_rows()).map(|row| TableFacts {
-                        schema: text(0, row),
-                        name: text(1, row),
-                        rows: number(2, row),
-                        bytes: number(3, row),
-                        files: number(4, row),
-                    }));
-                }
-            }
-            Ok(tables)
+        let table = |batch: &RecordBatch, row: usize| TableFacts {
+            schema: text(batch, 0, row).unwrap_or_default(),
+            name: text(batch, 1, row).unwrap_or_default(),
+            rows: number(batch, 2, row),
+            bytes: number(batch, 3, row),
+            files: number(batch, 4, row),
+            deleted_rows: number(batch, 5, row),
+            kept_rows: number(batch, 6, row),
+            partitioned_by: text(batch, 7, row),
         };
-        match self.runtime.spawn(work).await {
-            Ok(tables) => tables.map_err(failure),
-            Err(error) => Err(Failure::new("XX000", error.to_string())),
-        }
+        self.query(TABLES.to_string(), table).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
+        let snapshot = |batch: &RecordBatch, row: usize| SnapshotFacts {
+            id: number(batch, 0, row),
+            at: UNIX_EPOCH + Duration::from_micros(number(batch, 1, row)),
+            changes: text(batch, 2, row).unwrap_or_default(),
+            author: text(batch, 3, row),
+            message: text(batch, 4, row),
+        };
+        self.query(format!("{SNAPSHOTS}{SNAPSHOTS_MAX}"), snapshot).await
     }
 }

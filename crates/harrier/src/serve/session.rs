@@ -33,6 +33,7 @@ use tokio::task::{AbortHandle, JoinError};
 
 use super::operate::Controls;
 use super::queues::RoleQueues;
+use super::watching::Watched;
 
 /// Batches, or pieces of text, that are ready before they are asked for.
 const AHEAD: usize = 2;
@@ -316,6 +317,9 @@ impl Session for EngineSession {
             .there(async move {
                 let outcome = session.execute(&parsed).await?;
                 entry.set_phase(Phase::Running);
+                if let Some(progress) = outcome.progress() {
+                    entry.set_probe(Arc::new(Watched(progress.clone())));
+                }
                 // What only has to be waited for is waited for here.
                 Ok(match outcome {
                     harrier_engine::Outcome::Write(write) => Ran::Written(write.finish().await?),

@@ -86,6 +86,12 @@ memory_max = "512MiB"
 spill_max = "off"
 rows_max = 1000000
 
+[telemetry]
+otlp_endpoint = "https://collector.example.com:4318/otlp"
+otlp_headers = ["Authorization: Bearer x"]
+service_name = "warehouse"
+literals = true
+
 [settings]
 timezone = "UTC"
 harrier.distribute_bytes_min = "4MiB"
@@ -118,6 +124,10 @@ datafusion.optimizer.enable_dynamic_filter_pushdown = false
         (config.statements.spill_max, config.statements.rows_max),
         (OrOff::OFF, OrOff(Some(1_000_000)))
     );
+    let telemetry = &config.telemetry;
+    assert_eq!(telemetry.otlp_endpoint.get().unwrap().0.as_str(), "https://collector.example.com:4318/otlp");
+    assert_eq!(telemetry.otlp_headers[0].0, "Authorization: Bearer x");
+    assert_eq!((telemetry.service_name.as_str(), telemetry.literals), ("warehouse", true));
     let settings: Vec<(&str, &str)> =
         config.settings.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let expected = [
@@ -208,6 +218,14 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
             "line 2: server.flight: 127.0.0.1:8080 is server.http, too (",
         ),
         (
+            "[telemetry]\notlp_endpoint = \"localhost:4317\"",
+            "line 2: telemetry.otlp_endpoint: \"localhost:4317\" is not a URL of HTTP, such as http://127.0.0.1:4318 (",
+        ),
+        (
+            "[telemetry]\notlp_headers = [\"hunter2\"]",
+            "line 2: telemetry.otlp_headers: a header is not of the form \"name: value\" (",
+        ),
+        (
             "[settings]\na = [1]",
             "line 2: settings.a: not a value of a setting, or set twice (allowed: a text",
         ),
@@ -282,6 +300,9 @@ fn values_of_settings_are_not_shown() {
     let config = parse("[settings]\ns3.secret_access_key = \"hunter2\"").unwrap();
     let shown = format!("{config:?}");
     assert!(shown.contains("s3.secret_access_key") && !shown.contains("hunter2"), "{shown}");
+    let config = parse("[telemetry]\notlp_headers = [\"x-token: hunter2\"]").unwrap();
+    let shown = format!("{config:?}");
+    assert!(shown.contains("x-token") && !shown.contains("hunter2"), "{shown}");
 }
 
 #[test]

@@ -463,7 +463,7 @@ fn within<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
     }
 }
 
-fn string(value: Value, what: &str) -> Result<String, String> {
+pub(super) fn string(value: Value, what: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         value => Err(format!("{value} is not {what} in quotes")),

@@ -85,6 +85,16 @@ pub(crate) fn ago(at: SystemTime) -> Markup {
     }
 }
 
+/// A bar as long as `value` is of `most`; a page's policy allows no lengths in styles.
+pub(crate) fn bar(value: u64, most: u64) -> Markup {
+    let width = if most == 0 { 0.0 } else { 100.0 * value as f64 / most as f64 };
+    html! {
+        svg.bar width="100" height="4" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true" {
+            rect width=(format!("{width:.1}")) height="4" {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

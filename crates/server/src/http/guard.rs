@@ -141,7 +141,7 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Takes as long wherever the first difference is.
-pub(super) fn are_equal(one: &[u8], other: &[u8]) -> bool {
+pub fn are_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 

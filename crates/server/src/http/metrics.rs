@@ -1,6 +1,7 @@
-//! `/metrics`: the registry's totals, what the overview tells, and the process, as OpenMetrics text.
+//! The registry's totals, what the overview tells, and the process, as numbers: for `/metrics` as OpenMetrics text, and for telemetry.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
@@ -12,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::Facts;
-use crate::overview::RankState;
+use crate::overview::{Overview, RankState};
 use crate::registry::{DURATIONS_MS, Phase, Registry, Totals};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,9 +30,16 @@ pub(super) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Er
     Ok(written)
 }
 
+/// All numbers at this moment, for others than Prometheus; names without the prefix.
+pub(crate) async fn families(registry: &Registry, overview: &Arc<dyn Overview>) -> Vec<Family> {
+    Scrape::of(registry, &Facts::of(overview).await).0
+}
+
 #[derive(Debug)]
-enum Value {
+pub(crate) enum Value {
+    /// Only grows.
     Count(u64),
+    /// Only grows.
     Sum(f64),
     Level(f64),
     /// How many in each class of [`DURATIONS_MS`], and the sum in seconds.
@@ -40,11 +48,12 @@ enum Value {
 
 /// One metric with everything it has labels for.
 #[derive(Debug)]
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    unit: Option<Unit>,
-    values: Vec<(Vec<(&'static str, String)>, Value)>,
+pub(crate) struct Family {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub unit: Option<Unit>,
+    /// Labels, and the number for them.
+    pub values: Vec<(Vec<(&'static str, String)>, Value)>,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +128,20 @@ impl Scrape {
             "Bytes that statements that have ended gave to clients or took from them",
             Some(Unit::Bytes),
             Value::Count(read(&totals.bytes)),
+        );
+        let bytes = [
+            ("read", "Bytes that statements that have ended read from files", &totals.read_bytes),
+            ("moved", "Bytes that statements that have ended moved between ranks", &totals.moved_bytes),
+            ("spilled", "Bytes that statements that have ended spilled to disk", &totals.spilled_bytes),
+        ];
+        for (name, help, count) in bytes {
+            self.one(name, help, Some(Unit::Bytes), Value::Count(read(count)));
+        }
+        self.one(
+            "telemetry_dropped",
+            "Statements that have ended and were not exported to OpenTelemetry",
+            None,
+            Value::Count(read(&totals.untold)),
         );
     }
 

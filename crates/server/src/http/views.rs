@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::response::Html;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::{Facts, Filter, ROWS_MAX, Site, format};
-use crate::overview::{QueueFacts, RankFacts, RankState, ServerFacts, TableFacts};
+use crate::overview::{QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts};
 use crate::registry::{Activity, Phase, StatementEntry};
+use crate::work::{Progress, Work};
 
 /// Letters of a statement in a list.
 const TEXT_LETTERS: usize = 160;
+
+/// Ranks tell every second how they are.
+const SILENT: Duration = Duration::from_secs(4);
 
 /// Statements on the first page.
 const LATEST: usize = 12;
@@ -94,9 +99,14 @@ fn badge(kind: &str, text: &str) -> Markup {
     html! { span.{"badge " (kind)} { (text) } }
 }
 
+/// With how far it is, if it runs and that is known.
 fn phase(statement: &StatementEntry) -> Markup {
     let name = statement.phase().name();
-    badge(name, name)
+    let progress = (!statement.has_ended()).then(|| statement.work()?.progress()).flatten();
+    html! {
+        (badge(name, name))
+        @if let Some(progress) = progress { span.far { (plan::percent(progress.fraction)) } }
+    }
 }
 
 /// Statements that have not ended, the oldest first, then those that have, the latest first.
@@ -223,7 +233,8 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
         div.scroll { table.cards {
             thead { tr {
                 th.number { "#" } th { "phase" } th { "statement" } th { "role" } th { "queue" }
-                th.number { "waited" } th.number { "time" } th.number { "rows" } th.number { "bytes" } th { "begun" }
+                th.number { "waited" } th.number { "time" } th.number { "rows" } th.number title="to the client or from it" { "bytes" }
+                th.number title="between ranks" { "moved" } th { "begun" }
             } }
             tbody { @for statement in statements {
                 @let link = format!("/statements/{}", statement.id);
@@ -239,6 +250,11 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
                     td.number data-label="time" { (format::duration(statement.elapsed())) }
                     td.number data-label="rows" { (format::count(statement.rows.load(Ordering::Relaxed))) }
                     td.number data-label="bytes" { (format::bytes(statement.bytes.load(Ordering::Relaxed))) }
+                    td.number data-label="moved" {
+                        @if let Some(moved) = statement.work().map(|work| work.moved_bytes()).filter(|moved| *moved > 0) {
+                            (format::bytes(moved))
+                        }
+                    }
                     td data-label="begun" { (format::ago(statement.since)) }
                 }
             } }
@@ -262,12 +278,13 @@ fn one_line(text: &str) -> String {
     line
 }
 
-pub(super) fn statement(site: &Site, statement: &StatementEntry) -> Page {
+/// `work`: what it does, or did.
+pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&Work>) -> Page {
     let ended = statement.has_ended();
-    let plan = statement.plan();
+    let progress = work.and_then(Work::progress);
     let content = html! {
         div.title {
-            h1 { "Statement " (statement.id) } (phase(statement))
+            h1 { "Statement " (statement.id) } (badge(statement.phase().name(), statement.phase().name()))
             @if site.pages.actions && !ended {
                 (action(site, &format!("/statements/{}/cancel", statement.id), "Cancel"))
             }
@@ -275,7 +292,11 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry) -> Page {
         @if let Some((sqlstate, message)) = statement.failure() {
             p.notice.bad { strong { (sqlstate) } " " (message) }
         }
+        @if let Some(progress) = progress.filter(|_| !ended) { (progress_bar(&progress)) }
         pre.sql tabindex="0" { code { (statement.text) } }
+        @if statement.text_bytes > statement.text.len() {
+            p.hint { "The first " (format::bytes(statement.text.len() as u64)) " of " (format::bytes(statement.text_bytes as u64)) "." }
+        }
         dl.facts {
             div { dt { "role" } dd { (statement.role) } }
             div { dt { "session" } dd { (statement.session) } }
@@ -288,15 +309,44 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry) -> Page {
             div { dt { "time" } dd { (format::duration(statement.elapsed())) } }
             div { dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) } }
             div { dt { "bytes" } dd { (format::bytes(statement.bytes.load(Ordering::Relaxed))) } }
+            @if let Some(work) = work {
+                @for (name, bytes) in [
+                    ("read from files", work.read_bytes()),
+                    ("moved between ranks", work.moved_bytes()),
+                    ("spilled to disk", work.spilled_bytes()),
+                ] {
+                    @if bytes > 0 { div { dt { (name) } dd { (format::bytes(bytes)) } } }
+                }
+            }
         }
-        @if let Some(plan) = plan {
+        @if let Some(work) = work {
             h2 { "Plan" }
-            @if let Some(picture) = Plan::parse(&plan) { (picture.picture()) }
-            details #text { summary { "As text" } pre.scroll tabindex="0" { code { (plan) } } }
+            @match Plan::of(work) {
+                Some(picture) => (picture.picture(!ended)),
+                None => p.hint { "It has too many operators for a picture." },
+            }
+            (plan::ranks(work))
+            details #text { summary { "As text" } pre.scroll tabindex="0" { code { (plan::text(work)) } } }
+        } @else if ended {
+            p.hint { "What its operators did was not kept: it took a few milliseconds, read no rows, or was long ago." }
         }
     };
     let life = if ended { Life::Still } else { Life::Live };
     page("/statements", &format!("Statement {}", statement.id), life, content)
+}
+
+fn progress_bar(progress: &Progress) -> Markup {
+    let Progress { fraction, read_bytes, total_bytes, rows } = *progress;
+    html! {
+        div.progress {
+            progress max="1" value=(format!("{fraction:.3}")) aria-label="part of the files that is read" {}
+            span { (plan::percent(fraction)) }
+            span.hint {
+                (format::bytes(read_bytes)) " of at most " (format::bytes(total_bytes)) " read, "
+                (format::count(rows)) " rows"
+            }
+        }
+    }
 }
 
 /// A button that changes something.
@@ -379,19 +429,32 @@ pub(super) fn ranks(facts: &Facts) -> Page {
                 (rank_strip(ranks))
                 div.scroll { table.cards {
                     thead { tr {
-                        th.number { "rank" } th { "state" } th { "host" } th.number { "process" } th.number { "sent" }
-                        th.number { "memory held" } th.number { "processor time" } th { "reason" }
+                        th.number { "rank" } th { "state" } th.number title="since it told how it is" { "heard" } th { "host" }
+                        th.number { "process" } th.number title="by statements, of what they may hold" { "memory held" }
+                        th.number title="of the process" { "resident" } th.number { "cores busy" } th.number { "processor time" }
+                        th.number title="to other ranks" { "sent" } th.number { "streams" }
                     } }
                     tbody { @for rank in ranks.iter().take(ROWS_MAX) {
                         tr #{"rank-" (rank.number)} {
                             td.number data-label="rank" { (rank.number) }
                             td data-label="state" { (badge(rank.state.name(), rank.state.name())) }
-                            td.whole data-label="host" { (rank.host) }
+                            td.number.warn[rank.heard.is_some_and(|heard| heard > SILENT)] data-label="heard" {
+                                @if let Some(heard) = rank.heard { (format!("{:.1} s", heard.as_secs_f64())) }
+                            }
+                            td.whole.host data-label="host" {
+                                (rank.host)
+                                @if let Some(reason) = &rank.reason { div.reason { (reason) } }
+                            }
                             td.number data-label="process" { @if let Some(process) = rank.process { (process) } }
+                            td.number data-label="memory held" {
+                                (format::bytes(rank.reserved_bytes))
+                                @if let Some(limit) = rank.memory_bytes { span.of { " of " (format::bytes(limit)) } }
+                            }
+                            td.number data-label="resident" { @if let Some(bytes) = rank.resident_bytes { (format::bytes(bytes)) } }
+                            td.number data-label="cores busy" { @if let Some(cores) = rank.busy_cores { (format!("{cores:.1}")) } }
+                            td.number data-label="processor time" { (format!("{:.1} s", rank.processor_seconds)) }
                             td.number data-label="sent" { (format::bytes(rank.sent_bytes)) }
-                            td.number data-label="memory" { (format::bytes(rank.reserved_bytes)) }
-                            td.number data-label="processor" { (format!("{:.1} s", rank.processor_seconds)) }
-                            td.text data-label="" { (rank.reason.as_deref().unwrap_or_default()) }
+                            td.number data-label="streams" { (rank.open_streams) }
                         }
                     } }
                 } }
@@ -401,7 +464,10 @@ pub(super) fn ranks(facts: &Facts) -> Page {
     page("/ranks", "Ranks", Life::Live, content)
 }
 
-pub(super) fn queues(facts: &Facts) -> Page {
+pub(super) fn queues(site: &Site, facts: &Facts) -> Page {
+    let mut waiting = listed(site);
+    waiting.retain(|statement| statement.phase() == Phase::Queued);
+    waiting.truncate(ROWS_MAX);
     let content = html! {
         h1 { "Queues" }
         @match &facts.queues {
@@ -409,6 +475,8 @@ pub(super) fn queues(facts: &Facts) -> Page {
             Ok(queues) if queues.is_empty() => p.hint { "None." },
             Ok(queues) => (queue_table(queues)),
         }
+        h2 { "Statements that wait" }
+        (statement_table(&waiting))
     };
     page("/queues", "Queues", Life::Live, content)
 }
@@ -416,13 +484,22 @@ pub(super) fn queues(facts: &Facts) -> Page {
 fn queue_table(queues: &[QueueFacts]) -> Markup {
     html! {
         div.scroll { table.cards {
-            thead { tr { th { "queue" } th.number { "running" } th.number { "waiting" } th { "limits" } } }
+            thead { tr {
+                th { "queue" } th.number { "running" } th.number { "waiting" } th.number { "longest wait" }
+                th.number title="since the server began" { "let run" } th.number title="since the server began" { "refused" }
+                th { "limits" }
+            } }
             tbody { @for queue in queues.iter().take(ROWS_MAX) {
                 tr {
                     td data-label="queue" { (queue.name) }
                     td.number data-label="running" { (queue.running) }
                     td.number.warn[queue.waiting > 0] data-label="waiting" { (queue.waiting) }
-                    td.whole data-label="limits" {
+                    td.number data-label="longest wait" {
+                        @if !queue.longest_wait.is_zero() { (format::duration(queue.longest_wait)) }
+                    }
+                    td.number data-label="let run" { (format::count(queue.admitted)) }
+                    td.number data-label="refused" { (format::count(queue.refused)) }
+                    td.whole.wrap data-label="limits" {
                         @for (at, (name, value)) in queue.limits.iter().enumerate() {
                             @if at > 0 { ", " }
                             (name) " " (value)
@@ -434,7 +511,10 @@ fn queue_table(queues: &[QueueFacts]) -> Markup {
     }
 }
 
-pub(super) fn tables(tables: &Result<Vec<TableFacts>, String>) -> Page {
+pub(super) fn tables(
+    tables: &Result<Vec<TableFacts>, String>,
+    snapshots: &Result<Vec<SnapshotFacts>, String>,
+) -> Page {
     let content = html! {
         h1 { "Tables" }
         @match tables {
@@ -444,19 +524,41 @@ pub(super) fn tables(tables: &Result<Vec<TableFacts>, String>) -> Page {
                 div.scroll { table.cards {
                     thead { tr {
                         th { "schema" } th { "table" } th.number { "rows" } th.number { "bytes" } th.number { "files" }
+                        th.number title="rows in files that are not in the table any more" { "deleted" }
+                        th.number title="rows that the catalog has instead of a file" { "in the catalog" } th { "partitioned by" }
                     } }
                     tbody { @for table in tables.iter().take(ROWS_MAX) {
                         tr {
                             td data-label="schema" { (table.schema) }
-                            td.whole data-label="table" { (table.name) }
+                            td.whole.wrap data-label="table" { (table.name) }
                             td.number data-label="rows" { (format::count(table.rows)) }
                             td.number data-label="bytes" { (format::bytes(table.bytes)) }
                             td.number data-label="files" { (format::count(table.files)) }
+                            td.number data-label="deleted" { @if table.deleted_rows > 0 { (format::count(table.deleted_rows)) } }
+                            td.number data-label="in the catalog" { @if table.kept_rows > 0 { (format::count(table.kept_rows)) } }
+                            td.wrap.whole data-label="partitioned by" { (table.partitioned_by.as_deref().unwrap_or_default()) }
                         }
                     } }
                 } }
                 @if tables.len() > ROWS_MAX { p.hint { (tables.len() - ROWS_MAX) " more." } }
             }
+        }
+        h2 { "Latest snapshots" }
+        @match snapshots {
+            Err(reason) => (unknown(reason)),
+            Ok(snapshots) if snapshots.is_empty() => p.hint { "None." },
+            Ok(snapshots) => div.scroll { table.cards {
+                thead { tr { th.number { "#" } th { "committed" } th { "changes" } th { "author" } th { "message" } } }
+                tbody { @for snapshot in snapshots {
+                    tr {
+                        td.number data-label="#" { (snapshot.id) }
+                        td data-label="committed" { (format::ago(snapshot.at)) }
+                        td.text data-label="" { (snapshot.changes) }
+                        td data-label="author" { (snapshot.author.as_deref().unwrap_or_default()) }
+                        td.wrap.whole data-label="message" { (snapshot.message.as_deref().unwrap_or_default()) }
+                    }
+                } }
+            } },
         }
     };
     page("/tables", "Tables", Life::Still, content)

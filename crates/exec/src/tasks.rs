@@ -1,0 +1,170 @@
+//! The parts of plans that this rank runs now, so that a statement can be looked at before it has ended.
+//!
+//! datafusion-distributed sends metrics to the coordinator when a statement has ended. Until then they are where the operators are:
+//! every plan that arrives for a statement that may be looked at is remembered here, by a reference that does not keep it alive, and
+//! [`Tasks::told`] reads the counters of what is still there.
+//!
+//! A part that comes from another rank says which slice it is. The coordinator hands its own parts to itself without saying so: those
+//! are told without a slice, and [`fill`] finds the slice by its operators.
+//!
+//! Memory bound: one weak reference for each part that runs, and those of the last statements.
+
+use crate::metrics;
+use crate::slices::Slice;
+use datafusion::common::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::{
+    DistributedExt, DistributedTaskContext, NetworkBoundaryExt, WorkerPlanRewriteEvent,
+    WorkerPlanRewriteEventResponse,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+/// The number under which a statement may be looked at; absent: nobody will.
+pub const RUN: HeaderName = HeaderName::from_static("x-harrier-run");
+
+/// The slice that a part belongs to.
+const SLICE: HeaderName = HeaderName::from_static("x-harrier-slice");
+
+/// Says in the headers of a part which slice it is.
+pub fn mark(headers: &mut HeaderMap, slice: usize) {
+    headers.insert(SLICE, HeaderValue::from(slice));
+}
+
+fn number<T: std::str::FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Tasks {
+    runs: Arc<Mutex<HashMap<u64, Vec<Task>>>>,
+}
+
+struct Task {
+    slice: Option<usize>,
+    place: usize,
+    plan: Weak<dyn ExecutionPlan>,
+}
+
+/// What one rank's part of one slice has measured.
+#[derive(Clone, PartialEq, Message)]
+pub struct TaskTold {
+    #[prost(uint64, optional, tag = "1")]
+    pub slice: Option<u64>,
+    /// Of the rank in the slice.
+    #[prost(uint64, tag = "2")]
+    pub place: u64,
+    /// In pre-order.
+    #[prost(message, repeated, tag = "3")]
+    pub operators: Vec<OperatorTold>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct OperatorTold {
+    #[prost(uint64, tag = "1")]
+    pub depth: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The slice that feeds it, if it is the receiving end of a motion.
+    #[prost(uint64, optional, tag = "3")]
+    pub feeder: Option<u64>,
+    #[prost(message, required, tag = "4")]
+    pub metrics: metrics::Set,
+}
+
+impl Tasks {
+    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at.
+    pub fn watch(&self, headers: &HeaderMap, config: &mut SessionConfig) {
+        let Some(run) = number::<u64>(headers, &RUN) else {
+            return;
+        };
+        let slice = number::<usize>(headers, &SLICE);
+        let tasks = self.clone();
+        config.set_distributed_worker_plan_rewrite_handler(
+            move |event: WorkerPlanRewriteEvent<'_>| -> Result<WorkerPlanRewriteEventResponse> {
+                let place = event.session_config.get_extension::<DistributedTaskContext>();
+                let place = place.map_or(0, |context| context.task_index);
+                tasks.add(run, Task { slice, place, plan: Arc::downgrade(&event.plan) });
+                Ok(WorkerPlanRewriteEventResponse::new(event.plan))
+            },
+        );
+    }
+
+    fn add(&self, run: u64, task: Task) {
+        let mut runs = self.runs.lock();
+        runs.retain(|_, tasks| {
+            tasks.retain(|task| task.plan.strong_count() > 0);
+            !tasks.is_empty()
+        });
+        runs.entry(run).or_default().push(task);
+    }
+
+    /// What the parts of a statement that this rank still has say now.
+    pub fn told(&self, run: u64) -> Vec<TaskTold> {
+        let living: Vec<_> = {
+            let runs = self.runs.lock();
+            let tasks = runs.get(&run).map(Vec::as_slice).unwrap_or_default();
+            tasks.iter().filter_map(|task| Some((task.slice, task.place, task.plan.upgrade()?))).collect()
+        };
+        living
+            .into_iter()
+            .map(|(slice, place, plan)| {
+                let mut operators = Vec::new();
+                tell(&plan, 0, &mut operators);
+                TaskTold { slice: slice.map(|slice| slice as u64), place: place as u64, operators }
+            })
+            .collect()
+    }
+}
+
+fn tell(plan: &Arc<dyn ExecutionPlan>, depth: u64, operators: &mut Vec<OperatorTold>) {
+    let feeder = plan.as_network_boundary().map(|boundary| boundary.input_stage().num() as u64);
+    let metrics = plan.metrics().map(|metrics| metrics::encode(&metrics)).unwrap_or_default();
+    operators.push(OperatorTold { depth, name: plan.name().to_string(), feeder, metrics });
+    if feeder.is_none() {
+        plan.children().into_iter().for_each(|child| tell(child, depth + 1, operators));
+    }
+}
+
+/// Adds what a part has measured to the slice that it belongs to.
+pub fn fill(slices: &mut [Slice], told: &TaskTold) {
+    let slice = match told.slice {
+        Some(number) => slices.iter_mut().find(|slice| slice.number as u64 == number),
+        // Slices alike in every operator do the same work; the first that has nothing from this rank yet is as good as another.
+        None => slices.iter_mut().filter(|slice| slice.number > 0).find(|slice| {
+            let place = told.place as usize;
+            let is_new = slice
+                .operators
+                .iter()
+                .all(|operator| operator.measured.each().all(|(rank, _)| rank != place));
+            is_new && places(slice, told).is_some_and(|places| places.len() == slice.operators.len())
+        }),
+    };
+    let Some(slice) = slice else { return };
+    for (at, operator) in places(slice, told).unwrap_or_default() {
+        let metrics = metrics::decode(&told.operators[operator].metrics);
+        slice.operators[at].measured.add_of(told.place as usize, &metrics);
+    }
+}
+
+/// Which operator of the slice each of the part is: a part may leave out inputs of a union that other ranks have. `None`: it is not a
+/// part of this slice.
+fn places(slice: &Slice, told: &TaskTold) -> Option<Vec<(usize, usize)>> {
+    let mut next = 0;
+    let mut places = Vec::with_capacity(told.operators.len());
+    for (number, operator) in told.operators.iter().enumerate() {
+        let at = (next..slice.operators.len()).find(|at| {
+            let own = &slice.operators[*at];
+            let feeder = own.motion.as_ref().map(|motion| motion.slice as u64);
+            own.depth as u64 == operator.depth && own.name == operator.name && feeder == operator.feeder
+        })?;
+        places.push((at, number));
+        next = at + 1;
+    }
+    Some(places)
+}

@@ -1,0 +1,346 @@
+//! Export to OpenTelemetry: a span for each statement that has ended, below it one for every slice and rank; and once a minute the
+//! numbers that `/metrics` has.
+//!
+//! ```text
+//!   registry ─ statement that has ended ─► queue ─► batches ─► otlp.rs: JSON ─► POST <endpoint>/v1/traces
+//!                                            └ full: counted, not sent              └ not taken now: again, later and later
+//!   overview, registry ─ once a minute ──────────────────────────► otlp.rs: JSON ─► POST <endpoint>/v1/metrics
+//! ```
+//!
+//! Statements never wait for it. Memory bound: [`QUEUE_MAX`] statements that have ended, and one batch of [`BATCH_MAX`] as text.
+//! Errors: what a collector refuses is dropped, with a line in the log; what it does not take at the moment is tried again for
+//! [`RETRY_MAX`], while the queue fills.
+//! Source: OTLP 1.5, "OTLP/HTTP" (JSON encoding), and the semantic conventions for databases.
+
+mod otlp;
+mod trace;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, StatusCode, Url};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::metrics::families;
+use crate::overview::Overview;
+use crate::registry::{Registry, StatementEntry};
+
+pub use otlp::Resource;
+pub use trace::TraceParent;
+
+/// Statements that wait to be exported.
+const QUEUE_MAX: usize = 2048;
+
+/// Statements of one request.
+const BATCH_MAX: usize = 256;
+
+/// How long a statement waits for others to be sent with it.
+const BATCH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long one request may take.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a batch is tried.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The pause before the second try; it doubles with each.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long what is left may take when the server ends.
+const LAST_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often numbers are sent.
+const METRICS_EVERY: Duration = Duration::from_secs(60);
+
+/// Where to export to, and as whom.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The base to which `/v1/traces` and `/v1/metrics` are added.
+    pub endpoint: Url,
+    /// What every request carries, such as a token of the collector; not shown.
+    pub headers: HeaderMap,
+    pub resource: Resource,
+    /// Texts of statements are sent with the values in them; else a question mark stands for each.
+    pub has_literals: bool,
+}
+
+/// Checks an endpoint as it stands in a configuration. Errors: what is wrong with it.
+pub fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("\"{text}\" is not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(format!("\"{text}\" is not a URL of HTTP, such as http://127.0.0.1:4318"));
+    }
+    Ok(url)
+}
+
+/// Reads headers as they stand in a configuration, `name: value` each. Errors: what is wrong; no value is in the message.
+pub fn headers(lines: &[String]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        let parsed = line.split_once(':').and_then(|(name, value)| {
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let mut value = HeaderValue::from_str(value.trim()).ok()?;
+            value.set_sensitive(true);
+            Some((name, value))
+        });
+        let Some((name, value)) = parsed else {
+            return Err(format!("header {} is not of the form \"name: value\"", at + 1));
+        };
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Exports every statement that ends from now on, and numbers, until `stop` is canceled; then what is left. To be called once for a
+/// registry.
+///
+/// Errors: the HTTP client cannot be made.
+pub fn start(
+    options: Options,
+    registry: &Arc<Registry>,
+    overview: Arc<dyn Overview>,
+    stop: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, String> {
+    let client = Client::builder()
+        .timeout(REQUEST_PATIENCE)
+        .default_headers(options.headers.clone())
+        .user_agent(concat!("harrier/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| format!("no HTTP client: {error}"))?;
+    let at = |signal: &str| {
+        let mut url = options.endpoint.clone();
+        url.set_path(&format!("{}/v1/{signal}", options.endpoint.path().trim_end_matches('/')));
+        url
+    };
+    let (traces, metrics) = (at("traces"), at("metrics"));
+    let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+    registry.tell(sender);
+    let registry = Arc::clone(registry);
+    let exporter = Exporter { client, traces, metrics, options, registry, overview, complained: None };
+    let numbers = exporter.clone().tell_numbers(SystemTime::now(), stop.clone());
+    Ok(tokio::spawn(async move {
+        tokio::join!(numbers, exporter.run(receiver, stop));
+    }))
+}
+
+#[derive(Clone)]
+struct Exporter {
+    client: Client,
+    traces: Url,
+    metrics: Url,
+    options: Options,
+    registry: Arc<Registry>,
+    overview: Arc<dyn Overview>,
+    /// When the log was told last that nothing gets through.
+    complained: Option<Instant>,
+}
+
+/// What came of a request.
+enum Sent {
+    Taken,
+    /// Trying again is of no use.
+    Refused(String),
+    /// With the pause that was asked for.
+    Later(String, Option<Duration>),
+}
+
+impl Exporter {
+    async fn run(mut self, mut ended: mpsc::Receiver<Arc<StatementEntry>>, stop: CancellationToken) {
+        loop {
+            let batch = tokio::select! {
+                batch = next_batch(&mut ended) => batch,
+                () = stop.cancelled() => break,
+            };
+            self.send(batch, &stop).await;
+        }
+        let mut left = Vec::new();
+        while let Ok(statement) = ended.try_recv() {
+            left.push(statement);
+        }
+        let last = async {
+            for batch in left.chunks(BATCH_MAX) {
+                self.post_spans(batch).await;
+            }
+        };
+        let _ = timeout(LAST_PATIENCE, last).await;
+    }
+
+    /// Sends numbers once a minute, and at the end. What does not get through is not sent again: the next ones are newer.
+    async fn tell_numbers(self, since: SystemTime, stop: CancellationToken) {
+        let mut is_last = false;
+        while !is_last {
+            tokio::select! {
+                () = sleep(METRICS_EVERY) => {}
+                () = stop.cancelled() => is_last = true,
+            }
+            let send = async {
+                let families = families(&self.registry, &self.overview).await;
+                let body = otlp::metrics(&self.options.resource, &families, since);
+                match self.post(&self.metrics, &body).await {
+                    Sent::Taken => {}
+                    Sent::Refused(reason) | Sent::Later(reason, _) => {
+                        tracing::debug!(reason, "numbers were not exported to OpenTelemetry");
+                    }
+                }
+            };
+            let _ = timeout(if is_last { LAST_PATIENCE } else { METRICS_EVERY }, send).await;
+        }
+    }
+
+    /// Sends a batch, again and again if need be.
+    async fn send(&mut self, batch: Vec<Arc<StatementEntry>>, stop: &CancellationToken) {
+        let began = Instant::now();
+        let mut pause = RETRY_PAUSE;
+        loop {
+            let (reason, asked) = match self.post_spans(&batch).await {
+                Sent::Taken => return,
+                Sent::Refused(reason) => return self.lost(batch.len(), &reason),
+                Sent::Later(reason, asked) => (reason, asked),
+            };
+            // Others send at the same time, and shall not do so again at the same time.
+            let jitter = rand::random_range(0.8..1.2);
+            let wait = asked.unwrap_or(pause.mul_f64(jitter));
+            pause *= 2;
+            if began.elapsed() + wait > RETRY_MAX {
+                return self.lost(batch.len(), &reason);
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => {
+                    self.post_spans(&batch).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn post_spans(&self, batch: &[Arc<StatementEntry>]) -> Sent {
+        let body = otlp::traces(&self.options.resource, batch, self.options.has_literals);
+        if body.is_null() { Sent::Taken } else { self.post(&self.traces, &body).await }
+    }
+
+    async fn post(&self, to: &Url, body: &serde_json::Value) -> Sent {
+        let request = self
+            .client
+            .post(to.clone())
+            .header(reqwest::header::CONTENT_TYPE, "application/json")
+            .body(body.to_string());
+        let answer = match request.send().await {
+            Ok(answer) => answer,
+            Err(error) => return Sent::Later(cause(&error), None),
+        };
+        let status = answer.status();
+        if status.is_success() {
+            return partly(&answer.text().await.unwrap_or_default());
+        }
+        let again = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+        ];
+        let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let said: String = answer.text().await.unwrap_or_default().chars().take(200).collect();
+        let reason = format!("{status} {}", said.trim());
+        match again.contains(&status) {
+            true => Sent::Later(reason, asked.map(Duration::from_secs)),
+            false => Sent::Refused(reason),
+        }
+    }
+
+    /// A line a minute at most.
+    fn lost(&mut self, statements: usize, reason: &str) {
+        self.registry.totals().untold.fetch_add(statements as u64, Ordering::Relaxed);
+        if self.complained.is_none_or(|at| at.elapsed() > RETRY_MAX) {
+            self.complained = Some(Instant::now());
+            let endpoint = self.traces.host_str().unwrap_or_default();
+            tracing::warn!(statements, endpoint, reason, "statements were not exported to OpenTelemetry");
+        }
+    }
+}
+
+/// A collector may take a part of a batch, and says how much it did not.
+fn partly(answer: &str) -> Sent {
+    let told: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let partial = &told["partialSuccess"];
+    let count = |name: &str| match &partial[name] {
+        serde_json::Value::String(number) => number.parse().unwrap_or(0),
+        number => number.as_i64().unwrap_or(0),
+    };
+    let rejected = count("rejectedSpans") + count("rejectedDataPoints");
+    match rejected {
+        0 => Sent::Taken,
+        rejected => {
+            let message = partial["errorMessage"].as_str().unwrap_or_default();
+            Sent::Refused(format!("{rejected} were rejected: {message}"))
+        }
+    }
+}
+
+/// What reqwest says in its innermost error, without the URL.
+fn cause(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+/// At least one statement; as many as end soon after it.
+async fn next_batch(ended: &mut mpsc::Receiver<Arc<StatementEntry>>) -> Vec<Arc<StatementEntry>> {
+    let mut batch = Vec::new();
+    match ended.recv().await {
+        Some(first) => batch.push(first),
+        // Not while there is a registry.
+        None => return std::future::pending().await,
+    }
+    let until = Instant::now() + BATCH_PATIENCE;
+    while batch.len() < BATCH_MAX {
+        match tokio::time::timeout_at(until, ended.recv()).await {
+            Ok(Some(next)) => batch.push(next),
+            _ => break,
+        }
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_and_headers_are_checked() {
+        for good in ["http://127.0.0.1:4318", "https://collector.example.com/otlp/"] {
+            assert!(endpoint(good).is_ok(), "{good}");
+        }
+        for bad in ["127.0.0.1:4318", "grpc://collector:4317", "http://", "", "unix:/run/x"] {
+            assert!(endpoint(bad).is_err(), "{bad}");
+        }
+        let lines = |lines: &[&str]| headers(&lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let good = lines(&["Authorization: Bearer a:b", "x-scope: 1"]).unwrap();
+        assert_eq!(good["authorization"], "Bearer a:b");
+        assert_eq!(good["x-scope"], "1");
+        assert!(!format!("{good:?}").contains("a:b"));
+        for bad in ["no colon", "bad name: x", ": x", "x: \u{7}"] {
+            let error = lines(&[bad]).unwrap_err();
+            assert!(error.starts_with("header 1 "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_was_taken_in_part_is_not_sent_again() {
+        assert!(matches!(partly("{}"), Sent::Taken));
+        assert!(matches!(partly(""), Sent::Taken));
+        assert!(matches!(partly(r#"{"partialSuccess":{}}"#), Sent::Taken));
+        assert!(matches!(partly(r#"{"partialSuccess":{"errorMessage":"slow down"}}"#), Sent::Taken));
+        for rejected in ["3", "\"3\""] {
+            let answer =
+                format!(r#"{{"partialSuccess":{{"rejectedSpans":{rejected},"errorMessage":"no"}}}}"#);
+            assert!(matches!(partly(&answer), Sent::Refused(reason) if reason == "3 were rejected: no"));
+        }
+    }
+}

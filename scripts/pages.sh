@@ -1,0 +1,90 @@
+#!/bin/sh
+# Installs what the pages, the metrics and the telemetry of a server are tested with: Chromium and promtool of the system's packages,
+# and the definitions of OpenTelemetry and Prometheus from PyPI into .harrier/pages.
+#
+# usage: scripts/pages.sh
+#
+# Prints the folder, with python/ (an environment of Python). What is there already is kept. OpenTelemetry's collector is used where
+# HARRIER_OTELCOL names one, and is not installed. Exit status: 0 if all is there, 1 if not.
+
+set -eu
+
+checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+folder=$checkout/.harrier/pages
+wanted="opentelemetry-proto==1.39.1 prometheus-client==0.23.1"
+missing=
+
+main() {
+    need_packages
+    if [ "$(cat "$folder/.version" 2>/dev/null)" != "$wanted" ]; then
+        # One at a time: the tests of several crates may ask for it at once.
+        mkdir -p "$checkout/.harrier"
+        (
+            flock 9
+            [ "$(cat "$folder/.version" 2>/dev/null)" = "$wanted" ] || install_python
+        ) 9>"$checkout/.harrier/pages.lock"
+    fi
+    if [ -n "$missing" ]; then
+        echo "pages: not installed and could not be:$missing" >&2
+        exit 1
+    fi
+    echo "$folder"
+}
+
+install_python() {
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    # shellcheck disable=SC2086 # one word for each package
+    if ! { python3 -m venv "$folder/python" >&2 && "$folder/python/bin/python3" -m pip install --quiet \
+        --disable-pip-version-check --only-binary :all: $wanted >&2; }; then
+        rm -rf "$folder"
+        echo "pages: pip could not install $wanted" >&2
+        exit 1
+    fi
+    echo "$wanted" >"$folder/.version"
+}
+
+need_packages() {
+    packages=
+    find_browser || packages="$packages chromium"
+    command -v promtool >/dev/null 2>&1 || packages="$packages prometheus"
+    if [ -n "$packages" ]; then
+        # shellcheck disable=SC2086 # one word for each package
+        install_packages $packages >&2 || true
+    fi
+    find_browser || missing="$missing chromium"
+    command -v promtool >/dev/null 2>&1 || missing="$missing promtool"
+}
+
+find_browser() {
+    [ -n "${HARRIER_CHROMIUM-}" ] && return 0
+    for program in chromium chromium-browser google-chrome google-chrome-stable; do
+        command -v "$program" >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+install_packages() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    if [ "$(id -u)" -eq 0 ]; then
+        as_root="env DEBIAN_FRONTEND=noninteractive"
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
+    else
+        echo "pages: may not install $* (neither root nor sudo without a password)"
+        return 1
+    fi
+    # The package of promtool brings a server, which would be started; the policy below forbids it to.
+    $as_root sh -c '
+        set -e
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e "$policy" ]; then
+            printf "#!/bin/sh\nexit 101\n" >"$policy"
+            chmod +x "$policy"
+            trap "rm -f $policy" EXIT
+        fi
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+            { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }' sh "$@"
+}
+
+main "$@"
