@@ -76,6 +76,11 @@ impl Operation {
     }
 }
 
+/// All of them, for sessions that decode plans.
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    Operation::ALL.into_iter().map(Operation::function)
+}
+
 /// The function of this name, if it is one of these.
 pub fn function(name: &str) -> Option<Arc<ScalarUDF>> {
     Operation::ALL.into_iter().find(|operation| operation.name() == name).map(Operation::function)

@@ -27,6 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::arithmetic;
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::gang::{Gang, StatementOptions, Transport};
@@ -312,7 +313,9 @@ impl Desk {
             .with_config(config)
             .with_runtime_env(environment);
         let mut state = self.gang.configure(builder).build();
-        datafusion::execution::FunctionRegistry::register_udf(&mut state, bucket())?;
+        for function in arithmetic::functions().chain([bucket()]) {
+            datafusion::execution::FunctionRegistry::register_udf(&mut state, function)?;
+        }
         statement.apply(state.config_mut())?;
         let node = PhysicalPlanNode::try_decode(&request.plan)?;
         let one_rank = node.try_into_physical_plan(&state.task_ctx(), &TableFilesCodec)?;
