@@ -81,6 +81,11 @@ pub fn function(name: &str) -> Option<Arc<ScalarUDF>> {
     Operation::ALL.into_iter().find(|operation| operation.name() == name).map(Operation::function)
 }
 
+/// All of them.
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    Operation::ALL.into_iter().map(Operation::function)
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
     operation: Operation,

@@ -9,6 +9,7 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
+use crate::arithmetic;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::disks::Disks;
 use crate::grpc::GrpcServer;
@@ -548,7 +549,9 @@ async fn build_session(
     tasks.watch(&context.headers, config);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);
-    // A function without bytes of its own is found by its name.
-    context.builder.scalar_functions().get_or_insert_default().push(bucket());
+    // A function without bytes of its own is found by its name: datafusion-distributed asks its own codec for it, and no other.
+    let functions = context.builder.scalar_functions().get_or_insert_default();
+    functions.push(bucket());
+    functions.extend(arithmetic::functions());
     Ok(context.builder.build())
 }
