@@ -353,7 +353,14 @@ fn what_happens_is_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("harrier.toml");
     let log = folder.path().join("audit.log");
-    fs::write(&path, "[server]\naudit_log = \"audit.log\"\naudit_statements = \"all\"\n").unwrap();
+    let rules = "host all somebody 127.0.0.1/32 reject\nhost all all 127.0.0.1/32 trust\n";
+    fs::write(folder.path().join("hba.conf"), rules).unwrap();
+    let write = |log: &str| {
+        let text =
+            format!("[server]\nhba_file = \"hba.conf\"\naudit_log = \"{log}\"\naudit_statements = \"all\"\n");
+        fs::write(&path, text).unwrap();
+    };
+    write("audit.log");
     let served = Served::start(&["--launcher", "none", "--config", path.to_str().unwrap()]);
     let mut client = Client::connect(served.port, &[("application_name", "etl")]).unwrap();
     client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 5) s(x)").unwrap();
@@ -392,13 +399,13 @@ fn what_happens_is_in_the_audit_log() {
     served.client().query("SELECT 'after'").unwrap();
     wait_until("it is used", || fs::read_to_string(&log).unwrap().contains("SELECT 'after'"));
     // What cannot be written does not happen.
-    fs::write(&path, "[server]\naudit_log = \"/dev/full\"\naudit_statements = \"all\"\n").unwrap();
+    write("/dev/full");
     let mut client = served.client();
     signal(served.pid(), "HUP");
     wait_until("the log is full", || client.query("SELECT 1").is_err());
     assert_eq!(client.fails("SELECT 1"), "58030");
     assert_eq!(Client::connect(served.port, &[]).err().unwrap().0, "58030");
-    fs::write(&path, "[server]\naudit_log = \"audit.log\"\naudit_statements = \"all\"\n").unwrap();
+    write("audit.log");
     signal(served.pid(), "HUP");
     wait_until("it is written again", || client.query("SELECT 2").is_ok());
 }
