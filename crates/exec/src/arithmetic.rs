@@ -202,6 +202,7 @@ impl Arithmetic {
 
 fn out_of_range(kind: &DataType) -> CodedError {
     let name = match kind {
+        DataType::Int8 => "tinyint".to_string(),
         DataType::Int16 => "smallint".to_string(),
         DataType::Int32 => "integer".to_string(),
         DataType::Int64 => "bigint".to_string(),
