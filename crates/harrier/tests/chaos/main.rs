@@ -45,6 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Descriptors that the front end may have more of at the end than before the load: connections of its pool to the catalog.
 const DESCRIPTORS_MORE: usize = 40;
 
+/// Bytes of memory that it may have more of, some seconds after the load: freed memory is given back after a while only.
+const MEMORY_MORE: u64 = 512 << 20;
+
 /// Bytes a rank may take when its memory is short.
 const RANK_BYTES: u64 = 24 << 20;
 
@@ -97,7 +100,7 @@ fn the_service_bears_what_comes() {
     wait_until_whole(&service);
     let faults = possible(&service);
     let descriptors = service.descriptors();
-    let mut memory = service.memory();
+    let memory = service.memory();
     let first_pid = service.pid();
 
     let shared = Arc::new(Shared::default());
@@ -126,7 +129,7 @@ fn the_service_bears_what_comes() {
         worker.join().expect("no client panics");
     }
     print(&figures, &shared);
-    leaves_nothing(&service, descriptors, &mut memory, first_pid, &shared, &segments);
+    leaves_nothing(&service, (descriptors, memory), first_pid, &shared, &segments);
     let violations = shared.violations.lock().expect("no panic holds it");
     assert!(violations.is_empty(), "seed {seed}: {violations:#?}\n{}", tail(&service.log()));
 }
@@ -323,26 +326,30 @@ fn print(figures: &BTreeMap<Fault, Figures>, shared: &Shared) {
 /// Nothing of the service grows without bound, and nothing stays when it has ended.
 fn leaves_nothing(
     service: &Service,
-    descriptors: usize,
-    memory: &mut u64,
+    (descriptors, memory): (usize, u64),
     first_pid: u32,
     shared: &Shared,
     segments: &[PathBuf],
 ) {
     let deadline = Instant::now() + PATIENCE;
-    // Connections of clients that have gone are noticed soon.
-    while service.descriptors() > descriptors + DESCRIPTORS_MORE && Instant::now() < deadline {
+    // Connections of clients that have gone are noticed soon, and memory that was freed is given back.
+    let is_much =
+        || service.descriptors() > descriptors + DESCRIPTORS_MORE || service.memory() > memory + MEMORY_MORE;
+    while is_much() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
     let now = service.descriptors();
     println!("descriptors of the front end: {descriptors} at the beginning, {now} at the end");
     let same = if service.pid() == first_pid { "the same" } else { "another" };
+    let memory_now = service.memory();
     println!(
         "memory of the front end: {} MiB at the beginning, {} MiB at the end, {same} process",
-        *memory >> 20,
-        service.memory() >> 20
+        memory >> 20,
+        memory_now >> 20
     );
-    *memory = service.memory();
+    if memory_now > memory + MEMORY_MORE {
+        shared.violate(format!("{memory_now} bytes of memory are used, {memory} were at the beginning"));
+    }
     if now > descriptors + DESCRIPTORS_MORE {
         shared.violate(format!("{now} descriptors are open, {descriptors} were at the beginning"));
     }
