@@ -1,7 +1,7 @@
 //! Who may come in: by the rules of an hba file, as whom a password, the operating system or a certificate says they are.
 //!
-//! Without such a file, users of this machine come in as the roles of their names, everybody else with the password of a role, from
-//! other machines over TLS only. As long as there are no roles, only the user that runs the server comes in.
+//! Without such a file, users of this machine come in as the roles of their names, others on it with the password of a role, and nobody from
+//! other machines. As long as there are no roles, only the user that runs the server comes in.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
