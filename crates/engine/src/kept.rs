@@ -193,7 +193,8 @@ impl Session {
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
                 return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
             }
-            ast::Statement::Insert(insert) if dialect::has_bare_rows(insert) => {
+            // What EXECUTE inserts has its parameters' values where it is planned as EXECUTE.
+            ast::Statement::Insert(insert) if is_insert(whole) && dialect::has_bare_rows(insert) => {
                 self.spread().await?;
                 let whole = self.with_columns(insert).await;
                 let plan = self.plan(&whole, &statement.values).await?;
@@ -563,6 +564,11 @@ fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
         None => name.to_string(),
     });
     (!insert.columns.is_empty()).then(|| names.collect())
+}
+
+/// Whether a statement is an INSERT itself, and does not execute one.
+fn is_insert(statement: &Statement) -> bool {
+    matches!(statement, Statement::Statement(written) if matches!(written.as_ref(), ast::Statement::Insert(_)))
 }
 
 /// Whether a statement that is explained can be one that writes: others need not be planned to find out.

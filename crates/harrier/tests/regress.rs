@@ -167,10 +167,13 @@ fn run_file(file: &str, suite: &Path, shared: &Path, postgres: &Postgres, classe
     let served = Served::start(&["--launcher", "none"]);
     let data = shared.display().to_string();
     let user = env::var("USER").unwrap_or_else(|_| "root".to_string());
-    let address = Address { port: served.port, user, database: "warehouse".to_string(), data: data.clone() };
+    let database = "warehouse".to_string();
+    // Recursions without an end are known to run until then.
+    let address = Address { port: served.port, user, database, data: data.clone(), time_limit: 30 };
     let harrier = psql::run(&address, &all, served.folder.path());
     let database = postgres.new_database();
-    let address = Address { port: postgres.port(), user: "harrier".to_string(), database, data };
+    let user = "harrier".to_string();
+    let address = Address { port: postgres.port(), user, database, data, time_limit: 300 };
     let folder = tempfile::tempdir().unwrap();
     let expected = psql::run(&address, &all, folder.path());
 

@@ -17,6 +17,8 @@ pub struct Address {
     pub database: String,
     /// What replaces the beginning of the data files' names.
     pub data: String,
+    /// For each statement, seconds.
+    pub time_limit: u32,
 }
 
 /// What a statement came to.
@@ -76,7 +78,7 @@ fn run_once(address: &Address, parts: &[&Part], folder: &Path, patience: Duratio
         .arg(&script_file)
         .env("PG_ABS_SRCDIR", &address.data)
         .env("PGTZ", "PST8PDT")
-        .env("PGOPTIONS", "-c statement_timeout=30s")
+        .env("PGOPTIONS", format!("-c statement_timeout={}s", address.time_limit))
         .env("PGCLIENTENCODING", "UTF8")
         .stdin(Stdio::null())
         .stdout(fs::File::create(&printed).unwrap())

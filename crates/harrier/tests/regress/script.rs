@@ -191,7 +191,9 @@ fn reads_stdin(text: &str) -> bool {
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect();
-    words.first().is_some_and(|word| word == "copy") && words.windows(2).any(|pair| pair == ["from", "stdin"])
+    // To psql, stdout is where rows come from too, if they come.
+    let is_stdin = |pair: &[String]| pair[0] == "from" && (pair[1] == "stdin" || pair[1] == "stdout");
+    words.first().is_some_and(|word| word == "copy") && words.windows(2).any(is_stdin)
 }
 
 #[cfg(test)]
