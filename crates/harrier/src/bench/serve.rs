@@ -13,7 +13,7 @@
 //! (`idle.rs`), and ranks that are killed (`recovery.rs`).
 //!
 //! Errors: a peer that does not start, or fails, is told and left out. The command fails if Harrier does, or answers wrongly.
-//! Crash: servers end with the driver.
+//! Crash: peers end with the driver. Harrier's server ends with an interrupt of the terminal, but not when the driver alone is killed.
 
 pub mod chart;
 

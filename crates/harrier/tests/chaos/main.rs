@@ -2,11 +2,11 @@
 //! was acknowledged is lost, nothing that was refused is there, every answer is right, and nothing hangs or stays behind.
 //!
 //! `HARRIER_CHAOS_SECONDS` says for how long (60; half an hour by hand), `HARRIER_SEED` repeats the choices of a run, though not its
-//! moments, `HARRIER_CHAOS_FAULTS` names the only faults. Prints how often what was done to whom, what statements came to, and how long
+//! moments, `HARRIER_CHAOS_FAULTS` names the only faults, `HARRIER_CHAOS_HANG_SECONDS` how long a statement may take (20). Prints how often what was done to whom, what statements came to, and how long
 //! it took until the next right answer.
 //!
 //! ```text
-//! HARRIER_CHAOS_SECONDS=1800 cargo test --release --workspace --test chaos -- --nocapture
+//! HARRIER_CHAOS_SECONDS=1800 HARRIER_CHAOS_HANG_SECONDS=10 cargo test --release --workspace --test chaos -- --nocapture
 //! ```
 //!
 //! An outcome may be unknown only where the connection broke, or 40003 says so, while something was committed: then it is looked up, and
@@ -32,7 +32,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use service::{RANKS, Service, signal};
-use worker::{FACTS, SUM, Shared, Worker, sum};
+use worker::{FACTS, HANG_SECONDS, SUM, Shared, Worker, sum};
 
 const CLIENTS: usize = 16;
 
@@ -103,7 +103,8 @@ fn the_service_bears_what_comes() {
     let memory = service.memory();
     let first_pid = service.pid();
 
-    let shared = Arc::new(Shared::default());
+    let hang = Duration::from_secs(number("HARRIER_CHAOS_HANG_SECONDS").unwrap_or(HANG_SECONDS));
+    let shared = Arc::new(Shared { hang, ..Shared::default() });
     let workers: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let worker = Worker::new(Arc::clone(&shared), service.port, number, seed);

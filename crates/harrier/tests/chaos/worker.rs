@@ -21,8 +21,9 @@ pub fn sum() -> String {
     (1..=FACTS).filter(|x| x % 7 < 3).sum::<i64>().to_string()
 }
 
-/// No statement may take longer, beyond what a fault explains.
-pub const HANG: Duration = Duration::from_secs(10);
+/// No statement may take longer, beyond what a fault explains, unless whoever runs the test says otherwise: other programs may use
+/// the machine beside a test.
+pub const HANG_SECONDS: u64 = 20;
 
 /// How long a client waits for an answer before it gives the connection up.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -36,6 +37,8 @@ const ROWS_MAX: usize = 400;
 /// What all clients and the faults share.
 #[derive(Default)]
 pub struct Shared {
+    /// No statement may take longer, beyond what a fault explains.
+    pub hang: Duration,
     pub stop: AtomicBool,
     /// When the service could not answer for a reason: from, until.
     pub outages: Mutex<Vec<(Instant, Option<Instant>)>>,
@@ -198,7 +201,7 @@ impl Worker {
         let begun = Instant::now();
         let done = work(self.connected()?);
         let took = begun.elapsed();
-        if took > HANG + self.shared.excused(begun) {
+        if took > self.shared.hang + self.shared.excused(begun) {
             let how = done.as_ref().err();
             self.shared.violate(format!("client {}, {what} took {took:.1?}: {how:?}", self.number));
         }
