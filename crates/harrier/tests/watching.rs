@@ -14,7 +14,7 @@ const GANG: &[&str] = &["--ranks", "2", "--threads", "1", "--set", "harrier.dist
 const ALONE: &[&str] = &["--launcher", "none"];
 
 fn make_table(client: &mut Client) {
-    let sql = "CREATE TABLE t WITH (inline_rows_max = 0) AS SELECT x, x % 1000 AS k FROM generate_series(1, 200000) s(x)";
+    let sql = "CREATE TABLE t AS SELECT x, x % 1000 AS k FROM generate_series(1, 200000) s(x)";
     client.query(sql).unwrap();
 }
 
@@ -62,7 +62,6 @@ fn a_statement_that_ran_on_the_gang_shows_what_each_rank_did() {
         (&"done".into(), &1000.into(), &1.0.into())
     );
     let scan = named(&told, "DataSourceExec");
-    assert_eq!(scan["scan"]["rows"], 200_000);
     assert_eq!(sum(scan, "rows"), 200_000);
     assert!(sum(scan, "read_bytes") > 100_000, "{scan:#}");
     let motion = named(&told, "redistribute 2→2");
@@ -100,12 +99,13 @@ fn a_statement_that_runs_on_the_gang_shows_how_far_it_is() {
     let mut client = served.client();
     make_table(&mut client);
     served.wait_for_ranks(2);
-    // Some 20 billion pairs: it does not end by itself in the time of a test.
+    // 200 MB that nobody reads: it runs until it is canceled.
     let mut busy = served.client();
-    busy.ask("SELECT count(*) FROM t a JOIN t b ON a.x % 2 = b.x % 2 WHERE sqrt(a.k + b.k) > 1000");
+    busy.ask("SELECT x, repeat('x', 1000) FROM t");
     let until = Instant::now() + PATIENCE;
     let statement = loop {
-        let sql = "SELECT coalesce(max(id), 0) FROM sys.statements WHERE text LIKE 'SELECT count(%) FROM t a%' AND on_gang";
+        let sql =
+            "SELECT coalesce(max(id), 0) FROM sys.statements WHERE text LIKE 'SELECT x, repeat%' AND on_gang";
         match client.one(sql).unwrap().as_str() {
             "0" => assert!(Instant::now() < until, "it never ran on the gang"),
             id => break id.parse().unwrap(),

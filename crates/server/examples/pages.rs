@@ -18,7 +18,7 @@ use harrier_server::overview::{
 use harrier_server::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
 use harrier_server::work::{Operator, Probe, Share, Work};
 
-/// What a statement did on three ranks, as `/statements/<number>/work.json` told it.
+/// What a statement did on three ranks.
 const THREE_RANKS: &str = include_str!("../tests/plans/three_ranks.json");
 
 /// A statement that does always the same.

@@ -32,7 +32,7 @@ use tokio::net::TcpListener;
 use views::Page;
 
 use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
-use crate::registry::{Registry, StatementEntry, Stop};
+use crate::registry::{Phase, Registry, StatementEntry, Stop};
 
 pub use connection::CONNECTIONS_MAX;
 pub use guard::are_equal;
@@ -235,14 +235,18 @@ async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
         Err(missing) => return missing,
     };
     let work = statement.look().await;
-    let progress = work.as_ref().and_then(|work| work.progress());
+    let fraction = match statement.phase() {
+        // Parts of files may have been left out.
+        Phase::Done => Some(1.0),
+        _ => work.as_ref().and_then(|work| work.progress()).map(|progress| progress.fraction),
+    };
     let body = json!({
         "statement": statement.id,
         "phase": statement.phase().name(),
         "elapsed_seconds": statement.elapsed().as_secs_f64(),
         "rows": statement.rows.load(Ordering::Relaxed),
         "bytes": statement.bytes.load(Ordering::Relaxed),
-        "fraction": progress.map(|progress| progress.fraction),
+        "fraction": fraction,
         "slices": work.map(|work| work.slices.clone()),
     });
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
