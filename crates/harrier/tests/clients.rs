@@ -23,7 +23,9 @@ fn run(clients: &[&str]) {
     command.args(["127.0.0.1", &served.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
     command.arg("--known").arg(root.join("tests/clients/differences.tsv"));
     command.args(["--flight", &served.flight.to_string()]);
-    clients.iter().for_each(|client| drop(command.args(["--only", client])));
+    for client in clients {
+        command.args(["--only", client]);
+    }
     let output = command.output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

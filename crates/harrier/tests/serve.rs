@@ -242,6 +242,35 @@ fn statements_wait_for_their_turn() {
 }
 
 #[test]
+fn a_statement_keeps_to_its_limits() {
+    let wide = "SELECT count(*), sum(r), max(length(s)) FROM \
+                (SELECT s, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS r FROM t)";
+    for arguments in [ALONE, GANG] {
+        let served = Served::start(arguments);
+        let mut client = served.client();
+        client
+            .query("CREATE TABLE t AS SELECT x, x % 7 AS k, repeat('x', 50) AS s FROM generate_series(1, 1000000) s(x)")
+            .unwrap();
+        if arguments == GANG {
+            served.wait_for_ranks(2);
+        }
+        let expected = client.query(wide).unwrap();
+        client.query("SET harrier.statement_memory = '16MB'").unwrap();
+        assert_eq!(client.query(wide).unwrap(), expected, "it spills: {arguments:?}");
+        client.query("SET harrier.statement_spill = '64kB'").unwrap();
+        assert_eq!(client.fails(wide), "53400", "{arguments:?}");
+        // The next one, and others, are none the worse for it.
+        assert_eq!(client.one("SELECT count(*) FROM t WHERE k = 3").as_deref(), Ok("142857"));
+        assert_eq!(served.client().query(wide).unwrap(), expected);
+        client.query("RESET harrier.statement_spill").unwrap();
+        assert_eq!(client.query(wide).unwrap(), expected);
+        client.query("SET harrier.result_rows_max = 10").unwrap();
+        assert_eq!(client.fails("SELECT x FROM t"), "54000");
+        assert_eq!(client.query("SELECT x FROM t LIMIT 10").unwrap().len(), 10);
+    }
+}
+
+#[test]
 fn pages_are_for_those_who_know_the_password() {
     let served = Served::start(ALONE);
     served.client().query("SELECT 'on a page'").unwrap();

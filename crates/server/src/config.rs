@@ -423,7 +423,8 @@ impl Config {
 
     /// The values of [`Config::keys`], as TOML.
     pub fn values(&self) -> Vec<String> {
-        [self.server.values(), self.gang.values(), self.statements.values()].concat()
+        let Self { server, gang, statements, telemetry, .. } = self;
+        [server.values(), gang.values(), statements.values(), telemetry.values()].concat()
     }
 
     /// A file with every key, its documentation and its default, all commented out.

@@ -62,7 +62,8 @@ impl Kind for HeaderLine {
         "a header in quotes, such as \"Authorization: Bearer x\"".to_string()
     }
 
+    /// Without its value: people look at it.
     fn written(&self) -> String {
-        quoted(&self.0)
+        quoted(&format!("{self:?}"))
     }
 }

@@ -348,7 +348,6 @@ mod tests {
             (&[HEADER, &good, &row(Some(1), 5_000)], "22003", at("COPY t, line 2, column b")),
         ];
         for (pieces, state, context) in cases {
-            let found = read(pieces);
             assert_eq!(read(pieces), Err((state.to_string(), context)), "{pieces:?}");
         }
     }
