@@ -179,7 +179,7 @@ fn pages_tell_of_tables_snapshots_ranks_and_queues() {
     assert!(tables.contains("199,990"), "{tables}");
     let (status, snapshots) =
         (tables.contains("Latest snapshots"), tables.split("Latest snapshots").nth(1).unwrap());
-    assert!(status && snapshots.contains("deleted_from_table"), "{snapshots}");
+    assert!(status && snapshots.contains("inlined_delete"), "{snapshots}");
     served.wait_for_ranks(2);
     let until = Instant::now() + PATIENCE;
     loop {
