@@ -448,7 +448,7 @@ impl Running {
     /// Serves the pages, and says where they are.
     fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) {
         let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-        println!("pages: http://harrier:{password}@{bound}/");
+        sockets::say(format_args!("pages: http://harrier:{password}@{bound}/"));
         let parts = &self.parts;
         let mut pages = Pages::new(Arc::clone(&parts.registry), facts);
         pages.names = parts.config.server.http_names.iter().map(|name| name.0.clone()).collect();
@@ -534,7 +534,7 @@ impl Running {
                     serves = false;
                     tracing::error!(reason, "this server is a standby from now on");
                     self.step_down(gang.take()).await;
-                    println!("standby: {reason}");
+                    sockets::say(format_args!("standby: {reason}"));
                 }
             }
         }
@@ -557,7 +557,7 @@ impl Running {
             Trouble::broken(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
         })?;
         if let Some(holder) = holder {
-            println!("standby: waits to take over from {holder}");
+            sockets::say(format_args!("standby: waits to take over from {holder}"));
             notify::ready("standby");
         }
         Ok(())

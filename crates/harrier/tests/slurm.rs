@@ -120,10 +120,10 @@ fn a_server_inside_an_allocation_has_its_ranks_there() {
     let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map_while(Result::ok);
     let said = || std::fs::read_to_string(folder.path().join("log")).unwrap();
     let pid: u32 = lines.next().unwrap_or_else(|| panic!("no job: {}", said())).parse().unwrap();
-    let ready = lines.next().unwrap_or_else(|| panic!("no server: {}", said()));
+    let way = lines.next().unwrap_or_else(|| panic!("no server: {}", said()));
+    let ready = lines.next().unwrap();
     let port = ready.strip_prefix("ready: psql -h 127.0.0.1 -p ").unwrap().split(' ').next().unwrap();
     let port: u16 = port.parse().unwrap();
-    let way = lines.next().unwrap();
     let tunnel = format!("from outside, ssh -L {port}:127.0.0.1:{port} ");
     assert!(way.starts_with("job ") && way.contains(&tunnel), "{way}");
     let mut client = Client::connect(port, &[]).unwrap();

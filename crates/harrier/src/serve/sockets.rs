@@ -1,6 +1,7 @@
 //! Where clients come in: addresses and certificates, as the configuration names them.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -94,23 +95,28 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, String> {
     Tls::load(files).map(Some).map_err(|error| error.to_string())
 }
 
-/// Says how to connect.
+/// Says a line to whoever has started the server, and may have gone.
+pub(super) fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Says how to connect; who waits for `ready` has heard the rest.
 pub(super) fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>) {
-    for address in addresses {
-        println!("ready: psql -h {} -p {} warehouse", address.ip(), address.port());
-    }
     if let Some(address) = flight {
-        println!("Arrow Flight SQL: grpc://{address}");
+        say(format_args!("Arrow Flight SQL: grpc://{address}"));
     }
     // Inside an allocation of Slurm, whoever wants in is elsewhere.
     if let (Some(job), Some(first)) = (std::env::var_os("SLURM_JOB_ID"), addresses.first()) {
         let host = host_name();
-        println!(
+        say(format_args!(
             "job {}: from outside, ssh -L {1}:{2}:{1} {host}, and then psql -h 127.0.0.1 -p {1} warehouse",
             job.display(),
             first.port(),
             first.ip(),
-        );
+        ));
+    }
+    for address in addresses {
+        say(format_args!("ready: psql -h {} -p {} warehouse", address.ip(), address.port()));
     }
 }
 

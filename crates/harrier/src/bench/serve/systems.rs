@@ -82,14 +82,14 @@ impl System {
             .env("TMPDIR", &options.folder)
             .stdin(Stdio::null())
             .stderr(log_file);
-        let mut ready = None;
+        let mut flight = None;
         let (child, started) = start(command, waiting, |line| {
-            if let Some(rest) = line.strip_prefix("ready: psql -h 127.0.0.1 -p ") {
-                ready = rest.split(' ').next().and_then(|port| port.parse().ok());
+            if let Some(port) = line.strip_prefix("Arrow Flight SQL: grpc://127.0.0.1:") {
+                flight = port.parse::<u16>().ok();
                 return None;
             }
-            let flight = line.strip_prefix("Arrow Flight SQL: grpc://127.0.0.1:")?.parse::<u16>().ok()?;
-            Some((ready.take()?, flight))
+            let ready = line.strip_prefix("ready: psql -h 127.0.0.1 -p ")?;
+            Some((ready.split(' ').next()?.parse().ok()?, flight?))
         })
         .map_err(|what| failed(format!("{what}; its log is {}", log.display())))?;
         let ((port, flight), started) = started;
