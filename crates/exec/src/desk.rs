@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::arithmetic;
@@ -38,6 +39,7 @@ use crate::settings;
 use crate::slices::{Measured, Slice, slices, with_metrics};
 use crate::table_files::{TableFilesCodec, bucket};
 use crate::tasks;
+use crate::wire::RankReport;
 
 /// The longest request, in bytes: a plan names every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -62,6 +64,9 @@ pub struct Took {
     pub ranks: usize,
 }
 
+/// How long ranks may take to tell how they are, before what they have told last is told again.
+const REPORT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long the metrics of a statement that has given its last row may take.
 const METRICS_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -75,6 +80,8 @@ pub struct Desk {
     threads: usize,
     tell: Tell,
     running: Running,
+    /// What ranks have told of themselves last.
+    reports: Arc<Mutex<Vec<RankReport>>>,
 }
 
 /// Statements that run, by the number under which they may be looked at.
@@ -102,18 +109,19 @@ impl Drop for Shown {
 impl Desk {
     /// To be made on rank 0, when the gang is attached.
     pub fn new(gang: Gang, threads: usize, tell: Tell) -> Self {
-        Self { gang, threads, tell, running: Running::default() }
+        Self { gang, threads, tell, running: Running::default(), reports: Arc::default() }
     }
 
-    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`].
-    pub async fn serve(self, listener: UnixListener) {
+    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. To be called in a runtime of
+    /// its own: statements run on the threads of `work`, all of which may compute for seconds without a pause.
+    pub async fn serve(self, listener: UnixListener, work: Handle) {
         let (held, mut holds) = mpsc::channel(1);
         let accept = async {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let (desk, held) = (self.clone(), held.clone());
-                        tokio::spawn(async move { desk.connection(stream, held).await });
+                        let (desk, held, work) = (self.clone(), held.clone(), work.clone());
+                        tokio::spawn(async move { desk.connection(stream, held, work).await });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a plan");
@@ -133,16 +141,29 @@ impl Desk {
         }
     }
 
-    async fn connection(&self, mut stream: UnixStream, held: mpsc::Sender<oneshot::Receiver<()>>) {
+    async fn connection(
+        self,
+        mut stream: UnixStream,
+        held: mpsc::Sender<oneshot::Receiver<()>>,
+        work: Handle,
+    ) {
         let Ok(request) = read_request(&mut stream).await else {
             return;
         };
-        // Dropped with the connection.
-        let mut _hold = None;
-        if request.asked() == Asked::Hold {
-            let (hold, released) = oneshot::channel();
-            _hold = held.send(released).await.is_ok().then_some(hold);
+        match request.asked() {
+            Asked::Hold => {
+                let (hold, released) = oneshot::channel();
+                // Dropped with the connection.
+                let _hold = held.send(released).await.is_ok().then_some(hold);
+                self.converse(request, stream).await;
+            }
+            Asked::Aside | Asked::Look => self.converse(request, stream).await,
+            _ => drop(work.spawn(async move { self.converse(request, stream).await })),
         }
+    }
+
+    /// Answers a request, until whoever asked has gone.
+    async fn converse(&self, request: Request, stream: UnixStream) {
         let (mut closed, mut out) = stream.into_split();
         let gone = async {
             // Nothing more is to come: what is read is the end.
@@ -274,8 +295,8 @@ impl Desk {
         let wall = started.elapsed();
         let measured = with_metrics(plan).await?;
         let after = self.gang.reports().await?;
-        let total = |count: fn(&crate::wire::RankReport) -> u64| {
-            let sum = |reports: &[crate::wire::RankReport]| reports.iter().map(count).sum::<u64>();
+        let total = |count: fn(&RankReport) -> u64| {
+            let sum = |reports: &[RankReport]| reports.iter().map(count).sum::<u64>();
             sum(&after).saturating_sub(sum(&before))
         };
         let took = Took {
@@ -324,8 +345,17 @@ impl Desk {
     }
 
     async fn status(&self) -> Status {
-        // A rank that is lost while it is asked has nothing to report; who is lost is known after that.
-        let reports = self.gang.reports().await.unwrap_or_default();
+        // A rank that is lost while it is asked has nothing to report; who is lost is known after that. One that computes answers when it
+        // has time: until then it is as it was.
+        let told = tokio::time::timeout(REPORT_PATIENCE, self.gang.reports()).await;
+        let reports = match told {
+            Ok(reports) => {
+                let reports = reports.unwrap_or_default();
+                self.reports.lock().clone_from(&reports);
+                reports
+            }
+            Err(_) => self.reports.lock().clone(),
+        };
         let members = self.gang.members();
         let losses = self.gang.losses();
         let aside = self.gang.aside();

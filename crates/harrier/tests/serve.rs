@@ -255,7 +255,7 @@ fn a_statement_keeps_to_its_limits() {
             served.wait_for_ranks(2);
         }
         let expected = client.query(wide).unwrap();
-        client.query("SET harrier.statement_memory = '16MB'").unwrap();
+        client.query("SET harrier.statement_memory = '32MB'").unwrap();
         assert_eq!(client.query(wide).unwrap(), expected, "it spills: {arguments:?}");
         client.query("SET harrier.statement_spill = '64kB'").unwrap();
         assert_eq!(client.fails(wide), "53400", "{arguments:?}");

@@ -1,10 +1,14 @@
 //! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 takes plans at its desk; the others work for it.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use harrier_engine::{Engine, EngineOptions};
+use harrier_exec::desk::Desk;
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::exit;
 use crate::gang;
@@ -51,14 +55,31 @@ async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
         eprintln!("ERROR 22023: harrier rank is for launchers: it is one rank of a gang of two or more");
         return exit::USAGE;
     };
-    let listener = match UnixListener::bind(path) {
-        Ok(listener) => listener,
+    let served = match open(desk, path.to_path_buf()) {
+        Ok(served) => served,
         Err(error) => {
             eprintln!("ERROR 58030: cannot take plans at \"{}\": {error}", path.display());
             return exit::FAILED;
         }
     };
-    desk.serve(listener).await;
+    let _ = served.await;
     let _ = std::fs::remove_file(path);
     exit::DONE
+}
+
+/// Opens the desk on a thread of its own, so that the front end hears of ranks whatever statements compute. What is returned ends
+/// when the desk has closed.
+fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
+    let work = Handle::current();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        UnixListener::bind(path)?
+    };
+    let (closed, served) = oneshot::channel();
+    std::thread::Builder::new().name("harrier-desk".to_string()).spawn(move || {
+        runtime.block_on(desk.serve(listener, work));
+        let _ = closed.send(());
+    })?;
+    Ok(served)
 }
