@@ -17,6 +17,7 @@ use harrier_catalog::state::{ColumnId, ObjectId, State};
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 
 use crate::kept::Kept;
+use crate::limits;
 use crate::session::{Outcome, Session, command};
 use crate::warehouse::{self, Sight};
 
@@ -194,7 +195,9 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
             options.active_statements = Some(count.transpose()?);
         }
         "memory_limit" => {
-            let bytes = limit.map(|value| bytes_of(value).ok_or_else(bad));
+            // A number alone is kilobytes, as in PostgreSQL.
+            let size = |value| limits::bytes_of(value, 1 << 10).filter(|bytes| *bytes > 0);
+            let bytes = limit.map(|value| size(value).ok_or_else(bad));
             options.memory_limit = Some(bytes.transpose()?);
         }
         "priority" => {
@@ -215,22 +218,6 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
         }
     }
     Ok(())
-}
-
-/// `512MB`, `2 GB`; a number alone is kilobytes, as in PostgreSQL.
-fn bytes_of(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let count: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "b" => 1,
-        "" | "kb" => 1 << 10,
-        "mb" => 1 << 20,
-        "gb" => 1 << 30,
-        "tb" => 1 << 40,
-        _ => return None,
-    };
-    count.checked_mul(unit).filter(|bytes| *bytes > 0)
 }
 
 impl Session {

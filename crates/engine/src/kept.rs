@@ -142,7 +142,8 @@ impl Session {
         let viewer = kept.names.role().viewer();
         if statement.temporary {
             if !viewer.may(Object::Warehouse, Privilege::Temporary) {
-                return Err(warehouse::denied("database: no temporary tables can be created"));
+                let message = "permission denied to create temporary tables";
+                return Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
             }
             self.spread().await?;
             let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =

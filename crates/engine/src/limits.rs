@@ -25,6 +25,23 @@ impl Limits {
     }
 }
 
+/// `512MB`, `2 GB`; `unit`: of a number alone, in bytes.
+pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let count: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" => unit,
+        "b" => 1,
+        "k" | "kb" => 1 << 10,
+        "m" | "mb" => 1 << 20,
+        "g" | "gb" => 1 << 30,
+        "t" | "tb" => 1 << 40,
+        _ => return None,
+    };
+    count.checked_mul(unit)
+}
+
 /// The same rows, until there are more than so many (54000).
 pub(crate) fn at_most(stream: SendableRecordBatchStream, rows_max: Option<u64>) -> SendableRecordBatchStream {
     let Some(rows_max) = rows_max else {

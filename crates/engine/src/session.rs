@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
@@ -392,6 +393,7 @@ impl Session {
             }
             LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
                 let name = reset.variable.clone();
+                self.check_setting(&name)?;
                 return Ok(self
                     .reset(&name)
                     .await
@@ -460,6 +462,10 @@ impl Session {
         verb: Option<&'static str>,
         text: &str,
     ) -> Result<Outcome> {
+        // Wherever it stands: EXPLAIN ANALYZE writes files too.
+        if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
+            self.check_files()?;
+        }
         if let Some(answer) =
             analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false).await?
         {
@@ -470,7 +476,6 @@ impl Session {
             _ => None,
         };
         if let Some(target) = &target {
-            self.check_files()?;
             targets::check(target)?;
         }
         let plan = state.create_physical_plan(plan).await?;

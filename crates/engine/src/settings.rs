@@ -7,7 +7,7 @@ use datafusion::error::Result;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 
 /// The settings of one session that DataFusion does not know, reached through
 /// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
@@ -163,17 +163,8 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
 
 /// A number of bytes, or one with a unit: `512MB`.
 fn bytes(key: &str, value: &str) -> Result<usize> {
-    let text = value.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => Some(1),
-        "k" | "kb" => Some(1 << 10),
-        "m" | "mb" => Some(1 << 20),
-        "g" | "gb" => Some(1 << 30),
-        _ => None,
-    };
-    let count = text[..digits].parse::<usize>().ok();
-    count.zip(unit).and_then(|(count, unit)| count.checked_mul(unit)).ok_or_else(|| {
+    let bytes = limits::bytes_of(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
         invalid(key, value).with_hint("a number of bytes is expected, such as 1073741824 or 1GB").into()
     })
 }

@@ -37,8 +37,8 @@ mod types;
 mod upkeep;
 mod values;
 
+pub(crate) use access::SessionRole;
 pub use access::Viewer;
-pub(crate) use access::{SessionRole, denied};
 pub(crate) use clauses::{TableClauses, cut};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
