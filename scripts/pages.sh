@@ -8,6 +8,7 @@
 # HARRIER_OTELCOL names one, and is not installed. Exit status: 0 if all is there, 1 if not.
 
 set -eu
+. "$(dirname -- "$0")/packages.sh"
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/pages
@@ -62,29 +63,6 @@ find_browser() {
         command -v "$program" >/dev/null 2>&1 && return 0
     done
     return 1
-}
-
-install_packages() {
-    command -v apt-get >/dev/null 2>&1 || return 1
-    if [ "$(id -u)" -eq 0 ]; then
-        as_root="env DEBIAN_FRONTEND=noninteractive"
-    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
-        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
-    else
-        echo "pages: may not install $* (neither root nor sudo without a password)"
-        return 1
-    fi
-    # The package of promtool brings a server, which would be started; the policy below forbids it to.
-    $as_root sh -c '
-        set -e
-        policy=/usr/sbin/policy-rc.d
-        if [ ! -e "$policy" ]; then
-            printf "#!/bin/sh\nexit 101\n" >"$policy"
-            chmod +x "$policy"
-            trap "rm -f $policy" EXIT
-        fi
-        apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-            { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }' sh "$@"
 }
 
 main "$@"

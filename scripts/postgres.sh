@@ -8,10 +8,11 @@
 # Exit status: 0 if there is one, 1 if not.
 
 set -eu
+. "$(dirname -- "$0")/packages.sh"
 
 main() {
     find_server && return 0
-    install_server >&2 || true
+    install_packages postgresql >&2 || true
     find_server && return 0
     echo "postgres: no PostgreSQL server: initdb is neither on the PATH nor in /usr/lib/postgresql, and could not be installed" >&2
     exit 1
@@ -29,29 +30,6 @@ find_server() {
         return 0
     fi
     return 1
-}
-
-install_server() {
-    command -v apt-get >/dev/null 2>&1 || return 1
-    if [ "$(id -u)" -eq 0 ]; then
-        as_root="env DEBIAN_FRONTEND=noninteractive"
-    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
-        as_root="sudo -n env DEBIAN_FRONTEND=noninteractive"
-    else
-        echo "postgres: may not install it (neither root nor sudo without a password)"
-        return 1
-    fi
-    # The package would start a server of its own; the policy below forbids it to.
-    $as_root sh -c '
-        set -e
-        policy=/usr/sbin/policy-rc.d
-        if [ ! -e "$policy" ]; then
-            printf "#!/bin/sh\nexit 101\n" >"$policy"
-            chmod +x "$policy"
-            trap "rm -f $policy" EXIT
-        fi
-        apt-get install -y -qq --no-install-recommends postgresql >/dev/null 2>&1 ||
-            { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }'
 }
 
 main "$@"
