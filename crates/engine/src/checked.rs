@@ -5,15 +5,16 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::arithmetic::Operation;
+
+use crate::rewriting::rewritten;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -39,16 +40,7 @@ fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         _ => {}
     }
-    let names = NamePreserver::new(&plan);
-    let changed = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let changed = expr.transform_up(|expr| Ok(replaced(expr, &schema)))?;
-        Ok(changed.update_data(|expr| name.restore(expr)))
-    })?;
-    match changed.transformed {
-        true => changed.map_data(LogicalPlan::recompute_schema),
-        false => Ok(changed),
-    }
+    rewritten(plan, |expr| Ok(replaced(expr, &schema)))
 }
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -144,13 +144,19 @@ fn tell_apart_in(body: &mut SetExpr) {
     }
 }
 
-/// What the planner calls a column that is a subquery.
+/// What the planner calls a column that is a subquery, while it looks for names that are there twice.
 const SUBQUERY: &str = "(<subquery>)";
 
-/// The planner names a column after its expression without casts.
+/// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
+/// same name only if all of them are tables' own.
 fn tell_apart(select: &mut Select) {
+    let own =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(expression));
+    let others: BTreeSet<String> =
+        select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
     for item in &mut select.projection {
+        let name = name_of(item);
         let SelectItem::UnnamedExpr(expression) = item else {
             continue;
         };
@@ -159,14 +165,17 @@ fn tell_apart(select: &mut Select) {
             Expr::Subquery(_) => SUBQUERY.to_string(),
             _ => base.to_string().to_lowercase(),
         };
-        let earlier = seen.iter().filter(|other| **other == key).count();
+        let mut earlier = seen.iter().filter(|other| **other == key).count();
+        if earlier == 0 && is_column(base) && name.as_ref().is_some_and(|name| others.contains(name)) {
+            earlier = 1;
+        }
         if earlier > 0 {
             let name = match base {
                 Expr::Identifier(name) => name.value.clone(),
-                Expr::Subquery(_) => SUBQUERY.to_string(),
                 Expr::CompoundIdentifier(names) => {
                     names.last().map(|name| name.value.clone()).unwrap_or_default()
                 }
+                Expr::Subquery(_) => SUBQUERY.to_string(),
                 other => other.to_string(),
             };
             *item = SelectItem::ExprWithAlias {
@@ -175,6 +184,27 @@ fn tell_apart(select: &mut Select) {
             };
         }
         seen.push(key);
+    }
+}
+
+fn is_column(expression: &Expr) -> bool {
+    matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+}
+
+/// The name of a column of a result, where it says one; a subquery's is that of its column.
+fn name_of(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
+        SelectItem::UnnamedExpr(expression) => match without_casts(expression) {
+            Expr::Identifier(name) => Some(plain(name)),
+            Expr::CompoundIdentifier(names) => names.last().map(plain),
+            Expr::Subquery(query) => match query.body.as_ref() {
+                SetExpr::Select(select) => select.projection.first().and_then(name_of),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -202,6 +232,8 @@ mod tests {
             ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
             ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
             ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
+            ("SELECT t.a, 1 AS a FROM t", "SELECT t.a AS \"a_1\", 1 AS a FROM t"),
+            ("SELECT a, (SELECT u.a FROM u) FROM t", "SELECT a AS \"a_1\", (SELECT u.a FROM u) FROM t"),
             ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
             ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),
             ("SELECT * FROM 'data'", "SELECT * FROM './data'"),

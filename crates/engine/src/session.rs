@@ -25,6 +25,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
 use harrier_exec::front::DistributeBytesMin;
+use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -36,6 +37,7 @@ use crate::analyze;
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut};
+use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect;
 use crate::engine::{Engine, setting_error};
@@ -44,11 +46,13 @@ use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::intervals::ScaledIntervals;
 use crate::kept::Kept;
+use crate::like_escapes::LikeEscapes;
 use crate::limits::{self, Limits};
 use crate::names;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
+use crate::scalar_subqueries::ScalarSubqueries;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
@@ -147,6 +151,9 @@ impl Session {
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
+        builder = builder.with_analyzer_rule(Arc::new(CountedRows));
+        builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
+        builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
@@ -605,10 +612,11 @@ impl Session {
     }
 }
 
-/// Gives a session what PostgreSQL has and DataFusion has not.
+/// Gives a session what PostgreSQL has, and DataFusion has not or has in another way.
 fn add_functions(state: &mut SessionState) {
     let added = state
         .register_udf(Operation::Remainder.function())
+        .and_then(|_| functions::replace(state))
         .and_then(|_| state.register_expr_planner(Arc::new(ScaledIntervals)));
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");

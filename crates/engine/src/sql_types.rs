@@ -4,6 +4,7 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
 /// The types of casts and of columns.
 #[derive(Debug)]
@@ -16,7 +17,28 @@ impl TypePlanner for SqlTypes {
             ast::DataType::Time(_, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
                 Some(Field::new("", DataType::Time64(TimeUnit::Microsecond), true).into())
             }
+            ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
             _ => None,
         })
     }
+}
+
+/// FLOAT is as wide as a number of its precision, in bits, needs: PostgreSQL's, and without one all of a double precision.
+fn float(precision: &ast::ExactNumberInfo) -> Result<DataType> {
+    let (state, message) = match precision {
+        ast::ExactNumberInfo::None | ast::ExactNumberInfo::Precision(25..=53) => {
+            return Ok(DataType::Float64);
+        }
+        ast::ExactNumberInfo::Precision(1..=24) => return Ok(DataType::Float32),
+        ast::ExactNumberInfo::Precision(0) => {
+            (SqlState::INVALID_PARAMETER_VALUE, "precision for type float must be at least 1 bit")
+        }
+        ast::ExactNumberInfo::Precision(_) => {
+            (SqlState::INVALID_PARAMETER_VALUE, "precision for type float must be less than 54 bits")
+        }
+        ast::ExactNumberInfo::PrecisionAndScale(..) => {
+            (SqlState::SYNTAX_ERROR, "type float has a precision and no scale")
+        }
+    };
+    Err(CodedError::new(state, message).into())
 }

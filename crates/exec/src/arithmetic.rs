@@ -81,11 +81,6 @@ pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     Operation::ALL.into_iter().map(Operation::function)
 }
 
-/// The function of this name, if it is one of these.
-pub fn function(name: &str) -> Option<Arc<ScalarUDF>> {
-    Operation::ALL.into_iter().find(|operation| operation.name() == name).map(Operation::function)
-}
-
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
     operation: Operation,
@@ -314,13 +309,5 @@ mod tests {
         check((1, 1, hour), 2.0, (2, 2, 2 * hour));
         check((0, 0, hour), 1.0 / 3.0, (0, 0, hour / 3));
         assert!(times(IntervalMonthDayNano::new(2_000_000_000, 0, 0), |amount| amount * 2.0).is_err());
-    }
-
-    #[test]
-    fn they_are_found_by_their_names() {
-        for operation in Operation::ALL {
-            assert_eq!(function(operation.name()).unwrap(), operation.function());
-        }
-        assert!(function("add").is_none());
     }
 }

@@ -28,16 +28,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::arithmetic;
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
+use crate::functions;
 use crate::gang::{Gang, StatementOptions, Transport};
 use crate::limits::Scope;
 use crate::look::Look;
 use crate::planner;
 use crate::settings;
 use crate::slices::{Measured, Slice, slices, with_metrics};
-use crate::table_files::{TableFilesCodec, bucket};
+use crate::table_files::TableFilesCodec;
 use crate::tasks;
 use crate::wire::RankReport;
 
@@ -330,13 +330,11 @@ impl Desk {
         scope.set(&mut config);
         scope.fit(&mut config);
         let environment = self.gang.environment(Scope::of(&config))?;
-        let builder = SessionStateBuilder::new_with_default_features()
+        let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(environment);
+        functions::install(&mut builder);
         let mut state = self.gang.configure(builder).build();
-        for function in arithmetic::functions().chain([bucket()]) {
-            datafusion::execution::FunctionRegistry::register_udf(&mut state, function)?;
-        }
         statement.apply(state.config_mut())?;
         let node = PhysicalPlanNode::try_decode(&request.plan)?;
         let one_rank = node.try_into_physical_plan(&state.task_ctx(), &TableFilesCodec)?;

@@ -9,9 +9,9 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
-use crate::arithmetic;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::disks::Disks;
+use crate::functions;
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
 use crate::janitor::Janitor;
@@ -20,7 +20,7 @@ use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::sqlstate::{self, SqlState};
-use crate::table_files::{TableFilesCodec, bucket};
+use crate::table_files::TableFilesCodec;
 use crate::tasks::{TaskTold, Tasks};
 use crate::wire::{
     self, Ask, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request, TasksTold,
@@ -549,9 +549,6 @@ async fn build_session(
     tasks.watch(&context.headers, config);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);
-    // A function without bytes of its own is found by its name.
-    let functions = context.builder.scalar_functions().get_or_insert_default();
-    functions.push(bucket());
-    functions.extend(arithmetic::functions());
+    functions::install(&mut context.builder);
     Ok(context.builder.build())
 }

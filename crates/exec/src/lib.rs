@@ -11,8 +11,8 @@
 //! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a stage is a
 //! slice, a task is a slice on one rank, a worker is a rank.
 //!
-//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`arithmetic`]: functions in
-//!   the place of operators.
+//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`functions`]: what plans
+//!   call by name; [`arithmetic`]: functions in the place of operators.
 
 pub mod arithmetic;
 pub mod desk;
@@ -26,6 +26,7 @@ pub mod wire;
 mod channel;
 mod colocate;
 mod convert;
+pub mod functions;
 mod gang;
 mod grpc;
 pub mod grpc_batches;
@@ -34,12 +35,15 @@ mod janitor;
 pub mod look;
 mod loss;
 mod metrics;
+pub mod only;
 mod planner;
 mod planning;
+pub mod row_numbers;
 mod service;
 mod settings;
 pub mod slices;
 mod splits;
+mod sums;
 pub mod table_files;
 pub mod tasks;
 mod texts;

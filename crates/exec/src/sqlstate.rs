@@ -32,6 +32,7 @@ impl SqlState {
     pub const INVALID_DATETIME_FORMAT: Self = Self::literal("22007");
     pub const DIVISION_BY_ZERO: Self = Self::literal("22012");
     pub const INVALID_PARAMETER_VALUE: Self = Self::literal("22023");
+    pub const INVALID_ESCAPE_SEQUENCE: Self = Self::literal("22025");
     pub const INVALID_TEXT_REPRESENTATION: Self = Self::literal("22P02");
     pub const BAD_COPY_FILE_FORMAT: Self = Self::literal("22P04");
     pub const INVALID_ROW_COUNT_IN_LIMIT: Self = Self::literal("2201W");

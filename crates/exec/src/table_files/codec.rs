@@ -18,10 +18,10 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf;
 use prost::Message;
 
-use super::bucket;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
 use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::functions::scalar_function;
 use crate::orc::OrcSource;
 use crate::planning::file_scan;
 use crate::wire;
@@ -233,12 +233,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
     }
 
     fn try_decode_udf(&self, name: &str, _: &[u8]) -> Result<Arc<ScalarUDF>> {
-        match name {
-            "harrier_bucket" => Ok(bucket::bucket()),
-            _ => match crate::arithmetic::function(name) {
-                Some(function) => Ok(function),
-                None => internal_err!("no function {name}"),
-            },
+        match scalar_function(name) {
+            Some(function) => Ok(function),
+            None => internal_err!("no function {name}"),
         }
     }
 }

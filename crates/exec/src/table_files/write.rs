@@ -61,6 +61,13 @@ const CLOSING_MAX: usize = 16;
 /// A row group is written out when it has this many bytes in memory, whatever rows it has.
 const ROW_GROUP_BYTES_MAX: usize = 128 << 20;
 
+/// Rows of one page, the least that a lookup unpacks of a column: a fifth of what Parquet's libraries take.
+const PAGE_ROWS: usize = 4096;
+
+/// Bytes of a column's dictionary, which a lookup unpacks whole. With a megabyte, which is usual, every value of a key has its entry,
+/// and unpacking them takes longer than all else of a scan.
+const DICTIONARY_BYTES_MAX: usize = 256 << 10;
+
 /// A value that does not fit is an error, not NULL.
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
@@ -280,6 +287,8 @@ impl Writing {
         let properties = WriterProperties::builder()
             .set_compression(compression)
             .set_max_row_group_row_count(Some(spec.row_group_rows.max(1)))
+            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
             .set_created_by(format!("Harrier {}", env!("CARGO_PKG_VERSION")))
             .build();
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());

@@ -1,0 +1,175 @@
+//! Subqueries as values that DataFusion does not take, in a form that it does.
+//!
+//! DataFusion joins what a correlated subquery yields to the rows outside, for which the subquery has to be an aggregate: then there is one
+//! row for each key. Here every subquery becomes one.
+//!
+//! ```text
+//!   (SELECT x FROM t WHERE t.k = o.k)                        only((SELECT {first_value(x), count(*)} FROM t WHERE t.k = o.k))
+//!   (SELECT x FROM t WHERE t.k = o.k ORDER BY y LIMIT 1)     (SELECT first_value(x ORDER BY y) FROM t WHERE t.k = o.k)
+//!   SELECT EXISTS (SELECT … WHERE t.k = o.k)                 SELECT (SELECT count(*) … WHERE t.k = o.k) > 0
+//!   ORDER BY (SELECT …)                                      a column that is sorted by, and left out again
+//! ```
+//!
+//! [`only`] looks at the count above the join: a key with several rows is an error (21000) only if a row outside has that key. Subqueries
+//! without correlation are checked by an operator of DataFusion, unless the planner for ranks has it turned off.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, ScalarValue};
+use datafusion::error::Result;
+use datafusion::functions::expr_fn::named_struct;
+use datafusion::functions_aggregate::expr_fn::{count, first_value};
+use datafusion::logical_expr::expr::{Exists, ScalarFunction};
+use datafusion::logical_expr::{
+    Expr, FetchType, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, Subquery, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::only::only;
+
+use crate::rewriting::rewritten;
+
+/// The rule; to stand behind the coercion of types.
+#[derive(Debug)]
+pub(crate) struct ScalarSubqueries;
+
+impl AnalyzerRule for ScalarSubqueries {
+    fn name(&self) -> &str {
+        "scalar_subqueries"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let checks_all = !options.optimizer.enable_physical_uncorrelated_scalar_subquery;
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let plan = match plan {
+                LogicalPlan::Sort(sort) => sorted_by_columns(sort)?,
+                other => Transformed::no(other),
+            };
+            plan.transform_data(|plan| {
+                let is_list = matches!(plan, LogicalPlan::Projection(_));
+                rewritten(plan, |expr| match expr {
+                    Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
+                    Expr::Exists(exists) if is_list => counted(exists),
+                    other => Ok(Transformed::no(other)),
+                })
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// A subquery of which every key has one row.
+fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
+    let is_correlated = !subquery.outer_ref_columns.is_empty();
+    let has_one = subquery.subquery.schema().fields().len() != 1 || is_aggregate(&subquery.subquery);
+    let is_checked = is_correlated || checks_all && subquery.subquery.max_rows() != Some(1);
+    if has_one || !is_checked {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    }
+    if let (true, Some(first)) = (is_correlated, first_row(&subquery.subquery)?) {
+        return Ok(Transformed::yes(with_plan(subquery, first)));
+    }
+    let value = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
+    let (first, rows) = (first_value(value, vec![]), count(lit(1_i64)));
+    let parts = [("value", &first), ("rows", &rows)].into_iter();
+    let both = parts.flat_map(|(name, part)| {
+        let column = Expr::Column(Column::from_name(part.schema_name().to_string()));
+        [lit(name), column]
+    });
+    let both = named_struct(both.collect());
+    let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone())
+        .aggregate(Vec::<Expr>::new(), vec![first, rows])?
+        .project(vec![both.alias("only")])?
+        .build()?;
+    let value = ScalarFunction::new_udf(only(), vec![with_plan(subquery, plan)]);
+    Ok(Transformed::yes(Expr::ScalarFunction(value)))
+}
+
+fn with_plan(subquery: Subquery, plan: LogicalPlan) -> Expr {
+    Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery })
+}
+
+/// Whether a plan aggregates all of its rows to one, or to one for each key, which DataFusion looks at.
+fn is_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_aggregate(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_aggregate(&alias.input),
+        LogicalPlan::Filter(filter) => matches!(filter.input.as_ref(), LogicalPlan::Aggregate(_)),
+        LogicalPlan::Aggregate(_) => true,
+        _ => false,
+    }
+}
+
+/// `SELECT x FROM … ORDER BY y LIMIT 1` as an aggregate; `None` if the plan is not of that kind.
+fn first_row(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let LogicalPlan::Limit(limit) = plan else { return Ok(None) };
+    if !is_one(limit)? {
+        return Ok(None);
+    }
+    // Columns that are sorted by and not selected are left out above the sort.
+    let (value, input) = match limit.input.as_ref() {
+        LogicalPlan::Projection(Projection { expr, input, .. })
+            if matches!(input.as_ref(), LogicalPlan::Sort(_)) =>
+        {
+            (expr[0].clone().unalias(), input)
+        }
+        other => (Expr::Column(other.schema().columns().swap_remove(0)), &limit.input),
+    };
+    let (order, input) = match input.as_ref() {
+        LogicalPlan::Sort(Sort { expr, input, fetch: None }) => (expr.clone(), input),
+        _ => (vec![], input),
+    };
+    let name = plan.schema().field(0).name().clone();
+    let first = first_value(value, order);
+    let column = Expr::Column(Column::from_name(first.schema_name().to_string()));
+    let plan = LogicalPlanBuilder::from(input.as_ref().clone())
+        .aggregate(Vec::<Expr>::new(), vec![first])?
+        .project(vec![column.alias(name)])?
+        .build()?;
+    Ok(Some(plan))
+}
+
+fn is_one(limit: &Limit) -> Result<bool> {
+    let skips_none = matches!(limit.get_skip_type()?, SkipType::Literal(0));
+    Ok(skips_none && matches!(limit.get_fetch_type()?, FetchType::Literal(Some(1))))
+}
+
+/// EXISTS as a number of rows that is compared. As a condition DataFusion joins by it; as a value it does not.
+fn counted(exists: Exists) -> Result<Transformed<Expr>> {
+    let Exists { subquery, negated } = exists;
+    let rows = count(lit(1_i64));
+    let column = Expr::Column(Column::from_name(rows.schema_name().to_string()));
+    let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone())
+        .aggregate(Vec::<Expr>::new(), vec![rows])?
+        .project(vec![column.alias("rows")])?
+        .build()?;
+    let rows = with_plan(subquery, plan);
+    let none = Expr::Literal(ScalarValue::Int64(Some(0)), None);
+    Ok(Transformed::yes(if negated { rows.eq(none) } else { rows.gt(none) }))
+}
+
+/// A sort by columns of its input, those of which that are subqueries are computed below.
+fn sorted_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
+    let is_subquery =
+        |expr: &Expr| expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_))));
+    let mut columns: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
+    let own = columns.clone();
+    let mut order = sort.expr.clone();
+    for (number, key) in order.iter_mut().enumerate() {
+        if is_subquery(&key.expr)? {
+            let name = format!("harrier_key_{number}");
+            let column = Expr::Column(Column::from_name(&name));
+            columns.push(std::mem::replace(&mut key.expr, column).alias(name));
+        }
+    }
+    if columns.len() == own.len() {
+        return Ok(Transformed::no(LogicalPlan::Sort(sort)));
+    }
+    let plan = LogicalPlanBuilder::from(sort.input.as_ref().clone())
+        .project(columns)?
+        .sort_with_limit(order, sort.fetch)?
+        .project(own)?
+        .build()?;
+    Ok(Transformed::yes(plan))
+}

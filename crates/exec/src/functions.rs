@@ -1,0 +1,48 @@
+//! The functions that plans name by their names alone, so that every session which decodes a plan has to have them.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::logical_expr::ScalarUDF;
+
+use crate::table_files::bucket;
+use crate::{arithmetic, only, row_numbers, sums};
+
+fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    arithmetic::functions().chain([bucket(), only::only()])
+}
+
+/// The scalar function of this name, if it is one of these.
+pub(crate) fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
+    scalar().find(|function| function.name() == name)
+}
+
+/// Gives a session that decodes plans all of them.
+pub(crate) fn install(builder: &mut SessionStateBuilder) {
+    builder.scalar_functions().get_or_insert_default().extend(scalar());
+    builder.aggregate_functions().get_or_insert_default().push(sums::sum());
+    builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
+}
+
+/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
+pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
+    session.register_udaf(sums::sum())?;
+    for function in row_numbers::functions() {
+        session.register_udwf(function)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_found_by_their_names() {
+        for function in scalar() {
+            assert_eq!(scalar_function(function.name()).unwrap(), function);
+        }
+        assert!(scalar_function("add").is_none());
+    }
+}
