@@ -9,6 +9,8 @@ steadily "installing MPI runtimes" scripts/mpi-runtimes.sh || true
 step "installing DuckDB and PostgreSQL, which share warehouses with Harrier in the tests"
 steadily "installing DuckDB" scripts/duckdb.sh || true
 steadily "installing PostgreSQL" scripts/postgres.sh || true
+step "installing the LDAP server that knows passwords in the tests"
+steadily "installing LDAP" scripts/ldap.sh || true
 step "installing the servers of S3 and HDFS that the tests run upon"
 steadily "installing S3" scripts/s3.sh || true
 steadily "installing HDFS" scripts/hdfs.sh || true

@@ -297,8 +297,9 @@ impl Parts {
             .map_err(|error| Trouble::broken(format!("ERROR 58000: cannot listen for signals: {error}")))?;
         let sockets = Sockets::bind(&self.config).await?;
         let addresses = sockets.addresses();
-        let (rules, tls) = entrance(&self.config, &addresses).map_err(Trouble::usage)?;
         let flight = sockets.flight.as_ref().map(|(address, _)| *address);
+        let everywhere: Vec<_> = addresses.iter().copied().chain(flight).collect();
+        let (rules, tls) = entrance(&self.config, &everywhere).map_err(Trouble::usage)?;
         let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
         let doors = Doors::new(rules, flight, engine, registry).map_err(|error| {
             Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
@@ -334,9 +335,11 @@ impl Parts {
             server,
             addresses,
             flight,
+            encryption: flight::Encryption::default(),
             ends: Vec::new(),
             stop: CancellationToken::new(),
         };
+        running.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
         running.set_mode(running.parts.controls.mode());
         running.open(sockets, since)?;
         running.until_stopped(signals, standby).await
@@ -387,6 +390,8 @@ struct Running {
     server: Arc<Server>,
     addresses: Vec<SocketAddr>,
     flight: Option<SocketAddr>,
+    /// Of clients of Flight SQL.
+    encryption: flight::Encryption,
     /// What goes on until it is stopped.
     ends: Vec<JoinHandle<()>>,
     stop: CancellationToken,
@@ -418,7 +423,7 @@ impl Running {
             backend: Arc::clone(&self.backend) as _,
             registry: Arc::clone(&self.parts.registry),
             authenticate: Arc::new(self.doors.clone()),
-            tls: None,
+            encryption: self.encryption.clone(),
             database: session::DATABASE.to_string(),
             limits: flight::Limits {
                 sessions_max: self.parts.config.server.max_connections as usize,
@@ -565,7 +570,8 @@ impl Running {
 
     /// Starts the gang, and says that all is there.
     fn begin(&self) -> Option<(CancellationToken, JoinHandle<()>)> {
-        sockets::tell(&self.addresses, self.flight);
+        let is_encrypted = self.parts.config.server.tls_certificate.get().is_some();
+        sockets::tell(&self.addresses, self.flight, is_encrypted);
         notify::ready("serves");
         let gang = self.parts.gang.clone()?;
         let stop = self.stop.child_token();
@@ -608,12 +614,14 @@ impl Running {
     /// Takes over what can change. Returns the keys that need a restart.
     fn take_over(&mut self) -> Result<Vec<&'static str>, String> {
         let new = self.parts.args.config()?;
-        let (rules, tls) = entrance(&new, &self.addresses)?;
+        let everywhere: Vec<_> = self.addresses.iter().copied().chain(self.flight).collect();
+        let (rules, tls) = entrance(&new, &everywhere)?;
         audit(&new, &self.parts.registry)?;
         let restart = self.parts.config.reload(new);
         let config = &self.parts.config;
         self.doors.set(rules);
         self.server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
+        self.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
         self.doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
         self.server.set_options(server_options(config));
         *self.backend.settings.write() = session_settings(config);

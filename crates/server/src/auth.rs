@@ -6,6 +6,7 @@
 //!   Rules::find(Connection) ─► Rule ─► peer:          peer::find, then peer::check
 //!     hba.rs                           scram-sha-256: Scram::challenge ─► Challenge::verify        scram.rs
 //!                                      password:      Verifier::check, of a mock if there is none
+//!                                      ldap:          Ldap::check, which asks a directory                      ldap.rs
 //!                                      cert:          tls::common_names of what the client showed
 //!                                      trust, reject
 //! ```
@@ -14,6 +15,7 @@
 //! proof is in a message or in Debug output.
 
 pub mod hba;
+pub mod ldap;
 pub mod listen;
 pub mod peer;
 pub mod scram;

@@ -130,16 +130,16 @@ section! {
         /// Whether statements can be canceled and sessions ended from the pages.
         restart http_actions: bool = false;
 
-        /// Where clients of Arrow Flight SQL connect to. Nothing is encrypted on the way: an address that other
-        /// machines can reach is refused.
+        /// Where clients of Arrow Flight SQL connect to. With a certificate all of them have to come over TLS.
+        /// An address that other machines can reach needs a certificate.
         restart flight: OrOff<Address> = OrOff::OFF;
 
         /// Sessions at a time, from 1 to 100000. Flight SQL takes a new value over when the server is started again.
         reload max_connections: u32 = 1024;
 
         /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.
-        /// Its methods are peer, trust, reject and cert; there are no roles with passwords yet.
-        /// Off: from this machine only, and only the operating system's user that runs the server.
+        /// Its methods are peer, scram-sha-256, password, ldap, cert, trust and reject.
+        /// Off: from this machine only, as the operating system's user or with the password of a role.
         reload hba_file: OrOff<PathBuf> = OrOff::OFF;
 
         /// Whether this is one of several servers of the same warehouse, of which one serves and the others wait to take over.

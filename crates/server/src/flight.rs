@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -74,6 +75,8 @@ pub struct Attempt<'a> {
     pub client: SocketAddr,
     /// The connection is encrypted.
     pub is_encrypted: bool,
+    /// What the client has shown, if TLS has checked it.
+    pub certificate: Option<&'a [u8]>,
 }
 
 /// Knows who may come in.
@@ -89,11 +92,29 @@ pub struct Flight {
     pub backend: Arc<dyn Backend>,
     pub registry: Arc<Registry>,
     pub authenticate: Arc<dyn Authenticate>,
-    /// Connections are encrypted with it, and no others are taken. Its protocols for ALPN are set to HTTP/2.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub encryption: Encryption,
     /// Of clients that name none.
     pub database: String,
     pub limits: Limits,
+}
+
+/// What connections are encrypted with; as long as there is something, no others are taken. Clones share it.
+#[derive(Clone, Default)]
+pub struct Encryption(Arc<RwLock<Option<TlsAcceptor>>>);
+
+impl Encryption {
+    /// For connections that come from now on. Protocols for ALPN are set to HTTP/2.
+    pub fn set(&self, config: Option<&rustls::ServerConfig>) {
+        *self.0.write() = config.map(|config| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            TlsAcceptor::from(Arc::new(config))
+        });
+    }
+
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        self.0.read().clone()
+    }
 }
 
 /// How much and how long.
@@ -142,11 +163,7 @@ pub async fn serve(
     flight: Flight,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let tls = flight.tls.as_deref().map(|config| {
-        let mut config = config.clone();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        TlsAcceptor::from(Arc::new(config))
-    });
+    let encryption = flight.encryption.clone();
     let message_bytes_max = flight.limits.message_bytes_max;
     let sweep = sweep_interval(&flight.limits);
     let site = Arc::new(Site::new(flight));
@@ -154,7 +171,7 @@ pub async fn serve(
     let ended = CancellationToken::new();
     let _guard = ended.clone().drop_guard();
     let (sender, links) = mpsc::channel(connection::CONNECTIONS_AHEAD);
-    tokio::spawn(ended.clone().run_until_cancelled_owned(connection::accept(listener, tls, sender)));
+    tokio::spawn(ended.clone().run_until_cancelled_owned(connection::accept(listener, encryption, sender)));
     tokio::spawn(ended.clone().run_until_cancelled_owned({
         let site = Arc::clone(&site);
         async move {

@@ -30,5 +30,5 @@ mod text;
 mod types;
 mod values;
 
-pub use gate::{Arrival, Exchange, Gate, Method};
+pub use gate::{Arrival, CheckPassword, Exchange, Gate, Method};
 pub use listen::{Server, ServerOptions};

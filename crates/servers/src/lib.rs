@@ -1,17 +1,19 @@
-//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, and what goes wrong between them and their clients; it must
+//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, LDAP, and what goes wrong between them and their clients; it must
 //! never know what they are used for.
 //!
 //! - [`S3`]: versitygw, a server that speaks S3 over a folder.
 //! - [`Hdfs`]: a NameNode and a DataNode.
 //! - [`Postgres`]: a PostgreSQL server.
+//! - [`Ldap`]: a directory in OpenLDAP's server.
 //! - [`Proxy`]: between a client and a server of HTTP; it counts, delays, refuses and cuts off.
 //!
 //! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their own. Each has a keeper,
 //! a shell that waits for the end of a pipe which only this process holds; so servers end with the process, however it ends.
-//! `scripts/s3.sh`, `scripts/hdfs.sh` and `scripts/postgres.sh` install them.
+//! `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install them.
 
 mod hdfs;
 mod keeper;
+mod ldap;
 mod postgres;
 mod proxy;
 mod s3;
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use hdfs::Hdfs;
+pub use ldap::Ldap;
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Request, Rule};
 pub use s3::{ACCESS_KEY, REGION, S3, SECRET_KEY};

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use harrier_engine::{Access, Engine};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
+use harrier_server::auth::ldap::Ldap;
 use harrier_server::auth::peer::{self, Known, Peer};
 use harrier_server::auth::scram::{self, Challenge, Mock, Scram, Verifier};
+use harrier_server::auth::tls;
 use harrier_server::backend::Failure;
 use harrier_server::flight::{Attempt, Authenticate};
-use harrier_server::pg::{Arrival, Exchange, Gate, Method};
+use harrier_server::pg::{Arrival, CheckPassword, Exchange, Gate, Method};
 use harrier_server::registry::Registry;
 use parking_lot::RwLock;
 
@@ -165,9 +167,56 @@ impl Doors {
 
     fn password(&self, role: &str, access: &Access) -> Method {
         let (doors, verifier, role) = (self.clone(), verifier(role, access), role.to_string());
-        Method::Password(Box::new(move |password| {
-            scram::check_password(&role, verifier.as_ref(), &doors.inner.mock, password).is_ok()
-        }))
+        Method::Password(Box::new(KeptPassword { doors, verifier, role }))
+    }
+}
+
+/// A password of which the catalog has what it is checked against.
+struct KeptPassword {
+    doors: Doors,
+    verifier: Option<Verifier>,
+    role: String,
+}
+
+#[async_trait]
+impl CheckPassword for KeptPassword {
+    async fn check(&self, password: &str) -> Result<(), Failure> {
+        scram::check_password(&self.role, self.verifier.as_ref(), &self.doors.inner.mock, password)
+    }
+}
+
+/// A password that a directory knows.
+struct DirectoryPassword {
+    ldap: Arc<Ldap>,
+    role: String,
+}
+
+#[async_trait]
+impl CheckPassword for DirectoryPassword {
+    async fn check(&self, password: &str) -> Result<(), Failure> {
+        self.ldap.check(&self.role, password).await
+    }
+}
+
+/// What a rule says of certificates.
+///
+/// Errors: 28000, the client has shown none, or that of another.
+fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -> Result<(), Failure> {
+    let is_fine = match rule.client_certificate {
+        hba::ClientCertificate::None => true,
+        hba::ClientCertificate::Signed => certificate.is_some(),
+        hba::ClientCertificate::OfRole => {
+            certificate.is_some_and(|certificate| tls::is_of(&certificate.into(), role))
+        }
+    };
+    if is_fine { Ok(()) } else { Err(harrier_server::auth::wrong_certificate(role)) }
+}
+
+/// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will do.
+fn check_foreign(role: &str, access: &Access) -> Result<(), Failure> {
+    match access.is_open() {
+        true => Err(Failure::fatal("28000", format!("role \"{role}\" does not exist"))),
+        false => Ok(()),
     }
 }
 
@@ -210,6 +259,10 @@ impl Exchange for Proof {
     }
 }
 
+fn no_directory() -> Failure {
+    Failure::fatal("XX000", "an hba rule names no directory")
+}
+
 fn out_of_order() -> Failure {
     Failure::fatal("08P01", "a SASL message out of order")
 }
@@ -225,20 +278,16 @@ impl Gate for Doors {
         let Arrival { is_encrypted, database, role, .. } = arrival;
         let connection = Connection { origin, is_tls: *is_encrypted, database, user: role };
         let rule = self.rule(&connection, &access)?;
-        let is_of_role = arrival
-            .certificate
-            .as_ref()
-            .is_some_and(|certificate| harrier_server::auth::tls::is_of(&certificate.clone().into(), role));
-        match rule.client_certificate {
-            hba::ClientCertificate::None => {}
-            hba::ClientCertificate::Signed if arrival.certificate.is_some() => {}
-            hba::ClientCertificate::OfRole if is_of_role => {}
-            _ => return Err(harrier_server::auth::wrong_certificate(role)),
-        }
+        check_certificate(&rule, arrival.certificate.as_deref(), role)?;
         match rule.method {
             hba::Method::Trust => Ok(Method::Trust),
-            hba::Method::Cert if is_of_role => Ok(Method::Trust),
-            hba::Method::Cert => Err(harrier_server::auth::wrong_certificate(role)),
+            // Such a rule asks for the role's certificate, which was looked at.
+            hba::Method::Cert => check_foreign(role, &access).map(|()| Method::Trust),
+            hba::Method::Ldap => {
+                check_foreign(role, &access)?;
+                let ldap = rule.ldap.ok_or_else(no_directory)?;
+                Ok(Method::Password(Box::new(DirectoryPassword { ldap, role: role.clone() })))
+            }
             hba::Method::Peer => {
                 let peer = self.peer(arrival).await;
                 match self.check_peer(peer.as_ref(), role, &access) {
@@ -273,22 +322,23 @@ impl Authenticate for Doors {
             Some(server) => peer::find(attempt.client, server).await.ok().flatten(),
             None => None,
         };
-        let own = peer.as_ref().and_then(|peer| peer.name.clone()).unwrap_or_default();
+        // Who names nobody is whom the certificate names, or else the operating system.
+        let shown = attempt.certificate.and_then(|certificate| tls::common_name(&certificate.into()));
+        let own = shown.or_else(|| peer.as_ref().and_then(|peer| peer.name.clone())).unwrap_or_default();
         let role = if attempt.user.is_empty() { own } else { attempt.user.to_string() };
         let origin = Origin::Tcp(attempt.client.ip().to_canonical());
         let (is_tls, database) = (attempt.is_encrypted, attempt.database);
         let rule = self.rule(&Connection { origin, is_tls, database, user: &role }, &access)?;
-        if rule.client_certificate != hba::ClientCertificate::None {
-            let message = "Flight SQL does not take client certificates";
-            return Err(Failure::fatal("28000", message));
-        }
+        check_certificate(&rule, attempt.certificate, &role)?;
         let is_safe = is_tls || attempt.client.ip().to_canonical().is_loopback();
-        let by_password = || match attempt.password {
+        let given = || match attempt.password {
             _ if !is_safe => Err(Failure::fatal("28000", "a password is only taken over TLS")),
-            Some(password) => {
-                scram::check_password(&role, verifier(&role, &access).as_ref(), &self.inner.mock, password)
-            }
+            Some(password) => Ok(password),
             None => Err(Failure::fatal("28000", format!("no password was given for user \"{role}\""))),
+        };
+        let by_password = || {
+            let verifier = verifier(&role, &access);
+            scram::check_password(&role, verifier.as_ref(), &self.inner.mock, given()?)
         };
         match rule.method {
             hba::Method::Trust => {}
@@ -297,10 +347,12 @@ impl Authenticate for Doors {
                 Err(_) if self.asks_instead(&rule, peer.as_ref(), &access) => by_password()?,
                 checked => checked?,
             },
-            hba::Method::Cert | hba::Method::Reject => {
-                let message = format!("Flight SQL does not take method {}", rule.method.name());
-                return Err(Failure::fatal("28000", message));
+            hba::Method::Ldap => {
+                check_foreign(&role, &access)?;
+                rule.ldap.as_ref().ok_or_else(no_directory)?.check(&role, given()?).await?;
             }
+            hba::Method::Cert => check_foreign(&role, &access)?,
+            hba::Method::Reject => return Err(Failure::fatal("28000", "an hba rule rejects the connection")),
         }
         self.check_role(&role, &access)?;
         Ok(role)

@@ -101,9 +101,10 @@ pub(super) fn say(line: impl fmt::Display) {
 }
 
 /// Says how to connect; who waits for `ready` has heard the rest.
-pub(super) fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>) {
+pub(super) fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>, is_encrypted: bool) {
     if let Some(address) = flight {
-        say(format_args!("Arrow Flight SQL: grpc://{address}"));
+        let scheme = if is_encrypted { "grpc+tls" } else { "grpc" };
+        say(format_args!("Arrow Flight SQL: {scheme}://{address}"));
     }
     // Inside an allocation of Slurm, whoever wants in is elsewhere.
     if let (Some(job), Some(first)) = (std::env::var_os("SLURM_JOB_ID"), addresses.first()) {

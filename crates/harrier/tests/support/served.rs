@@ -34,6 +34,11 @@ impl Served {
     }
 
     pub fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// With variables of the environment, too.
+    pub fn start_with(folder: TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mark = format!("served-{}-{}", std::process::id(), folder.path().display());
         fs::create_dir_all(folder.path().join("tmp")).unwrap();
         let log = fs::OpenOptions::new().create(true).append(true).open(folder.path().join("log")).unwrap();
@@ -45,6 +50,7 @@ impl Served {
             .env("TMPDIR", folder.path().join("tmp"))
             .env("HARRIER_TEST_MARK", &mark)
             .env("HARRIER_LOG", "info")
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -62,8 +68,8 @@ impl Served {
             };
             if let Some(rest) = line.strip_prefix("ready: psql -h 127.0.0.1 -p ") {
                 port = rest.split(' ').next().unwrap().parse().ok();
-            } else if let Some(url) = line.strip_prefix("Arrow Flight SQL: grpc://127.0.0.1:") {
-                flight = url.parse().unwrap();
+            } else if let Some(url) = line.strip_prefix("Arrow Flight SQL: ") {
+                flight = url.rsplit(':').next().unwrap().parse().unwrap();
             } else if let Some(url) = line.strip_prefix("pages: ") {
                 pages = Some(url.to_string());
             }

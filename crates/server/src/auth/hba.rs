@@ -1,12 +1,14 @@
 //! Rules of who may come in from where and how, in the syntax of PostgreSQL's `pg_hba.conf`; the first that matches counts.
 //!
 //! Understood: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`, `sameuser`, `samerole`
-//! and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the methods of [`Method`]; the option
-//! `clientcert`. What else PostgreSQL knows is an error that says so, never ignored.
+//! and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the methods of [`Method`]; the options
+//! `clientcert` and those of [`Ldap`]. What else PostgreSQL knows is an error that says so, never ignored.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use super::ldap::Ldap;
 use super::peer;
 use crate::backend::Failure;
 
@@ -26,6 +28,8 @@ pub struct Rule {
     pub address: Address,
     pub method: Method,
     pub client_certificate: ClientCertificate,
+    /// Of [`Method::Ldap`].
+    pub ldap: Option<Arc<Ldap>>,
 }
 
 /// What a connection has to be.
@@ -74,6 +78,8 @@ pub enum Method {
     ScramSha256,
     /// By sending the password, over TLS or a local socket.
     Password,
+    /// The same, of a password that a directory knows; without TLS on the loopback interface, too.
+    Ldap,
     /// By the user of the operating system that it runs as.
     Peer,
     /// By a certificate with the role as its common name.
@@ -81,8 +87,8 @@ pub enum Method {
 }
 
 impl Method {
-    const ALL: [Self; 6] =
-        [Self::Trust, Self::Reject, Self::ScramSha256, Self::Password, Self::Peer, Self::Cert];
+    const ALL: [Self; 7] =
+        [Self::Trust, Self::Reject, Self::ScramSha256, Self::Password, Self::Ldap, Self::Peer, Self::Cert];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -90,6 +96,7 @@ impl Method {
             Self::Reject => "reject",
             Self::ScramSha256 => "scram-sha-256",
             Self::Password => "password",
+            Self::Ldap => "ldap",
             Self::Peer => "peer",
             Self::Cert => "cert",
         }
@@ -149,6 +156,7 @@ impl Default for Rules {
             address: Address::Loopback,
             method: Method::Peer,
             client_certificate: ClientCertificate::None,
+            ldap: None,
         };
         Self(vec![rule(Transport::Local), rule(Transport::Host)])
     }
@@ -389,10 +397,26 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
     let method =
         Method::ALL.into_iter().find(|method| name.is(method.name())).ok_or_else(|| unknown(&name.text))?;
     let mut client_certificate = ClientCertificate::None;
+    let mut directory = Vec::new();
     for field in fields {
-        let option = single(field, "option")?;
-        client_certificate = client_certificate.max(certificate(&option.text, transport)?);
+        // Not shown: it may be a password.
+        let (name, value) = single(field, "option")?
+            .text
+            .split_once('=')
+            .ok_or("an option is written name=value, with quotes around a value that has blanks or commas")?;
+        match name {
+            "clientcert" => client_certificate = client_certificate.max(certificate(value, transport)?),
+            _ if method == Method::Ldap => directory.push((name.to_string(), value.to_string())),
+            _ if name.starts_with("ldap") => {
+                return Err(format!("option \"{name}\" is for method \"ldap\" only"));
+            }
+            _ => return Err(format!("option \"{name}\" is not supported: clientcert is")),
+        }
     }
+    let ldap = match method {
+        Method::Ldap => Some(Arc::new(Ldap::parse(&directory)?)),
+        _ => None,
+    };
     match method {
         Method::Cert if transport != Transport::HostTls => {
             return Err("method \"cert\" is for hostssl rules only".to_string());
@@ -400,6 +424,13 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
         Method::Cert => client_certificate = ClientCertificate::OfRole,
         Method::Password if !matches!(transport, Transport::HostTls | Transport::Local) => {
             return Err("method \"password\" would send passwords as they are: it is for hostssl and local rules only"
+                .to_string());
+        }
+        Method::Ldap
+            if !matches!(transport, Transport::HostTls | Transport::Local) && !address.is_loopback() =>
+        {
+            return Err("method \"ldap\" would send passwords as they are: it is for hostssl and local rules, and for loopback \
+                        addresses"
                 .to_string());
         }
         Method::Peer if transport != Transport::Local && !address.is_loopback() => {
@@ -411,7 +442,7 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
         }
         _ => {}
     }
-    Ok(Rule { line, transport, databases, users, address, method, client_certificate })
+    Ok(Rule { line, transport, databases, users, address, method, client_certificate, ldap })
 }
 
 fn single<'w>(field: &'w [Word], what: &str) -> Result<&'w Word, String> {
@@ -519,13 +550,7 @@ fn prefix(net: IpAddr, mask: &str) -> Result<u8, String> {
     whole(net, ones).map(|_| ones)
 }
 
-fn certificate(option: &str, transport: Transport) -> Result<ClientCertificate, String> {
-    let (name, value) = option
-        .split_once('=')
-        .ok_or_else(|| format!("\"{option}\" is no option: those are written name=value"))?;
-    if name != "clientcert" {
-        return Err(format!("option \"{name}\" is not supported: clientcert is"));
-    }
+fn certificate(value: &str, transport: Transport) -> Result<ClientCertificate, String> {
     if transport != Transport::HostTls {
         return Err("option \"clientcert\" is for hostssl rules only".to_string());
     }
@@ -540,10 +565,10 @@ fn unknown(method: &str) -> String {
     let instead = match method {
         "md5" => ": use scram-sha-256",
         "ident" => ": use peer",
-        "gss" | "sspi" | "ldap" | "radius" | "pam" | "bsd" | "oauth" => " by this server",
+        "gss" | "sspi" | "radius" | "pam" | "bsd" | "oauth" => " by this server",
         _ => {
             return format!(
-                "\"{method}\" is no method: trust, reject, scram-sha-256, password, peer and cert are"
+                "\"{method}\" is no method: trust, reject, scram-sha-256, password, ldap, peer and cert are"
             );
         }
     };

@@ -69,6 +69,12 @@ fn warnings(rules: &Rules, is_public: bool) -> Vec<String> {
                 "the hba rule in line {line} lets clients on other machines in without TLS: hostssl asks for it"
             ));
         }
+        if let Some(server) = rule.ldap.as_ref().and_then(|ldap| ldap.unencrypted()) {
+            warnings.push(format!(
+                "the hba rule in line {line} sends passwords to {server} without TLS: ldaptls=1 or ldapscheme=ldaps \
+                 asks for it"
+            ));
+        }
     }
     warnings
 }
@@ -115,6 +121,15 @@ mod tests {
                 true,
                 "every user",
             ),
+            (
+                "10.0.0.1:1",
+                true,
+                "hostssl all all all ldap ldapserver=h ldapprefix=a",
+                true,
+                "to h:389 without TLS",
+            ),
+            ("10.0.0.1:1", true, "hostssl all all all ldap ldapserver=h ldapprefix=a ldaptls=1", true, ""),
+            ("127.0.0.1:1", false, "local all all ldap ldapserver=localhost ldapprefix=a", true, ""),
         ] {
             check(address, has_tls, rules, is_allowed, says);
         }

@@ -95,7 +95,13 @@ impl Tls {
 
 /// Whether a certificate that TLS has checked is one of this user's: it has one common name, and that is the role.
 pub fn is_of(certificate: &CertificateDer<'_>, user: &str) -> bool {
-    matches!(der::common_names(certificate).as_deref(), Some([name]) if name == user)
+    common_name(certificate).as_deref() == Some(user)
+}
+
+/// The common name of a certificate that TLS has checked, if it has one and no other.
+pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let mut names = der::common_names(certificate)?;
+    names.pop().filter(|_| names.is_empty())
 }
 
 fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {

@@ -74,9 +74,12 @@ impl Config {
                 "set tls_certificate and tls_key",
             );
         }
-        if !has_tls && let Some(public) = server.listen.iter().find(|address| !address.is_loopback()) {
+        let listened = server.listen.iter().map(|address| ("server.listen", address));
+        let flight = server.flight.get().map(|address| ("server.flight", address));
+        for (key, public) in listened.chain(flight).filter(|(_, address)| !has_tls && !address.is_loopback())
+        {
             check.add(
-                "server.listen",
+                key,
                 format!(
                     "other machines can reach {public}, and statements and rows would be readable on the way"
                 ),
@@ -85,7 +88,7 @@ impl Config {
         }
         for (key, address) in [("server.http", server.http.get()), ("server.flight", server.flight.get())] {
             let Some(address) = address else { continue };
-            if !address.is_loopback() {
+            if key == "server.http" && !address.is_loopback() {
                 check.add(
                     key,
                     format!("other machines can reach {address}, and nothing that goes there is encrypted"),

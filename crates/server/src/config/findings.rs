@@ -11,6 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::Config;
 use super::values::Launcher;
 
+mod entrance;
+
 /// The longest path that a socket can have, without the zero at its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -66,6 +68,7 @@ impl Config {
         let mut found = Found(Vec::new());
         self.find_places(&mut found);
         self.find_tls(&mut found);
+        self.find_entrance(&mut found);
         self.find_gang(&mut found);
         self.find_limits(&mut found);
         found.0.sort_by_key(|finding| std::cmp::Reverse(finding.gravity));
@@ -113,9 +116,6 @@ impl Config {
                         .wrong("server.unix_socket", format!("{} cannot be used: {error}", folder.display()));
                 }
             }
-        }
-        if let Some(path) = server.hba_file.get() {
-            found.readable("server.hba_file", path);
         }
         if let Some(path) = server.audit_log.get() {
             let folder = path.parent().unwrap_or(Path::new("/"));

@@ -253,7 +253,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn what_others_can_reach_needs_tls_and_is_neither_the_pages_nor_flight() {
+fn what_others_can_reach_needs_tls_and_is_not_the_pages() {
     let tls = "tls_certificate = \"c\"\ntls_key = \"k\"";
     for (text, key) in [
         ("listen = [\"0.0.0.0:5433\"]".to_string(), Some("server.listen")),
@@ -263,7 +263,7 @@ fn what_others_can_reach_needs_tls_and_is_neither_the_pages_nor_flight() {
         (format!("http = \"[::]:8080\"\n{tls}"), Some("server.http")),
         ("http = \"[::1]:8080\"".to_string(), None),
         ("flight = \"10.0.0.1:8815\"".to_string(), Some("server.flight")),
-        (format!("flight = \"warehouse:8815\"\n{tls}"), Some("server.flight")),
+        (format!("flight = \"warehouse:8815\"\n{tls}"), None),
         ("flight = \"127.0.0.1:8815\"".to_string(), None),
         ("tls_key = \"k\"".to_string(), Some("server.tls_key")),
         ("tls_certificate = \"c\"".to_string(), Some("server.tls_certificate")),

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::Encryption;
 use super::login::Login;
 
 /// How long a client may take to agree upon encryption.
@@ -37,6 +37,8 @@ pub(super) struct Connection {
 pub(super) struct Peer {
     pub address: SocketAddr,
     pub is_encrypted: bool,
+    /// What the client has shown, if TLS has checked it.
+    pub certificate: Option<Arc<[u8]>>,
     pub connection: Arc<Connection>,
 }
 
@@ -54,7 +56,7 @@ enum Bytes {
 /// Accepts connections for ever and hands them on.
 pub(super) async fn accept(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    encryption: Encryption,
     links: mpsc::Sender<io::Result<Link>>,
 ) {
     loop {
@@ -68,21 +70,32 @@ pub(super) async fn accept(
         };
         // Answers are written at once; without this a small one waits for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        let (tls, links) = (tls.clone(), links.clone());
+        let (encryption, links) = (encryption.clone(), links.clone());
         tokio::spawn(async move {
-            let bytes = match tls {
-                None => Bytes::Plain(stream),
-                Some(tls) => match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => Bytes::Encrypted(Box::new(stream)),
-                    Ok(Err(error)) => return tracing::debug!(%address, %error, "flight: no encryption"),
-                    Err(_) => return tracing::debug!(%address, "flight: no encryption in time"),
-                },
+            let bytes = match tokio::time::timeout(HANDSHAKE_MAX, begin(stream, &encryption)).await {
+                Ok(Ok(bytes)) => bytes,
+                Ok(Err(error)) => return tracing::debug!(%address, %error, "flight: no encryption"),
+                Err(_) => return tracing::debug!(%address, "flight: no encryption in time"),
             };
-            let is_encrypted = matches!(bytes, Bytes::Encrypted(_));
-            let peer = Peer { address, is_encrypted, connection: Arc::default() };
+            let (is_encrypted, certificate) = match &bytes {
+                Bytes::Plain(_) => (false, None),
+                Bytes::Encrypted(stream) => {
+                    let shown = stream.get_ref().1.peer_certificates();
+                    (true, shown.and_then(|chain| chain.first()).map(|first| Arc::from(first.as_ref())))
+                }
+            };
+            let peer = Peer { address, is_encrypted, certificate, connection: Arc::default() };
             let _ = links.send(Ok(Link { peer, bytes })).await;
         });
     }
+}
+
+/// Encrypts a connection, if there is something to do that with.
+async fn begin(stream: TcpStream, encryption: &Encryption) -> io::Result<Bytes> {
+    let Some(acceptor) = encryption.acceptor() else {
+        return Ok(Bytes::Plain(stream));
+    };
+    Ok(Bytes::Encrypted(Box::new(acceptor.accept(stream).await?)))
 }
 
 impl Connected for Link {

@@ -266,6 +266,7 @@ impl Site {
             database,
             client: peer.address,
             is_encrypted: peer.is_encrypted,
+            certificate: peer.certificate.as_deref(),
         };
         let login = self.log_in(attempt, application, peer).await?;
         *held = Arc::downgrade(&login);

@@ -355,6 +355,7 @@ impl FlightSqlService for Service {
             database: &database,
             client: peer.address,
             is_encrypted: peer.is_encrypted,
+            certificate: peer.certificate.as_deref(),
         };
         let login = self.0.log_in(attempt, &application, &peer).await.map_err(refused)?;
         let payload = Bytes::copy_from_slice(login.token().as_bytes());

@@ -13,6 +13,7 @@ use super::io::{Io, Stream};
 use super::listen::Server;
 use super::messages::{self, First, Message};
 use super::session::{Conversation, Trouble, terminated};
+use crate::auth::wrong_password;
 use crate::backend::{Failure, Identity};
 
 /// The first byte of TLS without asking before.
@@ -245,21 +246,15 @@ async fn encrypt(io: &mut Io, config: Arc<rustls::ServerConfig>) -> Result<Optio
 async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Trouble> {
     match server.gate.method(arrival).await? {
         Method::Trust => Ok(()),
-        Method::Password(is_right) => {
+        Method::Password(password) => {
             io.reply.authentication(CLEARTEXT_PASSWORD, &[]);
             let answer = answer(io).await?;
-            let password = answer.strip_suffix(&[0]).and_then(|bytes| std::str::from_utf8(bytes).ok());
-            match password.is_some_and(is_right) {
-                true => Ok(()),
-                false => Err(wrong_password(&arrival.role).into()),
-            }
+            let given = answer.strip_suffix(&[0]).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            password.check(given.ok_or_else(|| wrong_password(&arrival.role))?).await?;
+            Ok(())
         }
         Method::Scram(exchange) => scram(io, exchange).await,
     }
-}
-
-pub(super) fn wrong_password(role: &str) -> Failure {
-    Failure::fatal("28P01", format!("password authentication failed for user \"{role}\""))
 }
 
 async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Trouble> {

@@ -26,9 +26,16 @@ pub struct Arrival {
 pub enum Method {
     Trust,
     /// To tell its password.
-    Password(Box<dyn Fn(&str) -> bool + Send + Sync>),
+    Password(Box<dyn CheckPassword>),
     /// To show that it knows its password.
     Scram(Box<dyn Exchange>),
+}
+
+/// Knows whether a password is right.
+#[async_trait]
+pub trait CheckPassword: Send + Sync {
+    /// Errors: it is not (28P01 or 28000), in words that do not tell whether the role exists.
+    async fn check(&self, password: &str) -> Result<(), Failure>;
 }
 
 /// A conversation of SASL.

@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use harrier_server::backend::Failure;
-use harrier_server::flight::{Attempt, Authenticate, Flight, Limits, serve};
+use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, Limits, serve};
 use harrier_server::registry::{Phase, Registry, Stop};
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
@@ -83,7 +83,7 @@ async fn start(change: impl FnOnce(&mut Flight)) -> Served {
         backend: Arc::clone(&toy) as _,
         registry: Arc::clone(&registry),
         authenticate: Arc::new(Door { lets_strangers_in: false }),
-        tls: None,
+        encryption: Encryption::default(),
         database: "toy".to_string(),
         limits: Limits::default(),
     };
@@ -730,7 +730,7 @@ async fn adbc_comes_over_tls() {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
-    let served = start(|flight| flight.tls = Some(Arc::new(config))).await;
+    let served = start(|flight| flight.encryption.set(Some(&config))).await;
     let address = format!("grpc+tls://{}", served.address);
     python(vec!["tls".to_string(), address, certificate.display().to_string()]).await;
     // Who does not encrypt is not served.

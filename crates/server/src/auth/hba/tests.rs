@@ -121,7 +121,13 @@ fn what_is_wrong_is_told_with_its_line() {
         ("host all all 10.0.0.0 255.0.255.0 scram-sha-256", 1, "is no mask"),
         ("host all all 10.0.0.0 ffff:: scram-sha-256", 1, "is no mask"),
         ("host all all 10.0.0.0/8 md5", 1, "use scram-sha-256"),
-        ("host all all 10.0.0.0/8 ldap", 1, "not supported"),
+        ("host all all 10.0.0.0/8 radius", 1, "not supported"),
+        ("hostssl all all all ldap ldapserver=h", 1, "needs ldapbasedn"),
+        ("hostssl all all all ldap ldapserver=h ldapprefix=\"a=\" map=x", 1, "option \"map\""),
+        ("hostssl all all all ldap ldapserver=h ldapprefix hidden", 1, "name=value"),
+        ("host all all all ldap ldapserver=h ldapprefix=a", 1, "loopback"),
+        ("hostnossl all all samehost ldap ldapserver=h ldapprefix=a", 1, "loopback"),
+        ("hostssl all all all trust ldapserver=h", 1, "for method \"ldap\" only"),
         ("local all all ident", 1, "use peer"),
         ("local all all magic", 1, "is no method"),
         ("host all all 10.0.0.0/8 peer", 1, "another machine"),
@@ -139,6 +145,7 @@ fn what_is_wrong_is_told_with_its_line() {
         let (at, message) = &errors.0[0];
         assert_eq!(*at, line, "{text}: {errors}");
         assert!(message.contains(says), "{text}: {errors}");
+        assert!(!message.contains("hidden"), "{text}: {errors}");
     }
     let both = Rules::parse("x\nlocal all all peer\n\\\ny").unwrap_err();
     assert_eq!(both.to_string().lines().count(), 2);
@@ -160,4 +167,16 @@ fn a_refusal_names_the_connection_and_nothing_else() {
     assert!(evil.message.starts_with("an hba rule rejects connection"), "{evil}");
     assert!(evil.is_fatal);
     assert!(rules.admit(&Connection { origin: Origin::Local, ..connection }, |_| false).is_ok());
+}
+
+#[test]
+fn directories_are_asked_where_passwords_come_in_safely() {
+    let text = "hostssl all all all ldap ldapserver=\"one two\" ldapprefix=\"uid=\" ldapsuffix=\", dc=org\" clientcert=verify-ca\n\
+                host all all 127.0.0.1/32 ldap \"ldapurl=ldap://h/dc=org?uid?sub\" ldapbinddn=\"cn=a,dc=org\" ldapbindpasswd=\"hid den\"\n\
+                local all all ldap ldapserver=h ldapbasedn=dc=org";
+    let rules = Rules::parse(text).unwrap();
+    assert!(rules.rules().iter().all(|rule| rule.method == Method::Ldap && rule.ldap.is_some()));
+    assert_eq!(rules.rules()[0].client_certificate, ClientCertificate::Signed);
+    assert!(!format!("{rules:?}").contains("hid den"));
+    assert_eq!(rules, Rules::parse(text).unwrap());
 }

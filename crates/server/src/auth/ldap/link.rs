@@ -1,0 +1,236 @@
+//! A connection to an LDAP server, encrypted if that is wanted.
+//!
+//! The library speaks LDAP over a socket. Here that is one end of a pair, and a task moves bytes between the other end and the server, through
+//! TLS where there is some:
+//!
+//! ```text
+//!   ldap3 ◄─ pair of sockets ─► relay ◄─ TLS or not ─► server
+//! ```
+//!
+//! The task ends with the connection, which ends when [`Link`] is dropped.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
+
+use ldap3::{LdapConnAsync, LdapConnSettings, StdStream};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use super::options::{Encryption, Server};
+
+/// What a server may say on one connection: a few answers and two entries without attributes.
+pub(super) const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// A request to begin TLS, as message 1 (RFC 4511, section 4.14.1).
+const START_TLS: &[u8] = b"\x30\x1d\x02\x01\x01\x77\x18\x80\x161.3.6.1.4.1.1466.20037";
+
+/// What the answer to it may have.
+const STARTED_BYTES_MAX: usize = 4096;
+
+/// Names a file with the authorities of servers, as for OpenLDAP's library; without it the system's are trusted.
+const AUTHORITIES: &str = "LDAPTLS_CACERT";
+
+/// Whose certificates servers may have, read when that is first needed.
+#[derive(Default)]
+pub(super) struct Trust(OnceLock<Arc<ClientConfig>>);
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Trust")
+    }
+}
+
+/// It is the same for all.
+impl PartialEq for Trust {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Trust {
+    async fn config(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(config) = self.0.get() {
+            return Ok(Arc::clone(config));
+        }
+        let read = tokio::task::spawn_blocking(client_config).await;
+        let config = read.map_err(|error| error.to_string())??;
+        Ok(Arc::clone(self.0.get_or_init(|| config)))
+    }
+}
+
+fn client_config() -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    match std::env::var_os(AUTHORITIES) {
+        Some(path) => {
+            let shown = path.display();
+            let wrong = |error: &dyn std::fmt::Display| format!("{AUTHORITIES} (\"{shown}\"): {error}");
+            let all = CertificateDer::pem_file_iter(&path).map_err(|error| wrong(&error))?;
+            for certificate in all {
+                let certificate = certificate.map_err(|error| wrong(&error))?;
+                roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// A connection; what it can do is ldap3's.
+pub(super) struct Link(ldap3::Ldap);
+
+impl Deref for Link {
+    type Target = ldap3::Ldap;
+
+    fn deref(&self) -> &ldap3::Ldap {
+        &self.0
+    }
+}
+
+impl DerefMut for Link {
+    fn deref_mut(&mut self) -> &mut ldap3::Ldap {
+        &mut self.0
+    }
+}
+
+impl Link {
+    /// Says so to the server, which would find out anyway.
+    pub async fn close(mut self) {
+        let _ = self.0.unbind().await;
+    }
+}
+
+/// Connects, and encrypts where that is wanted.
+///
+/// Errors: for people; the server cannot be reached, or it is not who it should be.
+pub(super) async fn open(server: &Server, encryption: Encryption, trust: &Trust) -> Result<Link, String> {
+    let connected = TcpStream::connect((server.host.as_str(), server.port)).await;
+    let mut stream = connected.map_err(|error| format!("it cannot be reached: {error}"))?;
+    let _ = stream.set_nodelay(true);
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| error.to_string())?;
+    theirs.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let relayed = UnixStream::from_std(theirs).map_err(|error| error.to_string())?;
+    if encryption == Encryption::StartTls {
+        start_tls(&mut stream).await?;
+    }
+    match encryption {
+        Encryption::None => drop(tokio::spawn(relay(stream, relayed))),
+        Encryption::StartTls | Encryption::Tls => {
+            let name = ServerName::try_from(server.host.clone()).map_err(|error| error.to_string())?;
+            let connector = TlsConnector::from(trust.config().await?);
+            let encrypted = connector.connect(name, stream).await;
+            let encrypted = encrypted.map_err(|error| format!("TLS: {error}"))?;
+            drop(tokio::spawn(relay(encrypted, relayed)));
+        }
+    }
+    let settings = LdapConnSettings::new().set_std_stream(StdStream::Unix(ours));
+    let (connection, link) = LdapConnAsync::with_settings(settings, "ldapi://relay")
+        .await
+        .map_err(|error| format!("no connection can be made: {error}"))?;
+    tokio::spawn(async move {
+        // Whoever waits for an answer hears of its end.
+        let _ = connection.drive().await;
+    });
+    Ok(Link(link))
+}
+
+/// Moves bytes both ways until one side ends.
+async fn relay(server: impl AsyncRead + AsyncWrite, ours: UnixStream) {
+    let (from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_us, mut to_us) = ours.into_split();
+    let mut from_server = from_server.take(ANSWER_BYTES_MAX);
+    tokio::select! {
+        _ = tokio::io::copy(&mut from_us, &mut to_server) => {}
+        _ = tokio::io::copy(&mut from_server, &mut to_us) => {}
+    }
+    let _ = to_server.shutdown().await;
+}
+
+/// Asks the server to begin TLS. Reads its answer and nothing beyond, so that nobody can have put words before what is encrypted.
+async fn start_tls(stream: &mut TcpStream) -> Result<(), String> {
+    let gone = |error: std::io::Error| format!("it does not begin TLS: {error}");
+    stream.write_all(START_TLS).await.map_err(gone)?;
+    let odd = || "its answer to StartTLS is none".to_string();
+    if stream.read_u8().await.map_err(gone)? != SEQUENCE {
+        return Err(odd());
+    }
+    let first = stream.read_u8().await.map_err(gone)?;
+    let mut length = usize::from(first);
+    if first >= 0x80 {
+        length = 0;
+        for _ in 0..first & 0x7f {
+            length = length << 8 | usize::from(stream.read_u8().await.map_err(gone)?);
+            if length > STARTED_BYTES_MAX {
+                return Err(odd());
+            }
+        }
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await.map_err(gone)?;
+    match started(&answer) {
+        Some(0) => Ok(()),
+        Some(code) => Err(format!("it refuses StartTLS (result {code})")),
+        None => Err(odd()),
+    }
+}
+
+const SEQUENCE: u8 = 0x30;
+const INTEGER: u8 = 0x02;
+const ENUMERATED: u8 = 0x0a;
+const EXTENDED_RESPONSE: u8 = 0x78;
+
+/// The result code of an answer to message 1, without its frame.
+fn started(mut answer: &[u8]) -> Option<u32> {
+    let number = element(&mut answer, INTEGER)?;
+    let mut body = element(&mut answer, EXTENDED_RESPONSE)?;
+    let code = element(&mut body, ENUMERATED)?;
+    // A notice of disconnection has the number 0.
+    let is_ours = number.iter().skip_while(|byte| **byte == 0).eq(&[1]);
+    let value = code.iter().try_fold(0_u32, |value, byte| Some(value.checked_mul(256)? + u32::from(*byte)));
+    value.filter(|_| is_ours && !code.is_empty())
+}
+
+/// Takes an element of BER with this tag from the front.
+fn element<'b>(bytes: &mut &'b [u8], tag: u8) -> Option<&'b [u8]> {
+    let (&[found, first], mut rest) = bytes.split_first_chunk::<2>()?;
+    let mut length = usize::from(first);
+    if first >= 0x80 {
+        let digits;
+        (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        length = digits
+            .iter()
+            .try_fold(0_usize, |length, byte| Some(length.checked_mul(256)? + usize::from(*byte)))?;
+    }
+    let (contents, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    (found == tag).then_some(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_to_starttls_are_read_in_every_length_of_ber() {
+        assert_eq!(started(b"\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"), Some(0));
+        assert_eq!(started(b"\x02\x01\x01\x78\x84\x00\x00\x00\x07\x0a\x01\x34\x04\x00\x04\x00"), Some(52));
+        for odd in [
+            &b"\x02\x01\x00\x78\x07\x0a\x01\x00\x04\x00\x04\x00"[..],
+            b"\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+            b"\x02\x01\x01\x78\x07\x0a\x00\x04\x00\x04\x00",
+            b"\x02\x01\x01\x78\xff\x07\x0a\x01\x00",
+            b"\x02\x01\x01",
+            b"",
+        ] {
+            assert_eq!(started(odd), None, "{odd:?}");
+        }
+    }
+}
