@@ -17,6 +17,8 @@ mod runner;
 mod serve;
 mod shell;
 mod sql;
+mod sys_interconnect;
+mod trace_file;
 mod warehouse_args;
 
 use std::fmt;
