@@ -133,13 +133,14 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
         let mut options = args.engine_options();
         let ranks = args.inprocess_ranks.filter(|ranks| *ranks > 1);
         options.gang = gang.or_else(|| ranks.map(Gang::in_process));
+        options.history = options.gang.is_some().then(History::default);
         options
     };
     let launch = match bench::launch(&args) {
         Ok(launch) => launch,
         Err(status) => return status,
     };
-    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine.session()).await {
+    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine).await {
         Ok(()) => exit::DONE,
         Err(error) => {
             eprintln!("ERROR 58030: {error}");
