@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-blocks bench-peers bench-commit bench-serve clean
+.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-serve clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -11,6 +11,7 @@ help:
 	@echo 'make lint         check format and lints'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
 	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
+	@echo 'make bench-primitives bytes from one process to another: MPI, gRPC, RPC of Hadoop and HTTP over Jetty'
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
 	@echo 'make bench-serve  a server under load, beside PostgreSQL, DuckDB and the Thrift server of Spark (SECONDS=1.5)'
@@ -36,6 +37,9 @@ bench:
 
 bench-blocks:
 	@scripts/bench.sh blocks
+
+bench-primitives:
+	@scripts/bench.sh primitives
 
 bench-peers:
 	@scripts/bench.sh peers $(SCALE)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
-# usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE]
+# usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE]
 #        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 12 minutes for all)
 . "$(dirname -- "$0")/common.sh"
 
@@ -24,6 +24,14 @@ blocks() {
     step "blocks between ranks"
     mkdir -p "$folder"
     "$harrier" bench interconnect --json "$folder/blocks.json" --chart "$folder/blocks.svg"
+}
+
+# Bytes from one process to another, by each of the means that data systems use.
+primitives() {
+    steadily "installing Hadoop and Jetty" bench/primitives/run --install || true
+    step "bytes from one process to another"
+    mkdir -p "$folder"
+    "$harrier" bench primitives --json "$folder/primitives.json" --chart "$folder/primitives.svg"
 }
 
 # Files made visible, on local disks, HDFS, and S3 that takes 20 ms for every request; Spark beside. The servers end with it.
@@ -81,6 +89,11 @@ case $what in
         need_mpi
         blocks
         ;;
+    primitives)
+        build
+        need_mpi
+        primitives
+        ;;
     interconnects)
         build
         need_mpi
@@ -99,7 +112,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|peers|commit [SCALE], or serve [SECONDS]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE], or serve [SECONDS]" >&2
         exit 2
         ;;
 esac

@@ -12,8 +12,10 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
+use harrier_exec::clocks::now_ns;
 use harrier_exec::desk::Took;
 use harrier_exec::front::{Admission, Asked, Explained, on_gang};
+use harrier_exec::history::History;
 use harrier_exec::slices::{slices, with_metrics};
 
 use crate::explain;
@@ -29,13 +31,14 @@ pub(crate) struct Answer {
 }
 
 /// The answer to `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats. The rows that it has if
-/// it runs, in `context`, are thrown away unless `keeps_rows`.
+/// it runs, in `context`, are thrown away unless `keeps_rows`. `history`: what remembers what was run, and its text.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,
     gang: Option<&Gang>,
     context: impl FnOnce() -> Result<Arc<TaskContext>>,
     keeps_rows: bool,
+    history: Option<(&History, &str)>,
 ) -> Result<Option<Answer>> {
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
@@ -58,6 +61,7 @@ pub(crate) async fn answer(
                 return Ok(Some(Answer { lines, batches }));
             }
             let before = used(gang).await?;
+            let began_ns = now_ns();
             let started = Instant::now();
             let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), context()?)?);
             let mut batches = Vec::new();
@@ -76,8 +80,13 @@ pub(crate) async fn answer(
                 processor_ns: after.processor_ns.saturating_sub(before.processor_ns),
                 mpi_threads_ns: after.mpi_threads_ns.saturating_sub(before.mpi_threads_ns),
                 ranks: gang.map_or(1, Gang::ranks),
+                members: gang.map(Gang::members).unwrap_or_default(),
             };
-            let lines = explain::analyze(&slices(&measured), &totals, asked.verbose);
+            let measured = slices(&measured);
+            if let Some((history, text)) = history {
+                history.add(text, began_ns, gang, &measured).await;
+            }
+            let lines = explain::analyze(&measured, &totals, asked.verbose);
             Ok(Some(Answer { lines, batches }))
         }
         _ => Ok(None),

@@ -15,6 +15,7 @@ use harrier_exec::Gang;
 use harrier_exec::desk::Desk;
 use harrier_exec::disks::{Disks, Folder};
 use harrier_exec::front::Link;
+use harrier_exec::history::History;
 use harrier_exec::limits::SORT_SHARES;
 use harrier_exec::sqlstate::{self, SqlState};
 
@@ -51,6 +52,8 @@ pub struct EngineOptions {
     pub warehouse: Option<WarehouseOptions>,
     /// Tables of schema `sys` about the process around the engine.
     pub server_tables: Vec<ServerTable>,
+    /// Remembers what statements did that this process or its gang has run; of a gang that it is not part of, others remember.
+    pub history: Option<History>,
     /// What no statement may take more of, whatever its session's settings.
     pub limits: Limits,
     /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is given a password.
@@ -75,6 +78,7 @@ impl Default for EngineOptions {
             link: None,
             warehouse: None,
             server_tables: Vec::new(),
+            history: None,
             limits: Limits::default(),
             password_verifier: None,
             server_functions: Vec::new(),
@@ -98,6 +102,7 @@ struct Inner {
     link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
+    history: Option<History>,
     password_verifier: Option<PasswordVerifier>,
     limits: Limits,
     server_functions: Vec<ServerFunction>,
@@ -136,6 +141,7 @@ impl Engine {
                 link: options.link,
                 warehouse: options.warehouse.map(|place| Arc::new(Warehouse::new(place, options.fence))),
                 server_tables: options.server_tables.into(),
+                history: options.history,
                 password_verifier: options.password_verifier,
                 limits: options.limits,
                 server_functions: options.server_functions,
@@ -199,6 +205,11 @@ impl Engine {
 
     pub(crate) fn server_tables(&self) -> &Arc<[ServerTable]> {
         &self.inner.server_tables
+    }
+
+    /// What remembers statements, if anything does.
+    pub fn history(&self) -> Option<&History> {
+        self.inner.history.as_ref()
     }
 
     pub(crate) fn server_functions(&self) -> &[ServerFunction] {

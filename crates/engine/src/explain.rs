@@ -9,6 +9,7 @@
 use datafusion::logical_expr::LogicalPlan;
 use harrier_exec::desk::Took;
 use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};
+use harrier_exec::streams::StreamMeasured;
 
 /// The lines of `EXPLAIN`.
 pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
@@ -29,7 +30,7 @@ fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
-    lines.extend(operators(slices, false, verbose));
+    lines.extend(operators(slices, None, verbose));
     lines
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn analyze(slices: &[Slice], totals: &Took, verbose: bool) -> Vec<Str
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
-    lines.extend(operators(slices, true, verbose));
+    lines.extend(operators(slices, Some(&totals.members), verbose));
     lines.push(String::new());
     lines.extend(summary(slices, totals));
     lines
@@ -100,7 +101,8 @@ fn name(motion: &Motion) -> String {
     }
 }
 
-fn operators(slices: &[Slice], analyzed: bool, verbose: bool) -> Vec<String> {
+/// `analyzed`: of a plan that ran, the rank that each place of a slice stood for.
+fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for slice in slices {
         lines.push(format!("  {}", headline(slice)));
@@ -110,8 +112,13 @@ fn operators(slices: &[Slice], analyzed: bool, verbose: bool) -> Vec<String> {
                 None if verbose => operator.full_text.clone(),
                 None => operator.text.clone(),
             };
-            let measured = if analyzed { measured(operator, verbose) } else { String::new() };
-            lines.push(format!("{:indent$}{text}{measured}", "", indent = 4 + 2 * operator.depth));
+            let measured = analyzed.map(|_| measured(operator, verbose)).unwrap_or_default();
+            let indent = 4 + 2 * operator.depth;
+            lines.push(format!("{:indent$}{text}{measured}", ""));
+            if let (Some(motion), Some(members)) = (&operator.motion, analyzed) {
+                let streams = motion_streams(operator, motion, slice, members, verbose);
+                lines.extend(streams.into_iter().map(|line| format!("{:indent$}  {line}", "")));
+            }
         }
     }
     lines
@@ -161,6 +168,56 @@ fn measured(operator: &Operator, verbose: bool) -> String {
         }
     }
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+/// What went from rank to rank: over all streams, the total and the least and the most of one stream; `verbose`: and every one of
+/// them. Nothing if no stream was needed.
+fn motion_streams(
+    operator: &Operator,
+    motion: &Motion,
+    slice: &Slice,
+    members: &[usize],
+    verbose: bool,
+) -> Vec<String> {
+    let streams: Vec<_> = operator.measured.streams().collect();
+    if streams.is_empty() {
+        return vec![];
+    }
+    let over = |pick: fn(&StreamMeasured) -> u64, human: fn(u64) -> String| {
+        let each = || streams.iter().map(|(_, _, stream)| pick(stream));
+        let (least, most) = (each().min().unwrap_or(0), each().max().unwrap_or(0));
+        format!("{} ({}…{})", human(each().sum()), human(least), human(most))
+    };
+    let count = |count: u64| count.to_string();
+    let plural = if streams.len() == 1 { "" } else { "s" };
+    let mut lines = vec![format!(
+        "{} stream{plural}: bytes {}, blocks {}, credit waits {}, credit wait {}, encode {}, queue {}, decode {}",
+        streams.len(),
+        over(|stream| stream.bytes, human_bytes),
+        over(|stream| stream.blocks, count),
+        over(|stream| stream.credit_waits, count),
+        over(|stream| stream.credit_wait_ns, human_ns),
+        over(|stream| stream.encode_ns, human_ns),
+        over(|stream| stream.queue_ns, human_ns),
+        over(|stream| stream.decode_ns, human_ns),
+    )];
+    for (place, from, stream) in streams.iter().filter(|_| verbose) {
+        let to = members.get(*place).unwrap_or(place);
+        lines.push(format!(
+            "slice[{}->{}] rank {from}->{to}: bytes {}, blocks {}, credit waits {}, credit wait {}, encode {}, queue {}, \
+             decode {}",
+            motion.slice,
+            slice.number,
+            human_bytes(stream.bytes),
+            stream.blocks,
+            stream.credit_waits,
+            human_ns(stream.credit_wait_ns),
+            human_ns(stream.encode_ns),
+            human_ns(stream.queue_ns),
+            human_ns(stream.decode_ns),
+        ));
+    }
+    lines
 }
 
 /// Over all ranks.

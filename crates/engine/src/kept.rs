@@ -429,7 +429,10 @@ impl Session {
             *inner = Arc::new(writing);
         }
         let is_run = matches!(plan, LogicalPlan::Analyze(_));
-        match analyze::answer(&state, &plan, self.engine().gang(), || self.task_ctx(&state), is_run).await? {
+        let text = statement.to_string();
+        let told = self.engine().history().map(|history| (history, text.as_str()));
+        let gang = self.engine().gang();
+        match analyze::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told).await? {
             Some(answer) => {
                 if is_run {
                     pending.apply(answer.batches, &kept.transactions, &state.task_ctx()).await?;
@@ -440,7 +443,7 @@ impl Session {
                 let message = "EXPLAIN ANALYZE of a statement that writes has one format only";
                 Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
             }
-            None => self.start(&state, &plan, None, &statement.to_string()).await.map(Some),
+            None => self.start(&state, &plan, None, &text).await.map(Some),
         }
     }
 

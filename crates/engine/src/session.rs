@@ -473,8 +473,10 @@ impl Session {
         if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
             self.check_files()?;
         }
+        let history = self.engine.history();
+        let told = history.map(|history| (history, text));
         if let Some(answer) =
-            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false).await?
+            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false, told).await?
         {
             return analyze::rows(answer.lines);
         }
@@ -497,6 +499,10 @@ impl Session {
         };
         let stream = match self.engine.gang() {
             Some(gang) => gang.until_loss(&plan, stream),
+            None => stream,
+        };
+        let stream = match history {
+            Some(history) => history.watch(text, &plan, self.engine.gang(), stream),
             None => stream,
         };
         let schema = stream.schema();

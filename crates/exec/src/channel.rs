@@ -5,13 +5,14 @@
 //! poll, because the producing side forgets plans that nobody asks for.
 
 use crate::convert::from_stream;
+use crate::streams::StreamMeter;
 use crate::wire::{self, Ask, Request};
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, Time};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion_distributed::grpc::DefaultChannelResolver;
 use datafusion_distributed::{
     BytesMetricExt, ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
@@ -20,13 +21,12 @@ use datafusion_distributed::{
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
-use harrier_interconnect::{Arrival, BatchReceiver, Budget, Interconnect, MessageStream};
+use harrier_interconnect::{BatchReceiver, Budget, Interconnect, MessageStream};
 use http::HeaderMap;
 use prost::Message;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use url::Url;
 
 /// The address of a rank, as plans carry it.
@@ -111,12 +111,12 @@ impl WorkerChannel for RankChannel {
             MOTION_WINDOW_BYTES,
             Some(budget),
         );
-        let measure = MotionMetrics::new(&metrics);
+        let meter = StreamMeter::new(&metrics, self.to);
         Ok(receivers
             .into_iter()
             .map(|receiver| {
-                let measure = measure.clone();
-                BatchReceiver::new(receiver, move |arrival| measure.record(arrival))
+                let mut meter = meter.clone();
+                BatchReceiver::new(receiver, move |arrival| meter.record(arrival))
                     .map(|batch| batch.map_err(from_stream))
                     .boxed()
             })
@@ -164,36 +164,5 @@ impl Budget for PoolBudget {
 
     fn shrink(&self, bytes: usize) {
         self.0.shrink(bytes);
-    }
-}
-
-/// What a motion's receiving end measures, in the names that `EXPLAIN ANALYZE` reads.
-#[derive(Clone)]
-struct MotionMetrics {
-    bytes: datafusion_distributed::BytesCounterMetric,
-    blocks: datafusion::physical_plan::metrics::Count,
-    decode: Time,
-    encode: Time,
-}
-
-impl MotionMetrics {
-    fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
-        MotionMetrics {
-            bytes: MetricBuilder::new(metrics).bytes_counter("bytes_transferred"),
-            blocks: MetricBuilder::new(metrics).global_counter("msg_count"),
-            decode: MetricBuilder::new(metrics).subset_time("decode_time", 0),
-            encode: MetricBuilder::new(metrics).subset_time("encode_time", 0),
-        }
-    }
-
-    fn record(&self, arrival: Arrival) {
-        match arrival {
-            Arrival::Batch { bytes, decode_ns } => {
-                self.bytes.add_bytes(bytes);
-                self.blocks.add(1);
-                self.decode.add_duration(Duration::from_nanos(decode_ns));
-            }
-            Arrival::End(end) => self.encode.add_duration(Duration::from_nanos(end.encode_ns)),
-        }
     }
 }

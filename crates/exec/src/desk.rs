@@ -55,13 +55,15 @@ const STATUS_TICK: Duration = Duration::from_millis(50);
 const STATUS_TICKS: u32 = 20;
 
 /// What a plan took that was run to be explained.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Took {
     pub wall: Duration,
     /// Over all ranks, nanoseconds.
     pub processor_ns: u64,
     pub mpi_threads_ns: u64,
     pub ranks: usize,
+    /// The rank that each place of a slice stands for.
+    pub members: Vec<usize>,
 }
 
 /// How long ranks may take to tell how they are, before what they have told last is told again.
@@ -219,7 +221,7 @@ impl Desk {
             return send_rows(rows, out).await;
         }
         let members = self.gang.members();
-        let planned = Look::of(&slices(&plan), &members);
+        let planned = self.look_of(&slices(&plan), &members).await;
         write_frame(out, kind::LOOK, &planned.encode_to_vec()).await?;
         let run = Run { plan: Arc::clone(&plan), members: members.clone() };
         self.running.lock().insert(request.run, run);
@@ -228,7 +230,7 @@ impl Desk {
         drop(shown);
         // All rows are there: that a rank cannot tell any more what it has done is no failure of the statement.
         if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
-            let look = Look::of(&slices(&measured), &members);
+            let look = self.look_of(&slices(&measured), &members).await;
             write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
         }
         Ok(())
@@ -248,7 +250,14 @@ impl Desk {
         for told in self.gang.look(run).await {
             tasks::fill(&mut slices, &told);
         }
-        Look::of(&slices, &members)
+        self.look_of(&slices, &members).await
+    }
+
+    /// All its times are by this rank's clock.
+    async fn look_of(&self, slices: &[Slice], members: &[usize]) -> Look {
+        let mut look = Look::of(slices, members);
+        look.align(self.gang.clocks().await);
+        look
     }
 
     /// Tells how the gang is until nobody listens.
@@ -304,6 +313,7 @@ impl Desk {
             processor_ns: total(|report| report.process_cpu_ns),
             mpi_threads_ns: total(|report| report.mpi_cpu_ns),
             ranks: self.gang.ranks(),
+            members: self.gang.members(),
         };
         self.tell(&slices(&measured), Some(&took), request.verbose, out).await
     }
@@ -354,6 +364,7 @@ impl Desk {
             }
             Err(_) => self.reports.lock().clone(),
         };
+        let clocks = self.gang.clocks().await;
         let members = self.gang.members();
         let losses = self.gang.losses();
         let aside = self.gang.aside();
@@ -374,6 +385,8 @@ impl Desk {
                 aside: aside.contains(&rank),
                 disks: report.disks,
                 resident_bytes: report.resident_bytes,
+                counts: report.counts,
+                clock_ahead_ns: clocks.get(rank).copied().unwrap_or(0),
             }
         });
         Status {

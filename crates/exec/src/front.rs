@@ -53,6 +53,7 @@ use crate::planner;
 use crate::planning::file_scan;
 use crate::settings;
 use crate::sqlstate::{self, SqlState};
+use crate::streams::RankCounts;
 use crate::table_files::TableFilesCodec;
 use crate::table_files::plan::physical_plan;
 
@@ -179,6 +180,12 @@ pub struct RankStatus {
     pub disks: Vec<DiskStatus>,
     #[prost(uint64, tag = "12")]
     pub resident_bytes: u64,
+    /// Known of ranks that work.
+    #[prost(message, required, tag = "13")]
+    pub counts: RankCounts,
+    /// Nanoseconds by which its clock is ahead of rank 0's.
+    #[prost(sint64, tag = "14")]
+    pub clock_ahead_ns: i64,
 }
 
 /// What is told of a rank that was set aside.

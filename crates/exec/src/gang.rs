@@ -10,6 +10,7 @@
 //! nothing has to be restored. Without rank 0 there is no gang.
 
 use crate::channel::{RankChannels, Ranks, rank_url};
+use crate::clocks::{self, Answer};
 use crate::disks::Disks;
 use crate::functions;
 use crate::grpc::GrpcServer;
@@ -23,7 +24,8 @@ use crate::sqlstate::{self, SqlState};
 use crate::table_files::TableFilesCodec;
 use crate::tasks::{TaskTold, Tasks};
 use crate::wire::{
-    self, Ask, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request, TasksTold,
+    self, Ask, ClockAsk, ClockTold, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request,
+    TasksTold,
 };
 use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
@@ -44,7 +46,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use url::Url;
 
 /// Environment variable: 0 sends everything as messages, also between ranks of one host. The same on every rank.
@@ -106,6 +108,7 @@ struct Inner {
     janitor: Janitor,
     /// What this rank runs now.
     tasks: Tasks,
+    clocks: OnceCell<Vec<i64>>,
     grpc: Arc<GrpcServer>,
     /// Of the ranks that have been asked for it, for the coordinator.
     grpc_ranks: Mutex<BTreeMap<usize, Url>>,
@@ -158,6 +161,7 @@ impl Gang {
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
+                clocks: OnceCell::new(),
                 grpc: Arc::new(GrpcServer::new(host)),
                 grpc_ranks: Mutex::default(),
             }),
@@ -181,6 +185,7 @@ impl Gang {
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
+                clocks: OnceCell::new(),
                 grpc: Arc::new(GrpcServer::new(None)),
                 grpc_ranks: Mutex::default(),
             }),
@@ -410,6 +415,30 @@ impl Gang {
             reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
         }
         Ok(reports)
+    }
+
+    /// Nanoseconds by which the clock of every rank is ahead of this one's, by rank. Measured when first asked for, of the ranks on
+    /// other hosts that answer; see `clocks.rs`. To be called on rank 0.
+    pub async fn clocks(&self) -> &[i64] {
+        self.inner.clocks.get_or_init(|| self.measure_clocks()).await
+    }
+
+    async fn measure_clocks(&self) -> Vec<i64> {
+        let mut ahead = vec![0; self.ranks()];
+        let others =
+            self.members().into_iter().filter(|rank| self.peers().get(*rank).is_some_and(|p| !p.here));
+        for rank in others {
+            let mut answers = Vec::with_capacity(clocks::QUESTIONS);
+            for _ in 0..clocks::QUESTIONS {
+                let asked = clocks::now_ns();
+                let told: Result<ClockTold> = self.ask(rank, Ask::Clock(ClockAsk {})).await;
+                // A rank that is lost in between has no time any more.
+                let Ok(ClockTold { now_ns: told }) = told else { break };
+                answers.push(Answer { asked, told, heard: clocks::now_ns() });
+            }
+            ahead[rank] = clocks::ahead(&answers).unwrap_or(0);
+        }
+        ahead
     }
 
     /// What the parts of a running statement have measured so far, on every member that answers.

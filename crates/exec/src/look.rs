@@ -8,7 +8,9 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::clocks;
 use crate::slices::{Motion, MotionKind, Operator, Slice, slices};
+use crate::streams::StreamMeasured;
 
 /// Characters of what an operator says of itself that are kept.
 const TEXT_CHARS_MAX: usize = 400;
@@ -52,6 +54,9 @@ pub struct OperatorLook {
     /// By rank; a rank that has measured nothing yet is not among them.
     #[prost(message, repeated, tag = "6")]
     pub shares: Vec<Share>,
+    /// Of a motion, those between different ranks.
+    #[prost(message, repeated, tag = "7")]
+    pub streams: Vec<StreamLook>,
 }
 
 /// What a scan reads, over all ranks.
@@ -91,14 +96,59 @@ pub struct Share {
     pub moved_bytes: u64,
     #[prost(uint64, tag = "7")]
     pub spilled_bytes: u64,
-    /// Nanoseconds since 1970, by the clock of the rank's host.
+    /// Nanoseconds since 1970, by the clock of the rank's host, or of the coordinator's: see [`Look::align`].
     #[prost(uint64, optional, tag = "8")]
     pub began_ns: Option<u64>,
     #[prost(uint64, optional, tag = "9")]
     pub ended_ns: Option<u64>,
 }
 
+/// One sending rank to one receiving rank of one motion: see [`StreamMeasured`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct StreamLook {
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+    #[prost(uint64, tag = "2")]
+    pub to: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub blocks: u64,
+    #[prost(uint64, tag = "5")]
+    pub credit_waits: u64,
+    #[prost(uint64, tag = "6")]
+    pub credit_wait_ns: u64,
+    #[prost(uint64, tag = "7")]
+    pub encode_ns: u64,
+    #[prost(uint64, tag = "8")]
+    pub queue_ns: u64,
+    #[prost(uint64, tag = "9")]
+    pub decode_ns: u64,
+    #[prost(uint64, optional, tag = "10")]
+    pub began_ns: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    pub ended_ns: Option<u64>,
+}
+
 impl Look {
+    /// Puts the times of all ranks on the coordinator's clock. `ahead`: nanoseconds by which each rank's clock is ahead of it.
+    pub fn align(&mut self, ahead: &[i64]) {
+        let align = |rank: u64, times: [&mut Option<u64>; 2]| {
+            let ahead = ahead.get(rank as usize).copied().unwrap_or(0);
+            for time in times {
+                *time = time.map(|ns| clocks::aligned(ns, ahead));
+            }
+        };
+        for operator in self.slices.iter_mut().flat_map(|slice| &mut slice.operators) {
+            for share in &mut operator.shares {
+                align(share.rank, [&mut share.began_ns, &mut share.ended_ns]);
+            }
+            for stream in &mut operator.streams {
+                align(stream.to, [&mut stream.began_ns, &mut stream.ended_ns]);
+            }
+        }
+    }
+
     /// At a plan of this process, with what its operators say now. Reads counters; nothing is waited for.
     pub fn at(plan: &Arc<dyn ExecutionPlan>) -> Self {
         Self::of(&slices(plan), &[])
@@ -127,12 +177,13 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
             (name.to_string(), detail.to_string())
         }
     };
+    let rank = |place: usize| members.get(place % members.len().max(1)).copied().unwrap_or(place) as u64;
     let busy: BTreeMap<usize, u64> = operator.busy_ns().into_iter().collect();
     let share = |(place, metrics): (usize, &BTreeMap<String, u64>)| {
         let get = |name: &str| metrics.get(name).copied();
         let times = operator.measured.times(place);
         Share {
-            rank: members.get(place % members.len().max(1)).copied().unwrap_or(place) as u64,
+            rank: rank(place),
             rows: get("output_rows"),
             busy_ns: busy.get(&place).copied(),
             read_bytes: if operator.scan.is_some() { get("bytes_scanned").unwrap_or(0) } else { 0 },
@@ -142,6 +193,19 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
             began_ns: times.map(|(began, _)| began),
             ended_ns: times.map(|(_, ended)| ended),
         }
+    };
+    let stream = |(place, from, stream): (usize, usize, &StreamMeasured)| StreamLook {
+        from: from as u64,
+        to: rank(place),
+        bytes: stream.bytes,
+        blocks: stream.blocks,
+        credit_waits: stream.credit_waits,
+        credit_wait_ns: stream.credit_wait_ns,
+        encode_ns: stream.encode_ns,
+        queue_ns: stream.queue_ns,
+        decode_ns: stream.decode_ns,
+        began_ns: stream.began_ns,
+        ended_ns: stream.ended_ns,
     };
     OperatorLook {
         depth: operator.depth as u64,
@@ -155,6 +219,7 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
             rows: scan.extent.rows,
         }),
         shares: operator.measured.each().map(share).collect(),
+        streams: operator.measured.streams().map(stream).collect(),
     }
 }
 

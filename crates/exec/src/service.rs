@@ -3,12 +3,14 @@
 //! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await.
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
+use crate::clocks;
 use crate::convert::to_failure;
 use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
+use crate::streams::RankCounts;
 use crate::tasks::{self, Tasks};
-use crate::wire::{self, Ask, GrpcAddress, RankReport, Request, TasksTold};
+use crate::wire::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksTold};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -66,6 +68,10 @@ impl Service for RankService {
                     let told = TasksTold { tasks: tasks.told(look.run) }.encode_to_vec();
                     answer(senders, |sender| tell(sender, told).boxed()).await;
                 }
+                Ok(Ask::Clock(_)) => {
+                    let told = ClockTold { now_ns: clocks::now_ns() }.encode_to_vec();
+                    answer(senders, |sender| tell(sender, told).boxed()).await;
+                }
                 Ok(Ask::Grpc(_)) => {
                     let address = async move |sender: &mut StreamSender| {
                         let url = grpc.start(&worker).await?.to_string();
@@ -99,6 +105,7 @@ pub fn report(
         blocks_lent: ledger.blocks_lent,
         disks: disks.map(Disks::status).unwrap_or_default(),
         resident_bytes: crate::resident_bytes(),
+        counts: RankCounts::of(interconnect),
     }
 }
 

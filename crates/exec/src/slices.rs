@@ -3,11 +3,12 @@
 //! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds exactly one
 //! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
 
+use crate::streams::{self, StreamMeasured};
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::physical_plan::displayable;
-use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use datafusion::physical_plan::metrics::{Metric, MetricValue, MetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion_distributed::{
@@ -131,6 +132,8 @@ pub struct Measured {
     ranks: BTreeMap<usize, BTreeMap<String, u64>>,
     /// From when to when, in nanoseconds since 1970.
     times: BTreeMap<usize, (u64, u64)>,
+    /// Of a motion: by the receiving rank's place in its slice, and the number of the sending rank.
+    streams: BTreeMap<(usize, usize), StreamMeasured>,
 }
 
 impl Measured {
@@ -142,18 +145,25 @@ impl Measured {
                 .find(|label| label.name() == DISTRIBUTED_DATAFUSION_TASK_ID_LABEL)
                 .and_then(|label| label.value().parse().ok())
                 .unwrap_or(0);
-            self.add_one(rank, metric.value());
+            self.add_one(rank, metric);
         }
     }
 
     /// Adds what `rank` of the slice measured.
     pub fn add_of(&mut self, rank: usize, metrics: &MetricsSet) {
-        metrics.iter().for_each(|metric| self.add_one(rank, metric.value()));
+        metrics.iter().for_each(|metric| self.add_one(rank, metric));
     }
 
-    fn add_one(&mut self, rank: usize, value: &MetricValue) {
+    fn add_one(&mut self, rank: usize, metric: &Metric) {
+        let value = metric.value();
+        let sender = streams::sender(metric);
+        if let Some(sender) = sender {
+            self.streams.entry((rank, sender)).or_default().add(value);
+        }
         if let MetricValue::StartTimestamp(at) | MetricValue::EndTimestamp(at) = value {
-            let ns = at.value().and_then(|at| at.timestamp_nanos_opt()).filter(|ns| *ns > 0);
+            let ns = at.value().and_then(|at| at.timestamp_nanos_opt());
+            // A stream is opened before its operator has anything to do.
+            let ns = ns.filter(|ns| *ns > 0 && sender.is_none());
             if let Some(ns) = ns.map(|ns| ns as u64) {
                 let (first, last) = self.times.entry(rank).or_insert((ns, ns));
                 (*first, *last) = ((*first).min(ns), (*last).max(ns));
@@ -172,6 +182,11 @@ impl Measured {
     /// From when to when a rank was at it, in nanoseconds since 1970; the end is that of the output partition that ended last.
     pub fn times(&self, rank: usize) -> Option<(u64, u64)> {
         self.times.get(&rank).copied()
+    }
+
+    /// The streams of a motion: the receiving rank's place in its slice, the number of the sending rank, and what was measured.
+    pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &StreamMeasured)> {
+        self.streams.iter().map(|((place, from), stream)| (*place, *from, stream))
     }
 
     /// Whether the operator ran and was measured at all.

@@ -5,6 +5,7 @@
 
 use crate::disks::DiskStatus;
 use crate::metrics;
+use crate::streams::RankCounts;
 use crate::tasks::TaskTold;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
@@ -21,7 +22,7 @@ use uuid::Uuid;
 /// What the first bytes of an open or a call ask for.
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5, 6")]
     pub ask: Option<Ask>,
 }
 
@@ -42,6 +43,19 @@ pub enum Ask {
     /// A call with one answer: what this rank's parts of a statement have measured, see `TasksTold`.
     #[prost(message, tag = "5")]
     Look(LookAsk),
+    /// A call with one answer: what time it is there, see `ClockTold`.
+    #[prost(message, tag = "6")]
+    Clock(ClockAsk),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ClockAsk {}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ClockTold {
+    /// Nanoseconds since 1970.
+    #[prost(uint64, tag = "1")]
+    pub now_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -104,6 +118,8 @@ pub struct RankReport {
     /// Memory that the process takes.
     #[prost(uint64, tag = "10")]
     pub resident_bytes: u64,
+    #[prost(message, required, tag = "11")]
+    pub counts: RankCounts,
 }
 
 impl RankReport {

@@ -26,10 +26,12 @@ mod interconnect;
 mod local_ranks;
 mod machine;
 mod measure;
+mod primitives;
 mod progress;
 mod protocol;
 mod report;
 mod serve;
+mod transport;
 mod worker;
 mod worker_process;
 mod workload;
@@ -47,6 +49,7 @@ use configuration::{Configuration, Short};
 use workload::{Numbers, Workload};
 
 pub(crate) use interconnect::ranks::run_worker as run_exchange_worker;
+pub(crate) use primitives::run_worker as run_primitive;
 pub(crate) use worker::{WorkerArgs, launch, serve};
 
 /// The command's arguments.
@@ -64,6 +67,8 @@ enum What {
     Shuffle(Options),
     /// Blocks between ranks: throughput, processor time and latency
     Interconnect(interconnect::Options),
+    /// Bytes from one process to another: MPI, gRPC, Hadoop's RPC and HTTP over Jetty
+    Primitives(primitives::Options),
     /// Files made visible: written in place and committed once, or staged and renamed
     Commit(commit::Options),
     /// A server under the load of many clients, against others
@@ -161,6 +166,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Tpch(options) => queries(&options, "tpch"),
         What::Shuffle(options) => queries(&options, "shuffle"),
         What::Interconnect(options) => interconnect::run(&options),
+        What::Primitives(options) => primitives::run(&options),
         What::Commit(options) => commit::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Chart(options) => draw(&options),
@@ -264,17 +270,18 @@ fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(),
 fn svg(results: &[Value]) -> Result<String, String> {
     match results {
         [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),
+        [one] if one["benchmark"] == primitives::NAME => primitives::chart::svg(one),
         [one] if one["benchmark"] == commit::NAME => commit::chart::svg(one),
         [one] if one["benchmark"] == serve::NAME => serve::chart::svg(one),
         [_, _, ..] if results.iter().any(|result| is_drawn_alone(&result["benchmark"])) => {
-            Err("results of bench interconnect, commit and serve are drawn one by one".to_owned())
+            Err("results of bench interconnect, primitives, commit and serve are drawn one by one".to_owned())
         }
         _ => chart::svg(results),
     }
 }
 
 fn is_drawn_alone(benchmark: &Value) -> bool {
-    [interconnect::NAME, commit::NAME, serve::NAME].iter().any(|name| benchmark == name)
+    [interconnect::NAME, primitives::NAME, commit::NAME, serve::NAME].iter().any(|name| benchmark == name)
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

@@ -17,6 +17,8 @@ mod runner;
 mod serve;
 mod shell;
 mod sql;
+mod sys_interconnect;
+mod trace_file;
 mod warehouse_args;
 
 use std::fmt;
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
             }
         },
         (Command::Bench(args), _) => bench::run(args),
+        (Command::BenchWorker(args), _) if args.primitive.is_some() => bench::run_primitive(&args),
         (Command::BenchWorker(args), _) if args.exchange => bench::run_exchange_worker(args),
         (Command::BenchWorker(args), _) => sql::run_worker(args),
         (Command::Doctor(args), _) => doctor::run(args),

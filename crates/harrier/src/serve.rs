@@ -57,6 +57,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::gate::password_verifier;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
+pub(crate) use self::watching::work;
 use crate::exit;
 use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;

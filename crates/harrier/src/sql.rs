@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use harrier_engine::{Engine, EngineOptions, SqlError, memory};
+use harrier_exec::history::History;
 use harrier_exec::{Gang, Launch};
 
 use crate::bench;
@@ -19,6 +20,8 @@ use crate::lines;
 use crate::output::Format;
 use crate::runner::{Display, Runner, Stop};
 use crate::shell;
+use crate::sys_interconnect;
+use crate::trace_file::TraceFile;
 use crate::warehouse_args::WarehouseArgs;
 
 /// How long blocking calls, such as a read from a network file system, may hold up the exit.
@@ -58,6 +61,9 @@ pub(crate) struct Args {
     /// process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks share.
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
+    /// Write what statements do on every rank, and when, to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
 }
 
 /// One `-c` or `-f`.
@@ -90,11 +96,34 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         Ok(launch) => launch,
         Err(status) => return status,
     };
+    let is_first = launch.as_ref().is_none_or(|launch| launch.rank == 0);
+    let trace = match args.trace.as_deref().filter(|_| is_first).map(TraceFile::create).transpose() {
+        Ok(trace) => trace,
+        Err(message) => {
+            eprintln!("ERROR {message}");
+            return ExitCode::from(exit::USAGE);
+        }
+    };
     on_ranks(
         launch,
         args.spares.into(),
-        move |gang| engine_options(&args, gang),
-        async move |engine| run_sql(format, inputs, engine).await,
+        move |gang| {
+            let mut options = engine_options(&args, gang);
+            // One process alone moves nothing; there is nothing to remember unless somebody wants to see it.
+            let listener = trace.map(TraceFile::listener);
+            let history = History::new(listener.clone());
+            options.server_tables = vec![sys_interconnect::of_process(options.gang.clone(), history.clone())];
+            options.history = (options.gang.is_some() || listener.is_some()).then_some(history);
+            options
+        },
+        async move |engine| {
+            let history = engine.history().cloned();
+            let status = run_sql(format, inputs, engine).await;
+            if let Some(history) = history {
+                history.settle().await;
+            }
+            status
+        },
     )
 }
 
@@ -104,13 +133,14 @@ pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
         let mut options = args.engine_options();
         let ranks = args.inprocess_ranks.filter(|ranks| *ranks > 1);
         options.gang = gang.or_else(|| ranks.map(Gang::in_process));
+        options.history = options.gang.is_some().then(History::default);
         options
     };
     let launch = match bench::launch(&args) {
         Ok(launch) => launch,
         Err(status) => return status,
     };
-    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine.session()).await {
+    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine).await {
         Ok(()) => exit::DONE,
         Err(error) => {
             eprintln!("ERROR 58030: {error}");

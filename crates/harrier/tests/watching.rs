@@ -2,6 +2,8 @@
 
 #[path = "support/served.rs"]
 mod served;
+#[path = "support/trace_check.rs"]
+mod trace_check;
 
 use std::time::{Duration, Instant};
 
@@ -76,6 +78,26 @@ fn a_statement_that_ran_on_the_gang_shows_what_each_rank_did() {
     assert_eq!(ranks, [0, 1]);
     let began = aggregate["shares"][0]["began_ns"].as_u64().unwrap();
     assert!(aggregate["shares"][0]["ended_ns"].as_u64().unwrap() >= began);
+    // What moved from rank to rank.
+    let streams = format!(
+        "SELECT count(*), sum(blocks) > 0, min(state), min(statement LIKE 'SELECT k, count%') FROM sys.interconnect \
+         WHERE statement_id = {statement} AND stream LIKE 'q{statement} slice[%] rank %->%'"
+    );
+    let rows = client.query(&streams).unwrap();
+    let row: Vec<&str> = rows[0].iter().map(|cell| cell.as_deref().unwrap_or("NULL")).collect();
+    // Of two ranks, each to the other one, and one to the coordinator.
+    assert_eq!(row, ["3", "t", "done", "t"]);
+    served.wait_for(
+        "SELECT count(*) FROM sys.interconnect WHERE kind = 'rank' AND blocks > 0 AND epoch = 1",
+        "2",
+    );
+    let (status, trace) = page(&served.pages, &format!("/statements/{statement}/trace.json"), true);
+    assert_eq!(status, 200, "{trace}");
+    let events = trace_check::check(&trace).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(trace_check::processes(&events).into_iter().collect::<Vec<_>>(), ["rank 0", "rank 1"]);
+    assert!(trace_check::tracks(&events).iter().any(|track| track.ends_with("rank 1->0")), "{events:#?}");
+    assert!(trace_check::arrows(&events) > 0, "{events:#?}");
+    assert_eq!(page(&served.pages, "/statements/123456/trace.json", true).0, 404);
     // The same for people.
     let (_, body) = page(&served.pages, &format!("/statements/{statement}"), true);
     for expected in ["redistribute 2→2", "gather 2→1", "moved between ranks", "<h2>Ranks</h2>", "on 2 ranks"]

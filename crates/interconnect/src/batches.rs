@@ -1,8 +1,9 @@
 //! Streams of batches: the encoder in front of a [`StreamSender`], the decoder behind a [`StreamReceiver`].
 
+use crate::counts::StreamCounts;
 use crate::encode::cut;
 use crate::error::{Failure, StreamError};
-use crate::streams::{Closed, Received, StreamEnd, StreamReceiver, StreamSender};
+use crate::streams::{Closed, Received, StreamReceiver, StreamSender};
 use crate::{decode, encode};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -57,24 +58,24 @@ impl BatchSender {
             Ok(pieces) => pieces,
             Err(error) => return SendOutcome::Unfit(error),
         };
-        let mut encode_ns = start.elapsed().as_nanos() as u64;
+        self.sender.encoded(start.elapsed().as_nanos() as u64);
         for piece in pieces {
             if let Err(closed) = self.sender.credit().await {
                 return SendOutcome::Closed(closed);
             }
-            let start = Instant::now();
             if let Err(error) = self.send_piece(&piece) {
                 return SendOutcome::Unfit(error);
             }
-            encode_ns += start.elapsed().as_nanos() as u64;
         }
-        self.sender.encode_ns += encode_ns;
         SendOutcome::Sent
     }
 
     fn send_piece(&mut self, piece: &encode::Piece) -> Result<(), ArrowError> {
+        let start = Instant::now();
         let mut block = self.sender.block_for(piece.payload_bytes());
         piece.encode(&mut block)?;
+        // Before it is sent: the block tells it.
+        self.sender.encoded(start.elapsed().as_nanos() as u64);
         self.sender.send(piece.rows(), block);
         Ok(())
     }
@@ -106,12 +107,19 @@ pub struct BatchReceiver {
 /// What the receiver reports of every batch, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrival {
-    Batch { bytes: usize, decode_ns: u64 },
-    End(StreamEnd),
+    /// `sent`: what the producer has counted until now.
+    Batch {
+        bytes: usize,
+        decode_ns: u64,
+        sent: StreamCounts,
+    },
+    End {
+        sent: StreamCounts,
+    },
 }
 
 impl BatchReceiver {
-    /// `on_batch` is called for every batch and once at a good end.
+    /// `on_batch` is called for every batch and once at the end, be it good or not.
     pub fn new(receiver: StreamReceiver, on_batch: impl FnMut(Arrival) + Send + 'static) -> Self {
         BatchReceiver { receiver, schema: None, on_batch: Box::new(on_batch) }
     }
@@ -128,12 +136,15 @@ impl Stream for BatchReceiver {
         loop {
             match ready!(Pin::new(&mut self.receiver).poll_next(cx)) {
                 None => {
-                    if let Some(end) = self.receiver.end() {
-                        (self.on_batch)(Arrival::End(end));
-                    }
+                    let sent = self.receiver.counts();
+                    (self.on_batch)(Arrival::End { sent });
                     return Poll::Ready(None);
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => {
+                    let sent = self.receiver.counts();
+                    (self.on_batch)(Arrival::End { sent });
+                    return Poll::Ready(Some(Err(error)));
+                }
                 Some(Ok(Received::Schema(payload))) => {
                     match arrow::ipc::convert::try_schema_from_flatbuffer_bytes(&payload) {
                         Ok(schema) => self.schema = Some(Arc::new(schema)),
@@ -147,7 +158,8 @@ impl Stream for BatchReceiver {
                     };
                     let decoded = decode::decode(schema, rows, &payload);
                     let decode_ns = start.elapsed().as_nanos() as u64;
-                    (self.on_batch)(Arrival::Batch { bytes: payload.len(), decode_ns });
+                    let sent = self.receiver.counts();
+                    (self.on_batch)(Arrival::Batch { bytes: payload.len(), decode_ns, sent });
                     return Poll::Ready(Some(decoded.map_err(|error| self.malformed(error))));
                 }
             }

@@ -18,11 +18,11 @@
 
 use crate::doorbell::Wake;
 use crate::error::{Failure, StartError, StreamError};
-use crate::frame::{Header, Kind, decode_loan, decode_words};
+use crate::frame::{Header, Kind, decode_loan, decode_words, stamp};
 use crate::limits::*;
-use crate::streams::{StreamEnd, Table, Violation};
+use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
-use crate::{CounterCells, Departure, Incoming, Peer, Shared};
+use crate::{CounterCells, Departure, Incoming, Peer, Queued, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use harrier_mpi::{Block, Channel, schedule};
@@ -253,8 +253,12 @@ impl Driver {
 
     fn send_queued(&mut self) -> Result<usize, String> {
         let mut sent = 0;
-        while let Some((to, channel, block)) = self.shared.outbox.pop() {
+        while let Some(Queued { to, channel, frame: mut block, counted }) = self.shared.outbox.pop() {
             sent += 1;
+            // Nobody else has a frame that was queued for a stream.
+            if let (Some(counted), Some(block)) = (counted, Arc::get_mut(&mut block)) {
+                stamp(block.as_mut_slice(), counted.left(&self.shared.counters));
+            }
             if self.peers[to].lost {
                 // It may be a loan, made while the loss was told: nobody else will give it back.
                 drop(block);
@@ -305,7 +309,7 @@ impl Driver {
                 }
             }
             Kind::End => {
-                table.on_end(&header, source, Ok(StreamEnd { encode_ns: header.a })).map_err(violation)?;
+                table.on_end(&header, source, Ok(())).map_err(violation)?;
             }
             Kind::Fail => {
                 let failure = Failure::decode(&payload);

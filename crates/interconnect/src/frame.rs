@@ -1,17 +1,19 @@
 //! The frame, the unit on the wire: a 64-byte little-endian header and a payload, sent as one MPI message.
 //!
 //! ```text
-//!  0      4      5      6      8       12      16       24         32              40    48     64
-//!  ┌──────┬──────┬──────┬──────┬───────┬───────┬────────┬──────────┬───────────────┬─────┬──────┐
-//!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ zero │ payload …
-//!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴──────┘
+//!  0      4      5      6      8       12      16       24         32              40    48       64
+//!  ┌──────┬──────┬──────┬──────┬───────┬───────┬────────┬──────────┬───────────────┬─────┬────────┐
+//!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ counts │ payload …
+//!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴────────┘
 //! ```
-//! `a` is the one argument of a kind that needs one (credits, rows, streams opened).
+//! `a` is the one argument of a kind that needs one (credits, rows, streams opened). `counts` is what the producer of a stream
+//! has counted when a block or the end leaves: see [`stamp`].
 //!
 //! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind, another epoch,
 //! or a payload length that is not what arrived. Whoever gets that error ends the epoch: the peer is not a Harrier rank
 //! of this gang, or memory is damaged.
 
+use crate::counts::StreamCounts;
 use crate::limits::HEADER_BYTES;
 use harrier_mpi::shared::Loan;
 use std::fmt;
@@ -27,7 +29,7 @@ pub enum Kind {
     Open = 1,
     /// Producer to opener: one block. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
     Block = 2,
-    /// Producer to opener: the stream is complete. Sequence: blocks sent. `a`: nanoseconds spent encoding.
+    /// Producer to opener: the stream is complete. Sequence: blocks sent.
     End = 3,
     /// Producer to opener: the stream failed. Payload: the failure, see `Failure`.
     Fail = 4,
@@ -72,6 +74,8 @@ pub struct Header {
     pub sequence: u64,
     pub payload_bytes: u64,
     pub a: u64,
+    /// Of the stream, by its producer.
+    pub counts: StreamCounts,
 }
 
 /// Why a message is not a frame of this gang.
@@ -108,7 +112,16 @@ impl Header {
     pub const FLAG_SHARED: u8 = 4;
 
     pub fn new(kind: Kind, epoch: u32, stream: u64) -> Header {
-        Header { kind, flags: 0, epoch, stream, sequence: 0, payload_bytes: 0, a: 0 }
+        Header {
+            kind,
+            flags: 0,
+            epoch,
+            stream,
+            sequence: 0,
+            payload_bytes: 0,
+            a: 0,
+            counts: StreamCounts::default(),
+        }
     }
 
     /// The header's bytes, for the start of a message.
@@ -122,6 +135,7 @@ impl Header {
         bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.payload_bytes.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.a.to_le_bytes());
+        stamp(&mut bytes, self.counts);
         bytes
     }
 
@@ -151,7 +165,37 @@ impl Header {
             sequence: u64_at(24),
             payload_bytes: arrived,
             a: u64_at(40),
+            counts: read_counts(bytes),
         })
+    }
+}
+
+/// Where the counts stand in a header.
+const COUNTS: usize = 48;
+
+/// Writes `counts` into the header at the start of `frame`.
+///
+/// Times are nanoseconds as floating-point numbers of 32 bits: seven digits of them are exact, from one nanosecond to any
+/// number of days, in half of the room.
+pub(crate) fn stamp(frame: &mut [u8], counts: StreamCounts) {
+    let StreamCounts { encode_ns, credit_waits, credit_wait_ns, queue_ns } = counts;
+    let time = |ns: u64| (ns as f32).to_le_bytes();
+    let waits = u32::try_from(credit_waits).unwrap_or(u32::MAX).to_le_bytes();
+    let words = [time(encode_ns), waits, time(credit_wait_ns), time(queue_ns)];
+    frame[COUNTS..HEADER_BYTES].copy_from_slice(words.as_flattened());
+}
+
+fn read_counts(header: &[u8; HEADER_BYTES]) -> StreamCounts {
+    let word = |at: usize| -> [u8; 4] {
+        header[COUNTS + 4 * at..COUNTS + 4 * at + 4].try_into().expect("four bytes")
+    };
+    // What is no number of nanoseconds becomes the nearest that is one.
+    let time = |at: usize| f32::from_le_bytes(word(at)) as u64;
+    StreamCounts {
+        encode_ns: time(0),
+        credit_waits: u32::from_le_bytes(word(1)).into(),
+        credit_wait_ns: time(2),
+        queue_ns: time(3),
     }
 }
 
@@ -180,7 +224,35 @@ mod tests {
     use super::*;
 
     fn sample() -> Header {
-        Header { flags: Header::FLAG_SCHEMA, sequence: 7, a: 9, ..Header::new(Kind::Block, 3, 1 << 40) }
+        let counts = StreamCounts { encode_ns: 12, credit_waits: 3, credit_wait_ns: 1 << 40, queue_ns: 5 };
+        Header {
+            flags: Header::FLAG_SCHEMA,
+            sequence: 7,
+            a: 9,
+            counts,
+            ..Header::new(Kind::Block, 3, 1 << 40)
+        }
+    }
+
+    #[test]
+    fn counts_are_stamped_into_a_frame_that_is_made() {
+        let mut bytes = sample().encode();
+        let counts = StreamCounts {
+            encode_ns: 123_456_789,
+            credit_waits: u64::MAX,
+            credit_wait_ns: 0,
+            queue_ns: 86_400_000_000_000,
+        };
+        stamp(&mut bytes, counts);
+        let read = Header::decode(&bytes, 3).unwrap();
+        assert_eq!(Header { counts: sample().counts, ..read }, sample());
+        assert!(read.counts.encode_ns.abs_diff(counts.encode_ns) < 100);
+        assert_eq!((read.counts.credit_waits, read.counts.credit_wait_ns), (u64::from(u32::MAX), 0));
+        assert!(read.counts.queue_ns.abs_diff(counts.queue_ns) < 10_000_000);
+        for nonsense in [f32::NAN, f32::NEG_INFINITY, -1.0] {
+            bytes[48..52].copy_from_slice(&nonsense.to_le_bytes());
+            assert_eq!(Header::decode(&bytes, 3).unwrap().counts.encode_ns, 0);
+        }
     }
 
     #[test]

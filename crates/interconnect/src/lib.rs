@@ -36,6 +36,7 @@ pub mod streams;
 pub mod transport;
 
 mod batches;
+mod counts;
 mod driver;
 mod error;
 mod handshake;
@@ -44,15 +45,16 @@ mod launch;
 mod lending;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
+pub use counts::StreamCounts;
 pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
 pub use launch::{Carrier, Launch, launch, launched_rank};
 pub use streams::{
-    Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamEnd, StreamReceiver,
-    StreamSender,
+    Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamReceiver, StreamSender,
 };
 
 use bytes::Bytes;
+use counts::{InQueue, StreamCells};
 use crossbeam_queue::SegQueue;
 use doorbell::Wake;
 use frame::{Header, Kind};
@@ -135,8 +137,12 @@ pub struct Counters {
     pub bytes_received: u64,
     pub sleeps: u64,
     pub rings: u64,
-    /// Blocks that went through shared memory.
+    /// Blocks that streams and calls to other ranks have sent.
+    pub blocks_sent: u64,
+    /// Of these, those that went through shared memory.
     pub blocks_lent: u64,
+    /// Of all streams and calls that this rank has answered.
+    pub streams: StreamCounts,
     /// Processor time of the driver, nanoseconds.
     pub thread_cpu_ns: u64,
 }
@@ -150,7 +156,7 @@ pub(crate) struct Shared {
     /// Of the transport, for people.
     description: String,
     wake: Wake,
-    outbox: SegQueue<(usize, Channel, Arc<Block>)>,
+    outbox: SegQueue<Queued>,
     lending: Lending,
     table: Arc<Table>,
     next_stream: AtomicU64,
@@ -169,6 +175,15 @@ pub(crate) struct Shared {
     counters: CounterCells,
 }
 
+/// A frame that waits for the driver.
+struct Queued {
+    to: usize,
+    channel: Channel,
+    frame: Arc<Block>,
+    /// If it is a block or the end of a stream, whose numbers it takes along.
+    counted: Option<InQueue>,
+}
+
 #[derive(Default)]
 struct CounterCells {
     frames_sent: AtomicU64,
@@ -177,7 +192,9 @@ struct CounterCells {
     bytes_received: AtomicU64,
     sleeps: AtomicU64,
     rings: AtomicU64,
+    blocks_sent: AtomicU64,
     blocks_lent: AtomicU64,
+    streams: StreamCells,
     thread_cpu_ns: AtomicU64,
 }
 
@@ -200,7 +217,11 @@ impl Shared {
 
     /// Queues a small frame: copies `payload` behind the header.
     fn send(&self, to: usize, channel: Channel, header: Header, payload: &[u8]) {
-        self.outbox.push((to, channel, Arc::new(self.frame(header, payload))));
+        self.queue(to, channel, self.frame(header, payload), None);
+    }
+
+    fn queue(&self, to: usize, channel: Channel, frame: Block, counted: Option<InQueue>) {
+        self.outbox.push(Queued { to, channel, frame: Arc::new(frame), counted });
         self.wake.wake();
     }
 
@@ -217,7 +238,15 @@ impl Shared {
     ///
     /// The outbox has no bound of its own: data frames are bounded by the credits of the open streams, and every stream
     /// adds at most a few control frames to them.
-    fn send_block(&self, to: usize, channel: Channel, mut header: Header, mut block: Block) {
+    fn send_block(
+        &self,
+        to: usize,
+        channel: Channel,
+        mut header: Header,
+        mut block: Block,
+        counted: InQueue,
+    ) {
+        self.counters.blocks_sent.fetch_add(1, Ordering::Relaxed);
         if let Some(arena) = self.lending.arena_for(to) {
             block = match arena.lend(block, to) {
                 Ok(loan) => {
@@ -233,8 +262,7 @@ impl Shared {
         }
         header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
         block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
-        self.outbox.push((to, channel, Arc::new(block)));
-        self.wake.wake();
+        self.queue(to, channel, block, Some(counted));
     }
 }
 
@@ -411,7 +439,9 @@ impl Interconnect {
             bytes_received: get(&cells.bytes_received),
             sleeps: get(&cells.sleeps),
             rings: get(&cells.rings),
+            blocks_sent: get(&cells.blocks_sent),
             blocks_lent: get(&cells.blocks_lent),
+            streams: cells.streams.get(),
             thread_cpu_ns: get(&cells.thread_cpu_ns),
         }
     }

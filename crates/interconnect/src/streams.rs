@@ -27,6 +27,7 @@
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
 
 use crate::Shared;
+use crate::counts::{CreditWait, InQueue, StreamCells, StreamCounts};
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
 use crate::limits::*;
@@ -73,7 +74,7 @@ struct Inbound {
 #[derive(Default)]
 struct InboundState {
     queue: VecDeque<Received>,
-    end: Option<Result<StreamEnd, StreamError>>,
+    end: Option<Result<(), StreamError>>,
     waker: Option<Waker>,
     stopped: bool,
     /// Blocks taken whose credits were not given back yet.
@@ -82,13 +83,8 @@ struct InboundState {
     unreturned: u32,
     /// Blocks that arrived.
     received: u64,
-}
-
-/// What the producer tells at a good end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamEnd {
-    /// Nanoseconds the producer spent gathering batches into blocks.
-    pub encode_ns: u64,
+    /// What the producer has told of itself last.
+    counts: StreamCounts,
 }
 
 struct Outbound {
@@ -150,6 +146,7 @@ impl Table {
             )));
         }
         let mut state = stream.state.lock();
+        state.counts = header.counts;
         let received = if header.flags & Header::FLAG_SCHEMA != 0 {
             Received::Schema(payload)
         } else {
@@ -183,7 +180,7 @@ impl Table {
         &self,
         header: &Header,
         source: usize,
-        end: Result<StreamEnd, StreamError>,
+        end: Result<(), StreamError>,
     ) -> Result<(), Violation> {
         let id = header.stream;
         let mut inbound = self.inbound.lock();
@@ -201,6 +198,7 @@ impl Table {
             return Err(Violation(format!("a second end of stream {id}")));
         }
         state.end = Some(end);
+        state.counts = header.counts;
         if state.stopped {
             inbound.remove(&id);
         }
@@ -327,7 +325,8 @@ impl Table {
                     id,
                     stream,
                     blocks: 0,
-                    encode_ns: 0,
+                    counts: Arc::default(),
+                    credit_wait: CreditWait::default(),
                     ended: false,
                 }
             })
@@ -350,9 +349,9 @@ impl StreamReceiver {
         self.stream.peer
     }
 
-    /// What the producer told at the end; `None` before a good end.
-    pub fn end(&self) -> Option<StreamEnd> {
-        self.stream.state.lock().end.as_ref().and_then(|end| end.as_ref().ok().copied())
+    /// What the producer has told of itself: with the last frame that arrived, which may not have been read yet.
+    pub fn counts(&self) -> StreamCounts {
+        self.stream.state.lock().counts
     }
 }
 
@@ -426,7 +425,8 @@ pub struct StreamSender {
     id: u64,
     stream: Arc<Outbound>,
     blocks: u64,
-    pub(crate) encode_ns: u64,
+    counts: Arc<StreamCells>,
+    credit_wait: CreditWait,
     ended: bool,
 }
 
@@ -448,14 +448,24 @@ impl StreamSender {
     /// Ready when a block may be sent. A producer is polled only after this, so that one without credit does not run.
     pub fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let mut state = self.stream.state.lock();
-        if let Some(closed) = closed(&state) {
-            return Poll::Ready(Err(closed));
-        }
-        if state.credits > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        let ready = match closed(&state) {
+            Some(closed) => Some(Err(closed)),
+            None => (state.credits > 0).then_some(Ok(())),
+        };
+        let Some(ready) = ready else {
+            state.waker = Some(cx.waker().clone());
+            drop(state);
+            self.credit_wait.begins(&self.counts, &self.shared.counters);
+            return Poll::Pending;
+        };
+        drop(state);
+        self.credit_wait.ends(&self.counts, &self.shared.counters);
+        Poll::Ready(ready)
+    }
+
+    /// Adds to the time that gathering batches into blocks took.
+    pub(crate) fn encoded(&self, ns: u64) {
+        self.counts.encoded(&self.shared.counters, ns);
     }
 
     /// See [`StreamSender::poll_credit`]. Cancel-safe.
@@ -500,7 +510,7 @@ impl StreamSender {
         header.sequence = self.blocks;
         header.a = rows as u64;
         self.blocks += 1;
-        self.shared.send_block(self.to, Channel::Data, header, block);
+        self.shared.send_block(self.to, Channel::Data, header, block, InQueue::new(&self.counts));
     }
 
     /// Sends one message of a call, waiting for credit.
@@ -523,7 +533,6 @@ impl StreamSender {
     pub fn finish(mut self) {
         let mut header = self.shared.header(Kind::End, self.id);
         header.sequence = self.blocks;
-        header.a = self.encode_ns;
         self.close(header, &[]);
     }
 
@@ -536,8 +545,10 @@ impl StreamSender {
     fn close(&mut self, header: Header, payload: &[u8]) {
         self.ended = true;
         self.shared.table.outbound.lock().remove(&(self.to, self.id));
+        self.credit_wait.ends(&self.counts, &self.shared.counters);
         if self.stream.state.lock().lost.is_none() {
-            self.shared.send(self.to, Channel::Data, header, payload);
+            let frame = self.shared.frame(header, payload);
+            self.shared.queue(self.to, Channel::Data, frame, Some(InQueue::new(&self.counts)));
         }
     }
 }

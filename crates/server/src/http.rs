@@ -18,7 +18,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::{Form, Path, Query, Request, State};
@@ -33,6 +33,7 @@ use views::Page;
 
 use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
 use crate::registry::{Phase, Registry, StatementEntry, Stop};
+use crate::trace::{self, Traced};
 
 pub use connection::CONNECTIONS_MAX;
 pub use guard::are_equal;
@@ -111,6 +112,7 @@ fn router(pages: Pages) -> Router {
         .route("/statements", get(statements))
         .route("/statements/{id}", get(statement))
         .route("/statements/{id}/work.json", get(work))
+        .route("/statements/{id}/trace.json", get(traced))
         .route("/statements/{id}/cancel", post(cancel))
         .route("/sessions", get(sessions))
         .route("/sessions/{id}/terminate", post(terminate))
@@ -250,6 +252,30 @@ async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
         "slices": work.map(|work| work.slices.clone()),
     });
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// What a statement does as a trace, for ui.perfetto.dev and its like.
+async fn traced(State(site): State<Site>, Path(id): Path<String>) -> Response {
+    let statement = match found(&site, &id) {
+        Ok(statement) => statement,
+        Err(missing) => return missing,
+    };
+    let Some(work) = statement.look().await else {
+        return missing(&format!(
+            "Of statement {id} it is not known what it did: it was too short, or ran nothing."
+        ));
+    };
+    let ns = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let body = trace::document(Traced {
+        number: statement.id,
+        text: &statement.text,
+        began_ns: ns(statement.since),
+        ended_ns: ns(statement.since + statement.elapsed()),
+        work: &work,
+    });
+    let name = format!("attachment; filename=\"harrier-statement-{}.json\"", statement.id);
+    ([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], body)
+        .into_response()
 }
 
 async fn sessions(State(site): State<Site>) -> Page {

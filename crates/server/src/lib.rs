@@ -18,4 +18,5 @@ pub mod pg;
 pub mod queues;
 pub mod registry;
 pub mod telemetry;
+pub mod trace;
 pub mod work;

@@ -49,6 +49,9 @@ pub struct Operator {
     /// By rank; one that has done nothing yet is not among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
+    /// Of a motion, those between different ranks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
 }
 
 /// What a scan reads, over all ranks.
@@ -79,7 +82,28 @@ pub struct Share {
     /// That a motion has received.
     pub moved_bytes: u64,
     pub spilled_bytes: u64,
-    /// Nanoseconds since 1970, by the clock of the rank's host.
+    /// Nanoseconds since 1970, by the coordinator's clock.
+    pub began_ns: Option<u64>,
+    pub ended_ns: Option<u64>,
+}
+
+/// What one rank has received of one motion from another one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stream {
+    pub from: usize,
+    pub to: usize,
+    pub bytes: u64,
+    pub blocks: u64,
+    /// Times that the sender might not send, and how long.
+    pub credit_waits: u64,
+    pub credit_wait_ns: u64,
+    /// That the sender took to make blocks, and that these waited to be sent.
+    pub encode_ns: u64,
+    pub queue_ns: u64,
+    /// That the receiver took to read them.
+    pub decode_ns: u64,
+    /// When it was opened and when something came last, in nanoseconds since 1970 by the coordinator's clock.
     pub began_ns: Option<u64>,
     pub ended_ns: Option<u64>,
 }
@@ -161,6 +185,16 @@ impl Work {
         (progress.total_bytes > 0).then_some(progress)
     }
 
+    /// All streams: the number of the slice that sends, of the one that receives, and what is known.
+    pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &Stream)> {
+        self.slices.iter().flat_map(|slice| {
+            slice.operators.iter().flat_map(move |operator| {
+                let from = operator.feeder.unwrap_or_default();
+                operator.streams.iter().map(move |stream| (from, slice.number, stream))
+            })
+        })
+    }
+
     /// Between ranks.
     pub fn moved_bytes(&self) -> u64 {
         self.operators().map(|operator| operator.total(|share| share.moved_bytes)).sum()
@@ -211,6 +245,7 @@ impl Work {
                 + operator.name.len()
                 + operator.detail.len()
                 + operator.shares.len() * size_of::<Share>()
+                + operator.streams.len() * size_of::<Stream>()
         };
         size_of::<Self>() + self.operators().map(of_one).sum::<usize>()
     }

@@ -15,6 +15,7 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use harrier_catalog::access::{Object, PUBLIC};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 
@@ -35,7 +36,7 @@ pub struct ServerTable {
     pub name: &'static str,
     pub schema: SchemaRef,
     /// Its rows at the moment, as far as somebody may see them; called for every scan.
-    pub rows: Arc<dyn Fn(&Viewer) -> Result<RecordBatch> + Send + Sync>,
+    pub rows: Arc<dyn Fn(&Viewer) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>,
 }
 
 impl fmt::Debug for ServerTable {
@@ -68,7 +69,7 @@ impl TableProvider for SeenTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = (self.table.rows)(&self.viewer)?;
+        let rows = (self.table.rows)(&self.viewer).await?;
         Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema(), projection.cloned())?)
     }
 }

@@ -22,7 +22,7 @@ const LAUNCHER_VARIABLE: &str = "HARRIER_MPIRUN";
 
 /// What launchers are told through their environment, where Open MPI 4, Open MPI 5 and others look for different names and
 /// none minds the names of the rest.
-const LAUNCHER_ENVIRONMENT: [(&str, &str); 9] = [
+pub const LAUNCHER_ENVIRONMENT: [(&str, &str); 9] = [
     // More ranks than cores are allowed, and no rank is tied to a core that another one uses.
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
@@ -73,6 +73,8 @@ enum Purpose {
     Statements,
     /// Moves batches between ranks.
     Exchange,
+    /// Sends bytes from one process to another one.
+    Primitive,
 }
 
 /// The short form: an interconnect and a number of ranks.
@@ -163,6 +165,15 @@ impl Configuration {
         Ok(Self { name: self.name.clone(), start: Start::Harrier(harrier) })
     }
 
+    /// A worker that sends bytes: mpi, streams or grpc, with `:KEY=VALUE,…` as for statements.
+    pub fn primitive(text: &str) -> Result<Self, String> {
+        let mut configuration = Self::parse(text)?;
+        if let Start::Harrier(harrier) = &mut configuration.start {
+            harrier.purpose = Purpose::Primitive;
+        }
+        Ok(configuration)
+    }
+
     /// The word before the colon; empty for a peer.
     pub fn kind(&self) -> &str {
         match &self.start {
@@ -201,9 +212,15 @@ impl Harrier {
         let ranks = self.ranks.unwrap_or(if embedded { 1 } else { 2 });
         let threads = self.threads.unwrap_or((machine::cores() / ranks).max(1));
         let udp = self.kind == UDP;
-        let launched = !embedded && !udp && ![INPROCESS, MEMCPY, MEMCPY_SUM].contains(&self.kind.as_str());
+        let is_primitive = self.purpose == Purpose::Primitive;
+        let alone = match is_primitive {
+            // It starts its other process itself.
+            true => vec!["grpc"],
+            false => vec![INPROCESS, MEMCPY, MEMCPY_SUM],
+        };
+        let launched = !embedded && !udp && !alone.contains(&self.kind.as_str());
         let mut command = if launched {
-            let mut command = Command::new(self.launcher()?);
+            let mut command = Command::new(launcher(self.launcher.clone())?);
             command.args(["-n", &ranks.to_string()]).arg(binary).envs(LAUNCHER_ENVIRONMENT);
             command
         } else {
@@ -211,6 +228,10 @@ impl Harrier {
         };
         // Ranks of this host get their launcher's environment.
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if is_primitive {
+            command.args(["bench-worker", "--primitive", &self.kind]);
+            return Ok(command);
+        }
         command.args(["bench-worker", "--threads", &threads.to_string()]);
         if self.purpose == Purpose::Exchange {
             command.arg("--exchange");
@@ -233,20 +254,20 @@ impl Harrier {
         }
         Ok(command)
     }
+}
 
-    fn launcher(&self) -> Result<PathBuf, Failure> {
-        if let Some(launcher) = self.launcher.clone().or_else(|| env::var(LAUNCHER_VARIABLE).ok()) {
-            return Ok(launcher.into());
-        }
-        let folders: Vec<PathBuf> = env::var_os("PATH").iter().flat_map(env::split_paths).collect();
-        let mut candidates =
-            LAUNCHERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-        candidates.find(|path| path.is_file()).ok_or_else(|| {
-            Failure::missing("mpirun was not found").hint(format!(
-                "scripts/mpi-runtimes.sh installs an MPI; {LAUNCHER_VARIABLE} names its mpirun"
-            ))
-        })
+/// The launcher of ranks: `wanted`, or the one that the environment names, or the first that is found.
+pub fn launcher(wanted: Option<String>) -> Result<PathBuf, Failure> {
+    if let Some(launcher) = wanted.or_else(|| env::var(LAUNCHER_VARIABLE).ok()) {
+        return Ok(launcher.into());
     }
+    let folders: Vec<PathBuf> = env::var_os("PATH").iter().flat_map(env::split_paths).collect();
+    let mut candidates =
+        LAUNCHERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
+        Failure::missing("mpirun was not found")
+            .hint(format!("scripts/mpi-runtimes.sh installs an MPI; {LAUNCHER_VARIABLE} names its mpirun"))
+    })
 }
 
 /// The program that is running.

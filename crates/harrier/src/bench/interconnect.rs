@@ -13,8 +13,9 @@ pub mod chart;
 pub mod ranks;
 pub mod transfer;
 
+pub mod latency;
+
 mod direct;
-mod latency;
 mod pool;
 mod report;
 

@@ -40,6 +40,12 @@ impl Cell {
         self.median(|run| run.cpu)
     }
 
+    /// What moving rows took of the processor time of all ranks, from 0 to 1; `None` where nobody counts it.
+    pub fn transport_share(&self) -> Option<f64> {
+        let usable = self.problem.is_none();
+        usable.then(|| median(self.runs.iter().filter_map(|run| run.transport_share).collect())).flatten()
+    }
+
     fn median(&self, value: impl Fn(&Run) -> Duration) -> Option<f64> {
         let usable = self.problem.is_none();
         usable.then(|| median(self.runs.iter().map(|run| value(run).as_secs_f64()).collect())).flatten()
@@ -75,6 +81,9 @@ pub fn run(
         lines.push(cells);
     }
     progress.print(&report::footer(&lines));
+    if let Some(text) = report::transport(workload, configurations, &lines) {
+        progress.print(&text);
+    }
 
     let wrong = lines.iter().filter(|cells| cells.iter().any(|cell| cell.problem.is_some())).count();
     let mut measured = Vec::new();
@@ -162,6 +171,7 @@ fn configuration_json(
                 "cpu_s": cell.runs.iter().map(|run| run.cpu.as_secs_f64()).collect::<Vec<_>>(),
                 "wall_s_median": cell.wall_s(),
                 "cpu_s_median": cell.cpu_s(),
+                "transport_share_median": cell.transport_share(),
                 "problem": cell.problem,
             })
         })
@@ -174,6 +184,7 @@ fn configuration_json(
         "queries": queries,
         "wall_s_total": column.iter().filter_map(|cell| cell.wall_s()).sum::<f64>(),
         "cpu_s_total": column.iter().filter_map(|cell| cell.cpu_s()).sum::<f64>(),
+        "transport_share_total": report::transport_share(column),
     }))
 }
 

@@ -4,10 +4,14 @@
 //! driver ─► worker                              worker ─► driver
 //!                                               {"engine": "duckdb 1.4.0"}                 once, when it can take requests
 //! {"tables": {"lineitem": "/data/lineitem"}}    {"ok": true}                               a Parquet file or a folder of them
-//! {"run": "select …"}                           {"wall_s": 0.31, "rows": 4}                one statement, its rows kept
+//! {"run": "select …"}                           {"wall_s": 0.31, "rows": 4}                one statement, its rows kept; ranks
+//!                                                                                          may add "transport_share": 0.05
 //! {"answer": true}                              {"answer": [["A", "F", "377.00", null]]}   the rows of the last run, as text
 //! {"transfer": {"pattern": "one-to-one", …}}     {"moved_bytes": 1048576, "wall_s": 0.1, "cpu_s": 0.1}   batches between ranks
 //! {"round_trips": 1000}                         {"p50_ns": 1000, "p99_ns": 2000}           half of each, between ranks 0 and 1
+//! {"ping_pong": {"bytes": 4, "seconds": 0.3}}   {"p50_ns": 1000, "p99_ns": 2000}           half a round trip of so many bytes
+//! {"packets": {"bytes": 4, "total_bytes": 1024, "seconds": 0.3}}
+//!                                               {"moved_bytes": 1024, "wall_s": 0.1, "cpu_s": 0}
 //!                                               {"error": "42P01: table \"x\" …"}          instead of any of these
 //! end of input                                  exits with status 0
 //! ```
@@ -34,6 +38,10 @@ pub enum Request {
     Transfer(Transfer),
     /// Send small messages to and fro between ranks 0 and 1, so many times after some to warm up.
     RoundTrips(u64),
+    /// Send a message to and fro for so long.
+    PingPong { bytes: usize, time: Duration },
+    /// Move bytes one way in packets, until they are all there or the time is up.
+    Packets { bytes: usize, total_bytes: u64, time: Duration },
 }
 
 /// What a worker answers.
@@ -41,7 +49,12 @@ pub enum Request {
 pub enum Reply {
     Engine(String),
     Ok,
-    Ran { wall: Duration, rows: u64 },
+    /// `transport_share`: of the processor time of all ranks, what moving rows took; of workers that know it.
+    Ran {
+        wall: Duration,
+        rows: u64,
+        transport_share: Option<f64>,
+    },
     Answer(Vec<Vec<Option<String>>>),
     Moved(Moved),
     Latency(Latency),
@@ -76,6 +89,13 @@ impl Request {
             Self::Answer => json!({ "answer": true }),
             Self::Transfer(transfer) => json!({ "transfer": transfer.to_json() }),
             Self::RoundTrips(count) => json!({ "round_trips": count }),
+            Self::PingPong { bytes, time } => {
+                json!({ "ping_pong": { "bytes": bytes, "seconds": time.as_secs_f64() } })
+            }
+            Self::Packets { bytes, total_bytes, time } => {
+                let seconds = time.as_secs_f64();
+                json!({ "packets": { "bytes": bytes, "total_bytes": total_bytes, "seconds": seconds } })
+            }
         }
         .to_string()
     }
@@ -94,10 +114,21 @@ impl Request {
             Transfer::from_json(&value["transfer"]).map(Self::Transfer)
         } else if let Some(count) = value["round_trips"].as_u64() {
             Ok(Self::RoundTrips(count))
+        } else if let Some((bytes, time)) = sizes(&value["ping_pong"]) {
+            Ok(Self::PingPong { bytes, time })
+        } else if let Some((bytes, time)) = sizes(&value["packets"]) {
+            let total_bytes = value["packets"]["total_bytes"].as_u64().unwrap_or_default();
+            Ok(Self::Packets { bytes, total_bytes, time })
         } else {
             Err(format!("not a request: {line}"))
         }
     }
+}
+
+/// Bytes of a message, and how long it is sent.
+fn sizes(value: &Value) -> Option<(usize, Duration)> {
+    let time = Duration::try_from_secs_f64(value["seconds"].as_f64()?).ok()?;
+    Some((value["bytes"].as_u64()? as usize, time))
 }
 
 impl Reply {
@@ -105,7 +136,12 @@ impl Reply {
         match self {
             Self::Engine(engine) => json!({ "engine": engine }),
             Self::Ok => json!({ "ok": true }),
-            Self::Ran { wall, rows } => json!({ "wall_s": wall.as_secs_f64(), "rows": rows }),
+            Self::Ran { wall, rows, transport_share: None } => {
+                json!({ "wall_s": wall.as_secs_f64(), "rows": rows })
+            }
+            Self::Ran { wall, rows, transport_share } => {
+                json!({ "wall_s": wall.as_secs_f64(), "rows": rows, "transport_share": transport_share })
+            }
             Self::Answer(rows) => json!({ "answer": rows }),
             Self::Moved(Moved { bytes, wall, cpu }) => {
                 json!({ "moved_bytes": bytes, "wall_s": wall.as_secs_f64(), "cpu_s": cpu.as_secs_f64() })
@@ -127,7 +163,8 @@ impl Reply {
         } else if let (Some(p50_ns), Some(p99_ns)) = (value["p50_ns"].as_f64(), value["p99_ns"].as_f64()) {
             Some(Self::Latency(Latency { p50_ns, p99_ns }))
         } else if let (Some(wall_s), Some(rows)) = (value["wall_s"].as_f64(), value["rows"].as_u64()) {
-            Some(Self::Ran { wall: Duration::try_from_secs_f64(wall_s).ok()?, rows })
+            let transport_share = value["transport_share"].as_f64();
+            Some(Self::Ran { wall: Duration::try_from_secs_f64(wall_s).ok()?, rows, transport_share })
         } else if let Some(Value::Array(rows)) = value.get_mut("answer").map(Value::take) {
             let cell = |cell: Value| match cell {
                 Value::Null => None,
@@ -170,6 +207,8 @@ mod tests {
             Request::Answer,
             Request::Transfer(transfer),
             Request::RoundTrips(10),
+            Request::PingPong { bytes: 7, time: Duration::from_millis(300) },
+            Request::Packets { bytes: 7, total_bytes: 1 << 40, time: Duration::from_millis(300) },
         ] {
             assert_eq!(Request::parse(&request.to_line()), Ok(request));
         }
@@ -178,7 +217,8 @@ mod tests {
         for reply in [
             Reply::Engine("x 1".to_owned()),
             Reply::Ok,
-            Reply::Ran { wall, rows: 3 },
+            Reply::Ran { wall, rows: 3, transport_share: None },
+            Reply::Ran { wall, rows: 3, transport_share: Some(0.25) },
             Reply::Answer(rows),
             Reply::Moved(Moved { bytes: 1 << 40, wall, cpu: wall }),
             Reply::Latency(Latency { p50_ns: 1.5, p99_ns: 2000.0 }),

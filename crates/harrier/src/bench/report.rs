@@ -104,6 +104,49 @@ pub fn footer(lines: &[Vec<Cell>]) -> String {
     text
 }
 
+/// What moving rows took of the processor time of a whole column, from 0 to 1: its queries' shares, weighted by their processor
+/// time. `None` if none tells.
+pub fn transport_share(column: &[&Cell]) -> Option<f64> {
+    let told = column.iter().filter_map(|cell| cell.transport_share().zip(cell.cpu_s()));
+    let (moved_s, all_s) =
+        told.fold((0.0, 0.0), |sum, (share, cpu_s)| (sum.0 + share * cpu_s, sum.1 + cpu_s));
+    (all_s > 0.0).then(|| moved_s / all_s)
+}
+
+/// The part of each query that is transport, in those configurations that count it; `None` if none does.
+pub fn transport(
+    workload: &Workload,
+    configurations: &[Configuration],
+    lines: &[Vec<Cell>],
+) -> Option<String> {
+    let column = |index: usize| lines.iter().map(|cells| &cells[index]).collect::<Vec<_>>();
+    let shares: Vec<(usize, f64)> = (0..configurations.len())
+        .filter_map(|index| Some((index, transport_share(&column(index))?)))
+        .collect();
+    if shares.is_empty() {
+        return None;
+    }
+    let mut text = String::from(
+        "\nof the processor time of all ranks, % for moving rows: making blocks, reading them, and the threads that send them\n\n",
+    );
+    let _ = write!(text, "{:<7}", "query");
+    for (index, _) in &shares {
+        let _ = write!(text, " {:>6}", letter(*index));
+    }
+    let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
+    for (query, cells) in workload.queries.iter().zip(lines) {
+        let _ = write!(text, "\n{:<7}", query.name);
+        for (index, _) in &shares {
+            let _ = write!(text, " {:>6}", percent(cells[*index].transport_share()));
+        }
+    }
+    let _ = write!(text, "\n{:<7}", "total");
+    for (_, share) in &shares {
+        let _ = write!(text, " {:>6}", percent(Some(*share)));
+    }
+    Some(text)
+}
+
 fn numbers(name: &str, times: &[Option<(f64, f64)>]) -> String {
     let mut text = format!("{name:<7}");
     for (index, time) in times.iter().enumerate() {
@@ -129,8 +172,35 @@ mod tests {
     use crate::bench::worker_process::Run;
 
     fn cell(wall_s: f64, cpu_s: f64) -> Cell {
-        let run = Run { wall: Duration::from_secs_f64(wall_s), cpu: Duration::from_secs_f64(cpu_s), rows: 4 };
+        let run = Run {
+            wall: Duration::from_secs_f64(wall_s),
+            cpu: Duration::from_secs_f64(cpu_s),
+            rows: 4,
+            transport_share: None,
+        };
         Cell { runs: vec![run], problem: None }
+    }
+
+    #[test]
+    fn shares_of_transport_are_weighted_by_processor_time() {
+        let told = |cpu_s, share| {
+            let mut cell = cell(1.0, cpu_s);
+            cell.runs[0].transport_share = Some(share);
+            cell
+        };
+        let (small, large, silent) = (told(1.0, 0.5), told(3.0, 0.1), cell(1.0, 9.0));
+        let share = transport_share(&[&small, &large, &silent]).unwrap();
+        assert!((share - 0.2).abs() < 1e-9, "{share}");
+        assert_eq!(transport_share(&[&silent]), None);
+        let configurations = ["embedded", "mpi:ranks=2"].map(|text| Configuration::parse(text).unwrap());
+        let mut workload = Workload::new("shuffle", 1.0);
+        workload.queries.truncate(2);
+        let lines = [vec![silent.clone(), small], vec![silent.clone(), large]];
+        let text = transport(&workload, &configurations, &lines).unwrap();
+        let column: Vec<_> =
+            text.lines().skip(3).map(|line| line.split_whitespace().last().unwrap()).collect();
+        assert_eq!(column, ["B", "50.0", "10.0", "20.0"]);
+        assert_eq!(transport(&workload, &configurations[..1], &[vec![silent]]), None);
     }
 
     #[test]

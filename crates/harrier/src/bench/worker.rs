@@ -8,11 +8,12 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
-use harrier_engine::{EngineOptions, Outcome, Session, SqlError, memory};
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, memory};
 use harrier_exec::Launch;
 
 use super::local_ranks;
 use super::protocol::{Reply, Request};
+use super::transport;
 use crate::{exit, gang};
 
 /// The arguments of the hidden command, the same on every rank.
@@ -36,6 +37,9 @@ pub(crate) struct WorkerArgs {
     /// Move batches between ranks instead of running statements
     #[arg(long)]
     pub(crate) exchange: bool,
+    /// Send bytes from one process to another, by this means
+    #[arg(long, value_name = "NAME")]
+    pub(crate) primitive: Option<String>,
 }
 
 impl WorkerArgs {
@@ -76,13 +80,14 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 /// Answers the requests on standard input until it ends. For rank 0, or the only process; statements run one at a time.
 ///
 /// Errors: only those of standard input and output; what is wrong with a statement is a reply.
-pub(crate) async fn serve(session: &Session) -> io::Result<()> {
+pub(crate) async fn serve(engine: &Engine) -> io::Result<()> {
+    let session = &engine.session();
     let mut kept = Vec::new();
     reply(&Reply::Engine(concat!("harrier ", env!("CARGO_PKG_VERSION")).to_owned()))?;
     // Standard input may be silent for long: its thread is not one of those that run statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
         let answer = match Request::parse(&line) {
-            Ok(request) => answer(session, request, &mut kept).await,
+            Ok(request) => answer(engine, session, request, &mut kept).await,
             Err(message) => Reply::Error(message),
         };
         reply(&answer)?;
@@ -103,7 +108,7 @@ pub(super) fn reply(reply: &Reply) -> io::Result<()> {
     out.flush()
 }
 
-async fn answer(session: &Session, request: Request, kept: &mut Vec<RecordBatch>) -> Reply {
+async fn answer(engine: &Engine, session: &Session, request: Request, kept: &mut Vec<RecordBatch>) -> Reply {
     match request {
         Request::Tables(tables) => {
             for (name, path) in tables {
@@ -118,13 +123,15 @@ async fn answer(session: &Session, request: Request, kept: &mut Vec<RecordBatch>
         Request::Run(sql) => {
             // What the last statement left must not be freed on this one's time.
             kept.clear();
+            let before = transport::used(engine, session).await;
             let start = Instant::now();
             match run(session, &sql).await {
                 Ok(batches) => {
                     let wall = start.elapsed();
                     *kept = batches;
                     let rows = kept.iter().map(|batch| batch.num_rows() as u64).sum();
-                    Reply::Ran { wall, rows }
+                    let transport_share = transport::share(engine, session, before).await;
+                    Reply::Ran { wall, rows, transport_share }
                 }
                 Err(error) => Reply::Error(text(&error)),
             }
@@ -133,9 +140,10 @@ async fn answer(session: &Session, request: Request, kept: &mut Vec<RecordBatch>
             Ok(rows) => Reply::Answer(rows),
             Err(error) => Reply::Error(error.to_string()),
         },
-        Request::Transfer(_) | Request::RoundTrips(_) => {
-            Reply::Error("a worker for statements moves no batches".to_owned())
-        }
+        Request::Transfer(_)
+        | Request::RoundTrips(_)
+        | Request::PingPong { .. }
+        | Request::Packets { .. } => Reply::Error("a worker for statements only runs these".to_owned()),
     }
 }
 

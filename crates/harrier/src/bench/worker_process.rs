@@ -43,6 +43,8 @@ pub struct Run {
     /// Of all its processes, in steps of 10 ms for each.
     pub cpu: Duration,
     pub rows: u64,
+    /// Of the processor time of all ranks, from 0 to 1; `None` where nobody counts it.
+    pub transport_share: Option<f64>,
 }
 
 /// Why there is no reply of the kind that was asked for.
@@ -105,9 +107,9 @@ impl WorkerProcess {
     pub fn run(&mut self, sql: &str, waiting: &mut dyn FnMut()) -> Result<Run, Refusal> {
         let before = cpu::tree(self.child.id());
         match self.ask(&Request::Run(sql.to_owned()), waiting) {
-            Ok(Reply::Ran { wall, rows }) => {
+            Ok(Reply::Ran { wall, rows, transport_share }) => {
                 let cpu = cpu::tree(self.child.id()).saturating_sub(before);
-                Ok(Run { wall, cpu, rows })
+                Ok(Run { wall, cpu, rows, transport_share })
             }
             Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
             other => Err(Refusal::Dead(self.unexpected(other))),
@@ -136,6 +138,35 @@ impl WorkerProcess {
     pub fn round_trips(&mut self, count: u64, waiting: &mut dyn FnMut()) -> Result<Latency, Refusal> {
         match self.ask(&Request::RoundTrips(count), waiting) {
             Ok(Reply::Latency(latency)) => Ok(latency),
+            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
+            other => Err(Refusal::Dead(self.unexpected(other))),
+        }
+    }
+
+    /// Sends a message to and fro for so long.
+    pub fn ping_pong(
+        &mut self,
+        bytes: usize,
+        time: Duration,
+        waiting: &mut dyn FnMut(),
+    ) -> Result<Latency, Refusal> {
+        match self.ask(&Request::PingPong { bytes, time }, waiting) {
+            Ok(Reply::Latency(latency)) => Ok(latency),
+            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
+            other => Err(Refusal::Dead(self.unexpected(other))),
+        }
+    }
+
+    /// Moves `total_bytes` in packets of `bytes`, or as many as go in the time.
+    pub fn packets(
+        &mut self,
+        bytes: usize,
+        total_bytes: u64,
+        time: Duration,
+        waiting: &mut dyn FnMut(),
+    ) -> Result<Moved, Refusal> {
+        match self.ask(&Request::Packets { bytes, total_bytes, time }, waiting) {
+            Ok(Reply::Moved(moved)) => Ok(moved),
             Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
             other => Err(Refusal::Dead(self.unexpected(other))),
         }

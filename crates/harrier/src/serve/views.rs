@@ -10,6 +10,7 @@ use arrow::array::{
     TimestampMicrosecondArray,
 };
 use arrow::datatypes::Schema;
+use futures::FutureExt;
 use harrier_engine::{Activity, ServerTable, Surroundings, Viewer};
 use harrier_exec::disks::{DiskStatus, Disks};
 use harrier_server::queues::{QueueSnapshot, Queues};
@@ -17,6 +18,7 @@ use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, St
 
 use super::gang::{State, Supervisor};
 use super::sockets::host_name;
+use crate::sys_interconnect::{self, RankMoved, StatementMoved};
 
 type Columns = Vec<(&'static str, ArrayRef)>;
 
@@ -35,7 +37,38 @@ pub(super) fn tables(
         table("ranks", &Arc::new(ranks), |gang, _| self::ranks(gang.as_ref())),
         table("disks", &Arc::new(spilled), |(gang, disks), _| self::disks(gang.as_ref(), disks.get())),
         table("queues", &Arc::new(queues.clone()), |queues, _| self::queues(&queues.snapshot().0)),
+        interconnect(registry, gang),
     ]
+}
+
+/// What ranks and statements have moved; statements that run are looked at.
+fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTable {
+    let (registry, gang) = (Arc::clone(registry), gang.cloned());
+    sys_interconnect::table(move |viewer| {
+        let (registry, gang, viewer) = (Arc::clone(&registry), gang.clone(), viewer.clone());
+        async move {
+            let ranks = gang.map(|gang| gang.view().status.ranks).unwrap_or_default();
+            let counted = ranks.iter().enumerate().filter(|(_, rank)| rank.counts.epoch > 0);
+            let counted = counted.map(|(rank, status)| RankMoved {
+                rank,
+                counts: status.counts,
+                clock_ahead_ns: status.clock_ahead_ns,
+            });
+            let entries = registry.statements();
+            let looks = entries.iter().map(|entry| entry.look());
+            let works = futures::future::join_all(looks).await;
+            let moved = entries.iter().zip(&works).filter_map(|(entry, work)| {
+                Some(StatementMoved {
+                    id: entry.id,
+                    state: entry.phase().name(),
+                    text: shown(&viewer, &entry.role, Some(entry.text.clone())).unwrap_or_default(),
+                    work: work.as_deref()?,
+                })
+            });
+            sys_interconnect::rows(counted.collect(), moved.collect())
+        }
+        .boxed()
+    })
 }
 
 fn table<T: Send + Sync + 'static>(
@@ -44,7 +77,7 @@ fn table<T: Send + Sync + 'static>(
     columns: impl Fn(&T, &Viewer) -> Columns + Send + Sync + 'static,
 ) -> ServerTable {
     let source = Arc::clone(source);
-    let rows = move |viewer: &Viewer| {
+    let rows = move |viewer: &Viewer| -> datafusion::error::Result<RecordBatch> {
         let columns = columns(&source, viewer);
         Ok(RecordBatch::try_from_iter_with_nullable(
             columns.into_iter().map(|(name, array)| (name, array, true)),
@@ -55,7 +88,7 @@ fn table<T: Send + Sync + 'static>(
         |_: datafusion::error::DataFusionError| Arc::new(Schema::empty()),
         |batch| batch.schema(),
     );
-    ServerTable { name, schema, rows: Arc::new(rows) }
+    ServerTable { name, schema, rows: Arc::new(move |viewer| std::future::ready(rows(viewer)).boxed()) }
 }
 
 fn texts(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use harrier_engine::Progress;
-use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook};
-use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Work};
+use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook};
+use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Stream, Work};
 
 /// Looks at the plan of one statement, and keeps it until the statement has ended.
 #[derive(Debug)]
@@ -20,7 +20,8 @@ impl Probe for Watched {
     }
 }
 
-fn work(Look { slices }: Look) -> Work {
+/// What ranks told, in the server's words.
+pub(crate) fn work(Look { slices }: Look) -> Work {
     Work { slices: slices.into_iter().map(slice).collect() }
 }
 
@@ -32,7 +33,8 @@ fn slice(SliceLook { number, ranks, operators }: SliceLook) -> Slice {
     }
 }
 
-fn operator(OperatorLook { depth, name, detail, feeder, scan, shares }: OperatorLook) -> Operator {
+fn operator(look: OperatorLook) -> Operator {
+    let OperatorLook { depth, name, detail, feeder, scan, shares, streams } = look;
     Operator {
         depth: depth as usize,
         name,
@@ -40,6 +42,23 @@ fn operator(OperatorLook { depth, name, detail, feeder, scan, shares }: Operator
         feeder: feeder.map(|feeder| feeder as usize),
         scan: scan.map(|ScanLook { name, files, bytes, rows }| Scan { name, files, bytes, rows }),
         shares: shares.into_iter().map(share).collect(),
+        streams: streams.into_iter().map(stream).collect(),
+    }
+}
+
+fn stream(stream: StreamLook) -> Stream {
+    Stream {
+        from: stream.from as usize,
+        to: stream.to as usize,
+        bytes: stream.bytes,
+        blocks: stream.blocks,
+        credit_waits: stream.credit_waits,
+        credit_wait_ns: stream.credit_wait_ns,
+        encode_ns: stream.encode_ns,
+        queue_ns: stream.queue_ns,
+        decode_ns: stream.decode_ns,
+        began_ns: stream.began_ns,
+        ended_ns: stream.ended_ns,
     }
 }
 

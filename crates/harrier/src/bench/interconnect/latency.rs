@@ -38,8 +38,8 @@ impl Clock {
     }
 }
 
-/// `None` of nothing.
-fn of(mut halves_ns: Vec<f64>) -> Option<Latency> {
+/// Of half round trips, in nanoseconds; `None` of nothing.
+pub fn of(mut halves_ns: Vec<f64>) -> Option<Latency> {
     halves_ns.sort_by(f64::total_cmp);
     let at = |fraction: f64| {
         let rank = (fraction * halves_ns.len() as f64).ceil() as usize;

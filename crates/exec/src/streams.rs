@@ -1,0 +1,237 @@
+//! What is known of the streams between ranks: measured where a motion receives, added up by sending rank.
+//!
+//! The receiving end counts bytes, blocks and the time of decoding; the rest its sender has counted and tells with its blocks
+//! (`harrier_interconnect::StreamCounts`). All are metrics of the motion, with a label that names the sending rank, so they go
+//! wherever metrics go: [`StreamMeter`] writes them, [`StreamMeasured`] reads them. Rows that a rank hands to itself take no stream.
+
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, Label, Metric, MetricBuilder, MetricValue, Time, Timestamp,
+};
+use datafusion_distributed::{BytesCounterMetric, BytesMetricExt};
+use harrier_interconnect::{Arrival, Interconnect, StreamCounts};
+use prost::Message;
+use std::time::Duration;
+
+/// The label of a metric that belongs to a stream: the sending rank's number.
+const FROM: &str = "from_rank";
+
+/// Names of the metrics; the first two are datafusion-distributed's own, which all transports have.
+pub const BYTES: &str = "bytes_transferred";
+pub const BLOCKS: &str = "msg_count";
+pub const ENCODE: &str = "encode_time";
+pub const DECODE: &str = "decode_time";
+const CREDIT_WAITS: &str = "credit_waits";
+const CREDIT_WAIT: &str = "credit_wait_time";
+const QUEUE: &str = "queue_time";
+
+/// Measures what a motion receives from one rank; a clone for each output partition.
+#[derive(Clone)]
+pub(crate) struct StreamMeter {
+    bytes: BytesCounterMetric,
+    blocks: Count,
+    decode: Time,
+    encode: Time,
+    credit_waits: Count,
+    credit_wait: Time,
+    queue: Time,
+    last: Timestamp,
+    /// What the sender of this output partition has told so far.
+    told: StreamCounts,
+}
+
+impl StreamMeter {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, from: usize) -> Self {
+        let build = || MetricBuilder::new(metrics).with_label(Label::new(FROM, from.to_string()));
+        let (first, last) = (Timestamp::new(), Timestamp::new());
+        first.record();
+        build().build(MetricValue::StartTimestamp(first));
+        build().build(MetricValue::EndTimestamp(last.clone()));
+        StreamMeter {
+            bytes: build().bytes_counter(BYTES),
+            blocks: build().global_counter(BLOCKS),
+            decode: build().subset_time(DECODE, 0),
+            encode: build().subset_time(ENCODE, 0),
+            credit_waits: build().global_counter(CREDIT_WAITS),
+            credit_wait: build().subset_time(CREDIT_WAIT, 0),
+            queue: build().subset_time(QUEUE, 0),
+            last,
+            told: StreamCounts::default(),
+        }
+    }
+
+    pub fn record(&mut self, arrival: Arrival) {
+        let sent = match arrival {
+            Arrival::Batch { bytes, decode_ns, sent } => {
+                self.bytes.add_bytes(bytes);
+                self.blocks.add(1);
+                add(&self.decode, decode_ns);
+                sent
+            }
+            Arrival::End { sent } => sent,
+        };
+        let new = sent.since(self.told);
+        self.told = sent;
+        add(&self.encode, new.encode_ns);
+        self.credit_waits.add(new.credit_waits as usize);
+        add(&self.credit_wait, new.credit_wait_ns);
+        add(&self.queue, new.queue_ns);
+        self.last.record();
+    }
+}
+
+/// `Time` counts every duration as at least one nanosecond.
+fn add(time: &Time, ns: u64) {
+    if ns > 0 {
+        time.add_duration(Duration::from_nanos(ns));
+    }
+}
+
+/// The rank that sends the stream that a metric belongs to, if it belongs to one.
+pub(crate) fn sender(metric: &Metric) -> Option<usize> {
+    let label = metric.labels().iter().find(|label| label.name() == FROM)?;
+    label.value().parse().ok()
+}
+
+/// What one rank has received of one motion from another one, in all output partitions together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamMeasured {
+    /// Of blocks, as they were decoded.
+    pub bytes: u64,
+    pub blocks: u64,
+    /// Times that the sender had no credit, and nanoseconds until it had one.
+    pub credit_waits: u64,
+    pub credit_wait_ns: u64,
+    /// Nanoseconds that the sender took to make blocks, and that these waited for its driver.
+    pub encode_ns: u64,
+    pub queue_ns: u64,
+    /// Nanoseconds that the receiver took to read them.
+    pub decode_ns: u64,
+    /// When it was opened and when something came last, in nanoseconds since 1970 by the receiver's clock.
+    pub began_ns: Option<u64>,
+    pub ended_ns: Option<u64>,
+}
+
+impl StreamMeasured {
+    pub(crate) fn add(&mut self, value: &MetricValue) {
+        match value {
+            MetricValue::StartTimestamp(at) => {
+                let began = nanoseconds(at);
+                self.began_ns = self.began_ns.into_iter().chain(began).min();
+            }
+            MetricValue::EndTimestamp(at) => self.ended_ns = self.ended_ns.max(nanoseconds(at)),
+            value => {
+                let field = match value.name() {
+                    BYTES => &mut self.bytes,
+                    BLOCKS => &mut self.blocks,
+                    CREDIT_WAITS => &mut self.credit_waits,
+                    CREDIT_WAIT => &mut self.credit_wait_ns,
+                    ENCODE => &mut self.encode_ns,
+                    QUEUE => &mut self.queue_ns,
+                    DECODE => &mut self.decode_ns,
+                    _ => return,
+                };
+                *field += value.as_usize() as u64;
+            }
+        }
+    }
+}
+
+fn nanoseconds(at: &Timestamp) -> Option<u64> {
+    let ns = at.value()?.timestamp_nanos_opt()?;
+    u64::try_from(ns).ok().filter(|ns| *ns > 0)
+}
+
+/// What the interconnect of a rank has counted since the rank joined its gang.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct RankCounts {
+    #[prost(uint64, tag = "1")]
+    pub bytes_sent: u64,
+    /// Of all streams and calls that the rank has answered; the next five are theirs too.
+    #[prost(uint64, tag = "2")]
+    pub blocks_sent: u64,
+    /// Of these blocks, those that went through shared memory.
+    #[prost(uint64, tag = "3")]
+    pub blocks_lent: u64,
+    #[prost(uint64, tag = "4")]
+    pub credit_waits: u64,
+    #[prost(uint64, tag = "5")]
+    pub credit_wait_ns: u64,
+    #[prost(uint64, tag = "6")]
+    pub encode_ns: u64,
+    #[prost(uint64, tag = "7")]
+    pub queue_ns: u64,
+    /// Times that the driver found nothing to do and rested.
+    #[prost(uint64, tag = "8")]
+    pub sleeps: u64,
+    /// Times that it told another rank to look.
+    #[prost(uint64, tag = "9")]
+    pub doorbells: u64,
+    /// Processor time of the driver.
+    #[prost(uint64, tag = "10")]
+    pub driver_cpu_ns: u64,
+    /// Of the membership as this rank knows it: 1 when the gang forms, one more with every rank that is lost.
+    #[prost(uint64, tag = "11")]
+    pub epoch: u64,
+}
+
+impl RankCounts {
+    pub(crate) fn of(interconnect: &Interconnect) -> Self {
+        let counters = interconnect.counters();
+        let StreamCounts { encode_ns, credit_waits, credit_wait_ns, queue_ns } = counters.streams;
+        RankCounts {
+            bytes_sent: counters.bytes_sent,
+            blocks_sent: counters.blocks_sent,
+            blocks_lent: counters.blocks_lent,
+            credit_waits,
+            credit_wait_ns,
+            encode_ns,
+            queue_ns,
+            sleeps: counters.sleeps,
+            doorbells: counters.rings,
+            driver_cpu_ns: counters.thread_cpu_ns,
+            epoch: 1 + interconnect.losses().len() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let metrics = ExecutionPlanMetricsSet::new();
+        let meter = StreamMeter::new(&metrics, 5);
+        let sent = |encode_ns, credit_waits, credit_wait_ns, queue_ns| StreamCounts {
+            encode_ns,
+            credit_waits,
+            credit_wait_ns,
+            queue_ns,
+        };
+        // Two output partitions: each tells totals of its own.
+        for mut meter in [meter.clone(), meter] {
+            meter.record(Arrival::Batch { bytes: 10, decode_ns: 3, sent: sent(100, 1, 50, 7) });
+            meter.record(Arrival::Batch { bytes: 20, decode_ns: 4, sent: sent(150, 1, 50, 8) });
+            meter.record(Arrival::End { sent: sent(150, 2, 60, 9) });
+        }
+        let mut measured = StreamMeasured::default();
+        for metric in metrics.clone_inner().iter() {
+            assert_eq!(sender(metric), Some(5));
+            measured.add(metric.value());
+        }
+        let (began, ended) = (measured.began_ns.unwrap(), measured.ended_ns.unwrap());
+        assert!(began <= ended);
+        let expected = StreamMeasured {
+            bytes: 60,
+            blocks: 4,
+            credit_waits: 4,
+            credit_wait_ns: 120,
+            encode_ns: 300,
+            queue_ns: 18,
+            decode_ns: 14,
+            began_ns: Some(began),
+            ended_ns: Some(ended),
+        };
+        assert_eq!(measured, expected);
+    }
+}
