@@ -35,6 +35,7 @@ mod explain;
 mod files;
 mod grants;
 mod guard;
+mod hive;
 mod intervals;
 mod kept;
 pub mod limits;
