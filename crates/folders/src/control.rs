@@ -12,7 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::mounts::is_mount_point;
 use crate::publish::{Published, Work, publish};
-use crate::recover::{is_left, recover, sweep};
+use crate::recover::{is_left, recover, retire_or_sweep};
 use crate::{At, Error, Result};
 
 const LOCK: &str = "lock";
@@ -111,8 +111,13 @@ impl Root {
 
     /// Begins a statement called `id`, which nobody else is: a name that may be a part of a file's. Clears up after those that died.
     pub fn begin(&self, id: &str) -> Result<Statement> {
+        self.begin_in_steps(id, &|_| {})
+    }
+
+    /// The same; calls `step` as [`Statement::publish_in_steps`] does.
+    pub fn begin_in_steps(&self, id: &str, step: &dyn Fn(&'static str)) -> Result<Statement> {
         // Who clears up holds it exclusively, and so never sees a statement without an owner that is only beginning.
-        drop(self.clear(&|_| {})?);
+        drop(self.clear(step)?);
         let lock = self.lock(FlockArg::LockShared)?;
         let staging = self.control.join(id);
         fs::create_dir(&staging).at("make", &staging)?;
@@ -191,7 +196,7 @@ impl Drop for Statement {
         if self.staging.as_os_str().is_empty() {
             return;
         }
-        if let Err(error) = sweep(&self.staging) {
+        if let Err(error) = retire_or_sweep(&self.staging) {
             tracing::warn!(%error, "files that were staged could not all be removed; the next statement will");
         }
         drop(self.owner.take());

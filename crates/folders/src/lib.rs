@@ -11,6 +11,7 @@
 //! - Only who holds the lock of a table's folder exclusively changes what is shown in it, or removes what others have staged.
 //! - Before the journal is complete nothing has been shown; afterwards the statement has happened, and is completed.
 //! - Names of files are the statement's own: two statements never stage or show the same one.
+//! - A folder that was exchanged keeps its names for a minute, out of sight: whoever is listing it at that moment sees all of them.
 //! - Files that others have put into a folder stay, except those that an overwriting statement found there.
 //!
 //! # Order of calls

@@ -12,10 +12,8 @@ use crate::journal::{Action, Exchange, Journal, Kind, Move, Replace, Seen, path}
 use crate::mounts::{exchange, sync};
 use crate::places::Places;
 use crate::prepare::{Preparing, entries};
+use crate::recover::RETIRED;
 use crate::{Error, Result};
-
-/// How often a folder that was replaced is cleared, into which others still write.
-const CLEARINGS: usize = 100;
 
 /// A file that was staged, complete and on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,14 +77,21 @@ pub(crate) fn publish(
     journal.write(staging)?;
     step("decided");
     perform(&journal, step)?;
-    finish(staging)?;
+    finish(&journal, staging)?;
     step("forgotten");
     Ok(Published { one_by_one })
 }
 
-/// The journal is done: it goes first, so that nothing is done again.
-pub(crate) fn finish(staging: &Path) -> Result<()> {
-    Journal::forget(staging).map_err(|error| Error::Unfinished { path: staging.to_path_buf(), error })
+/// The journal is done: it goes first, so that nothing is done again. Folders that were exchanged stay for who is listing them.
+pub(crate) fn finish(journal: &Journal, staging: &Path) -> Result<()> {
+    let exchanged = |action: &Action| matches!(action.kind, Some(Kind::Exchange(_)));
+    let finish = || -> io::Result<()> {
+        if journal.actions.iter().any(exchanged) {
+            fs::File::create(staging.join(RETIRED))?;
+        }
+        Journal::forget(staging)
+    };
+    finish().map_err(|error| Error::Unfinished { path: staging.to_path_buf(), error })
 }
 
 /// Does what is in a journal, or what is left of it.
@@ -130,7 +135,7 @@ fn place(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
         Ok(()) => step("placed"),
         // Somebody else has made it meanwhile.
         Err(error) if is_there(&error) => {
-            bring_over(&from, &to, &[])?;
+            bring_over(&from, &to)?;
             fs::remove_dir(&from)?;
             sync(&to)?;
         }
@@ -156,46 +161,75 @@ fn swap(one: &Exchange, step: &dyn Fn(&'static str)) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         sync(above)?;
     }
-    for _ in 0..CLEARINGS {
-        if !exists(&ready)? {
-            break;
-        }
-        bring_over(&ready, &folder, &one.seen)?;
+    if exists(&ready)? {
+        hollow(&ready, &folder, &one.seen)?;
         step("brought over");
-        match fs::remove_dir(&ready) {
-            Ok(()) => break,
-            Err(error) if is_there(&error) => {}
-            Err(error) => return Err(error),
-        }
     }
     sync(&folder)
 }
 
-/// Takes what is in `from` into `to`, except what is `seen`, which is removed.
-fn bring_over(from: &Path, to: &Path, seen: &[Seen]) -> io::Result<()> {
-    for entry in entries(from)? {
-        let own = from.join(&entry.name);
-        let is_seen = |seen: &Seen| seen.name == entry.name.as_bytes() && seen.inode == entry.inode;
-        if seen.iter().any(is_seen) {
-            match entry.is_folder {
-                true => fs::remove_dir_all(&own)?,
-                false => fs::remove_file(&own)?,
+/// Takes what others have put into `old`, a folder that `new` was exchanged for, into that. What was seen keeps its name in `old`,
+/// because somebody may be listing it at this moment, but not its content, unless that is in `new`, too.
+fn hollow(old: &Path, new: &Path, seen: &[Seen]) -> io::Result<()> {
+    for entry in entries(old)? {
+        let own = old.join(&entry.name);
+        let known = seen.iter().find(|seen| seen.name == entry.name.as_bytes());
+        let target = new.join(&entry.name);
+        match known {
+            Some(known) if known.inode == entry.inode => {
+                let stays = fs::symlink_metadata(&target).is_ok_and(|there| there.ino() == entry.inode);
+                match (stays, entry.is_folder) {
+                    (true, _) => {}
+                    (false, true) => empty_all(&own)?,
+                    (false, false) => empty(&own)?,
+                }
             }
-            continue;
-        }
-        let target = to.join(&entry.name);
-        match fs::rename(&own, &target) {
-            Ok(()) => {}
-            // A folder of this name has been made in both.
-            Err(error) if entry.is_folder && is_there(&error) => {
-                bring_over(&own, &target, &[])?;
-                fs::remove_dir(&own)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            // Emptied before.
+            Some(_) if fs::symlink_metadata(&own).is_ok_and(|there| there.is_file() && there.len() == 0) => {}
+            _ => bring(&own, &target, entry.is_folder)?,
         }
     }
     Ok(())
+}
+
+/// Puts an empty file in the place of one; the name is there all the time.
+fn empty(file: &Path) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(file);
+    let nothing = folder.with_file_name("nothing");
+    fs::File::create(&nothing)?;
+    fs::rename(&nothing, file)
+}
+
+fn empty_all(folder: &Path) -> io::Result<()> {
+    for entry in entries(folder)? {
+        let own = folder.join(&entry.name);
+        match entry.is_folder {
+            true => empty_all(&own)?,
+            false => empty(&own)?,
+        }
+    }
+    Ok(())
+}
+
+/// Takes what is in `from` into `to`.
+fn bring_over(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in entries(from)? {
+        bring(&from.join(&entry.name), &to.join(&entry.name), entry.is_folder)?;
+    }
+    Ok(())
+}
+
+fn bring(own: &Path, target: &Path, is_folder: bool) -> io::Result<()> {
+    match fs::rename(own, target) {
+        Ok(()) => Ok(()),
+        // A folder of this name has been made in both.
+        Err(error) if is_folder && is_there(&error) => {
+            bring_over(own, target)?;
+            fs::remove_dir(own)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn replace(one: &Replace, step: &dyn Fn(&'static str)) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -12,6 +13,12 @@ use crate::journal::Journal;
 use crate::places::ELSEWHERE;
 use crate::publish::{finish, perform};
 use crate::{At, Result};
+
+/// In a statement's folder: it is done, and has left folders that somebody may be listing.
+pub(crate) const RETIRED: &str = "retired";
+
+/// Nobody lists a folder for longer. Names are all that stays so long: the content is gone, or in the new folder.
+const LISTING_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a statement has been decided and not been completed. To be asked under the lock, when nobody is about to complete it.
 pub(crate) fn is_left(control: &Path) -> Result<bool> {
@@ -34,10 +41,10 @@ pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()>
         }
         if let Some(journal) = Journal::read(&staging)? {
             perform(&journal, step)?;
-            finish(&staging)?;
+            finish(&journal, &staging)?;
             step("completed");
         }
-        sweep(&staging)?;
+        retire_or_sweep(&staging)?;
         step("swept");
     }
     Ok(())
@@ -56,6 +63,18 @@ fn is_alive(staging: &Path) -> Result<bool> {
         Ok(_) => Ok(false),
         Err((_, Errno::EWOULDBLOCK)) => Ok(true),
         Err((_, error)) => Err(error).at("lock", &path),
+    }
+}
+
+/// Removes what a statement has left that is done, or was given up: folders that it has exchanged only when nobody lists them any more.
+pub(crate) fn retire_or_sweep(staging: &Path) -> Result<()> {
+    let retired = staging.join(RETIRED);
+    match fs::metadata(&retired).and_then(|metadata| metadata.modified()) {
+        // A clock that was set back makes it older, or lets it stay for longer.
+        Ok(at) if at.elapsed().is_ok_and(|age| age < LISTING_MAX) => Ok(()),
+        Ok(_) => sweep(staging),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => sweep(staging),
+        Err(error) => Err(error).at("open", &retired),
     }
 }
 
