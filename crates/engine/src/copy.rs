@@ -348,10 +348,13 @@ impl Session {
         let columns = target.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
         let outcome = match (Dml::of(dml, target.is_listed.then_some(&columns[..]))?, self.kept()) {
             (Some(dml), Some(kept)) => self.write(dml, "COPY", statement, kept).await?,
-            _ => {
-                let state = self.context().state();
-                self.start(&state, &state.optimize(&plan)?, Some("COPY"), &statement.text).await?
-            }
+            _ => match self.insert_into_folder(dml, None, "COPY", &statement.text).await? {
+                Some(outcome) => outcome,
+                None => {
+                    let state = self.context().state();
+                    self.start(&state, &state.optimize(&plan)?, Some("COPY"), &statement.text).await?
+                }
+            },
         };
         match outcome {
             Outcome::Write(write) => Ok(Write { check, ..write }),

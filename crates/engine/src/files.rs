@@ -29,6 +29,7 @@ use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use parking_lot::RwLock;
 use url::Url;
 
+use crate::hive::{FolderOptions, FolderTable};
 use crate::warehouse::{SessionRole, Viewer};
 
 /// Names and values.
@@ -251,6 +252,7 @@ async fn open(
     let format = kind.format(state)?;
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(kind.suffix);
     let first = first.clone();
+    let is_one = urls.len() == 1;
     let config = ListingTableConfig::new_with_multi_paths(urls)
         .with_listing_options(options)
         .infer_partitions_from_path(state)
@@ -274,7 +276,10 @@ async fn open(
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
-    Ok(Arc::new(table))
+    match local_path(&first).filter(|_| is_one && first.is_collection()) {
+        Some(folder) => Ok(Arc::new(FolderTable::new(table, Some(folder), FolderOptions::default()))),
+        None => Ok(Arc::new(table)),
+    }
 }
 
 /// What a file's name says about its content.
@@ -668,6 +673,7 @@ impl TableProviderFactory for ExternalTables {
     ) -> Result<Arc<dyn TableProvider>> {
         check(&self.role.viewer())?;
         let mut command = command.clone();
+        let options = FolderOptions::take(&mut command.options)?;
         let has_columns = !command.schema.fields().is_empty();
         let mut locations = Vec::with_capacity(command.locations.len());
         for location in &command.locations {
@@ -679,7 +685,7 @@ impl TableProviderFactory for ExternalTables {
                         && !has_wildcard(location)
                         && sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
                 {
-                    locations.push(location.clone());
+                    locations.push(folder_to_be(location)?);
                 }
                 Err(error) => return Err(error),
             }
@@ -696,7 +702,7 @@ impl TableProviderFactory for ExternalTables {
                 if table.schema().fields().is_empty() {
                     return Err(no_data_files(&command.file_type, &named));
                 }
-                Ok(table)
+                as_folder(table, &command.locations, options)
             }
             // A text of its own for what is, to the user, the same.
             Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
@@ -705,6 +711,34 @@ impl TableProviderFactory for ExternalTables {
             Err(error) => Err(explain_failure(state, &command, error).await),
         }
     }
+}
+
+/// A location at which there is nothing yet: a folder, unless its name is a file's.
+fn folder_to_be(location: &str) -> Result<String> {
+    let is_local = location.strip_prefix("file://").unwrap_or(location);
+    if is_local.contains("://") || FileKind::of(location.trim_end_matches('/')).is_some() {
+        return Ok(location.to_string());
+    }
+    let url = std::path::absolute(is_local).ok().and_then(|path| Url::from_directory_path(path).ok());
+    Ok(url.map_or_else(|| location.to_string(), String::from))
+}
+
+/// `table`, as one that is read and written whole, if it is a folder.
+fn as_folder(
+    table: Arc<dyn TableProvider>,
+    locations: &[String],
+    options: FolderOptions,
+) -> Result<Arc<dyn TableProvider>> {
+    let ([location], Some(listing)) = (locations, table.downcast_ref::<ListingTable>()) else {
+        return Ok(table);
+    };
+    let url = parse_url(location)?;
+    let folder = local_path(&url);
+    let is_elsewhere = url.scheme() != "file";
+    if !url.is_collection() || (folder.is_none() && !is_elsewhere) {
+        return Ok(table);
+    }
+    Ok(Arc::new(FolderTable::new(listing.clone(), folder, options)))
 }
 
 fn no_data_files(format: &str, named: &[String]) -> DataFusionError {

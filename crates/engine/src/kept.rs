@@ -132,6 +132,10 @@ impl Session {
 
     /// Runs a statement that changes the warehouse; `None` if it is none.
     async fn run_kept(&self, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<Option<Outcome>> {
+        // Only external tables have it.
+        if statement.partition.is_some() {
+            return Ok(None);
+        }
         let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: self.context() };
         let clauses = statement.clauses.as_ref();
         let whole = match &statement.form {

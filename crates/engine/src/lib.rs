@@ -36,6 +36,7 @@ mod explain;
 mod files;
 mod grants;
 mod guard;
+mod hive;
 mod intervals;
 mod kept;
 mod like_escapes;

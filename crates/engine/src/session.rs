@@ -14,7 +14,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
     FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
 };
-use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
+use datafusion::logical_expr::{
+    DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
+};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
@@ -44,6 +46,7 @@ use crate::engine::{Engine, setting_error};
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
+use crate::hive::{self, FolderTable, FolderWrite, PartitionClause};
 use crate::intervals::ScaledIntervals;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
@@ -73,6 +76,8 @@ pub struct ParsedStatement {
     pub(crate) form: Form,
     /// How the table that it creates or alters is to be kept.
     pub(crate) clauses: Option<TableClauses>,
+    /// The table partitions that an INSERT names.
+    pub(crate) partition: Option<PartitionClause>,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
     /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
@@ -248,7 +253,8 @@ impl Session {
     /// One statement, as [`split`] cut it, parsed in this session's dialect.
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
-        let parsed = || -> Result<(Form, Option<TableClauses>)> {
+        let mut partition = None;
+        let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
             }
@@ -256,6 +262,8 @@ impl Session {
                 Some(_) => warehouse::cut(&text)?,
                 None => (text.clone(), None),
             };
+            let (rest, named) = hive::cut(rest)?;
+            partition = named;
             let Some(mut copy) = copy::parse(&rest)? else {
                 return Ok((Form::Sql(self.parse_text(&rest)?), clauses));
             };
@@ -274,7 +282,7 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
         }
-        Ok(ParsedStatement { text, line, form, clauses, temporary, asked, values: Arc::default() })
+        Ok(ParsedStatement { text, line, form, clauses, partition, temporary, asked, values: Arc::default() })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -375,7 +383,19 @@ impl Session {
             return Ok(Ok(command(tag)));
         }
         self.spread().await?;
+        let named;
+        let parsed = match &statement.partition {
+            Some(clause) => {
+                named = self.with_partition(parsed, clause).await?;
+                &named
+            }
+            None => parsed,
+        };
         let plan = self.plan(parsed, &statement.values).await?;
+        if let Some(outcome) = self.write_folder(&plan, statement).await? {
+            return Ok(Ok(outcome));
+        }
+        let plan = explained_folder(plan)?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -419,6 +439,54 @@ impl Session {
         }
         let (state, plan) = frame.into_parts();
         Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
+    }
+
+    /// An INSERT that names table partitions, with these among its columns.
+    async fn with_partition(&self, statement: &Statement, clause: &PartitionClause) -> Result<Statement> {
+        if let Statement::Statement(parsed) = statement
+            && let ast::Statement::Insert(insert) = parsed.as_ref()
+            && let ast::TableObject::TableName(name) = &insert.table
+        {
+            let table = self.context.table_provider(warehouse::reference(name)?).await?;
+            if let Some(table) = table.downcast_ref::<FolderTable>() {
+                let insert = ast::Statement::Insert(clause.apply(insert, table)?);
+                return Ok(Statement::Statement(Box::new(insert)));
+            }
+        }
+        Err(CodedError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "PARTITION is for external tables that are folders",
+        )
+        .with_hint("list the columns, partition keys included")
+        .into())
+    }
+
+    /// Starts an INSERT into a folder, which is seen whole; `None` for other plans.
+    async fn write_folder(&self, plan: &LogicalPlan, statement: &ParsedStatement) -> Result<Option<Outcome>> {
+        match plan {
+            LogicalPlan::Dml(dml) => {
+                self.insert_into_folder(dml, statement.partition.as_ref(), "INSERT", &statement.text).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The same, of what `verb` does.
+    pub(crate) async fn insert_into_folder(
+        &self,
+        dml: &DmlStatement,
+        partition: Option<&PartitionClause>,
+        verb: &'static str,
+        text: &str,
+    ) -> Result<Option<Outcome>> {
+        let Some((plan, folder)) = FolderWrite::begin(dml, partition).await? else {
+            return Ok(None);
+        };
+        let outcome = self.start(&self.context.state(), &plan, Some(verb), text).await?;
+        Ok(Some(match outcome {
+            Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
+            other => other,
+        }))
     }
 
     /// What statements may take now: the settings of the session, and no more than the engine lets them.
@@ -517,6 +585,7 @@ impl Session {
                 text: text.to_string(),
                 stream,
                 staged,
+                folder: None,
                 progress,
                 pending: None,
                 check: CopyCheck::default(),
@@ -615,6 +684,36 @@ impl Session {
             .get::<HarrierSettings>()
             .cloned()
             .unwrap_or_default()
+    }
+}
+
+/// EXPLAIN of an INSERT into a folder, with the plan that stages files.
+///
+/// Errors: it is EXPLAIN ANALYZE (0A000).
+fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
+    let inner = match &plan {
+        LogicalPlan::Explain(asked) => &asked.plan,
+        LogicalPlan::Analyze(asked) => &asked.input,
+        _ => return Ok(plan),
+    };
+    let LogicalPlan::Dml(dml) = inner.as_ref() else {
+        return Ok(plan);
+    };
+    let Some(staging) = FolderWrite::explain(dml)? else {
+        return Ok(plan);
+    };
+    match &mut plan {
+        LogicalPlan::Explain(asked) => {
+            asked.stringified_plans = vec![staging.to_stringified(PlanType::InitialLogicalPlan)];
+            asked.plan = Arc::new(staging);
+            Ok(plan)
+        }
+        _ => {
+            let message = "EXPLAIN ANALYZE of an INSERT into an external table is not supported";
+            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("EXPLAIN shows its plan")
+                .into())
+        }
     }
 }
 

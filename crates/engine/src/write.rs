@@ -11,6 +11,7 @@ use futures::{FutureExt, TryStreamExt};
 
 use crate::SqlError;
 use crate::copy::CopyCheck;
+use crate::hive::FolderWrite;
 use crate::kept::Kept;
 use crate::progress::Progress;
 use crate::targets::Staged;
@@ -23,6 +24,8 @@ pub struct Write {
     // Before `staged`, whose files it writes: fields are dropped in this order.
     pub(crate) stream: SendableRecordBatchStream,
     pub(crate) staged: Staged,
+    /// What the rows come to, if they are those of files that are to be shown in a folder.
+    pub(crate) folder: Option<FolderWrite>,
     pub progress: Progress,
     /// What the rows come to, if they are those of a statement that changes the warehouse.
     pub(crate) pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
@@ -46,10 +49,20 @@ impl Write {
     }
 
     async fn finished(self) -> Result<Written, SqlError> {
-        let Self { verb, text, stream, staged, pending, check, mut unfinished, .. } = self;
-        let outcome = match pending {
-            None => check.check(Self::count(stream, staged).await).await,
-            Some((pending, kept, context)) => {
+        // The files that are staged go after what writes them: what is bound last is dropped first.
+        let Self { folder, .. } = self;
+        let Self { verb, text, staged, pending, check, mut unfinished, stream, .. } = self;
+        let outcome = match (pending, folder) {
+            (None, None) => check.check(Self::count(stream, staged).await).await,
+            (None, Some(folder)) => {
+                let written = async {
+                    let (batches, counted) = check.check(stream.try_collect::<Vec<_>>().await).await?;
+                    let (rows, shown) = folder.publish(batches).await?;
+                    Ok((rows, counted.or(shown)))
+                };
+                written.await
+            }
+            (Some((pending, kept, context)), _) => {
                 let changed = async {
                     let (batches, notice) = check.check(stream.try_collect::<Vec<_>>().await).await?;
                     let rows = pending.apply(batches, &kept.transactions, &context).await?;

@@ -30,6 +30,7 @@ mod source;
 
 use crate::sqlstate::{CodedError, SqlState};
 use sink::OrcSink;
+pub(crate) use sink::encode;
 pub use source::OrcSource;
 
 const EXTENSION: &str = "orc";
@@ -66,7 +67,7 @@ impl GetExt for OrcFormatFactory {
 
 /// How the streams of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Codec {
+pub enum Codec {
     None,
     Zlib,
     Snappy,
@@ -76,7 +77,19 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
-    fn of(name: &str) -> Result<Self> {
+    /// Its name, as [`Codec::of`] knows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zlib => "zlib",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// Errors: there is none of this name (22023).
+    pub fn of(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "none" | "uncompressed" | "" => Self::None,
             "zlib" | "gzip" | "gz" => Self::Zlib,
@@ -97,6 +110,21 @@ impl Codec {
 #[derive(Debug, Clone, Default)]
 pub struct OrcFormat {
     compression: Codec,
+}
+
+impl OrcFormat {
+    /// How what it writes is compressed.
+    pub fn compression(&self) -> Codec {
+        self.compression
+    }
+}
+
+/// The columns of a file as they are written.
+///
+/// Errors: one has a type that cannot be (0A000).
+pub fn written_schema(schema: &Schema) -> Result<SchemaRef> {
+    let fields = schema.fields().iter().map(|field| sink::encoded(field)).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(Schema::new(fields)))
 }
 
 #[async_trait]

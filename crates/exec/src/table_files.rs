@@ -3,12 +3,13 @@
 //! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks ask nobody.
 //!
 //! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
-//! - [`WriteFilesExec`]: writes its rows into new files, at their final path, and yields a record of each.
+//! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
 //! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
 //! - [`Bucket`]: the hash of a bucketed table.
 
 mod bucket;
 mod codec;
+mod format;
 mod live_rows;
 pub mod location;
 pub(crate) mod plan;
@@ -20,9 +21,12 @@ mod write;
 pub use crate::colocate::FileBucket;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
+pub use format::WriteFormat;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
 pub use plan::{WriteFiles, install};
 pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
-pub use write::{PartitionFolder, WriteFilesExec, WriteSpec, write_delete_file};
+pub use write::{
+    PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, partition_folder, write_delete_file,
+};

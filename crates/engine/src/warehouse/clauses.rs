@@ -80,13 +80,13 @@ fn may_have_clauses(text: &str) -> bool {
         || text.as_bytes().windows(2).any(|pair| pair.eq_ignore_ascii_case(b"of"))
 }
 
-struct Words {
+pub(crate) struct Words {
     /// Without whitespace and comments, with the bytes they lie at.
     tokens: Vec<(Token, Range<usize>)>,
 }
 
 impl Words {
-    fn of(text: &str) -> Option<Self> {
+    pub(crate) fn of(text: &str) -> Option<Self> {
         let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
         // Locations come in their order: the text is walked through once.
         let (mut chars, mut line, mut column) = (text.char_indices(), 1, 1);
@@ -108,13 +108,18 @@ impl Words {
         Some(Self { tokens })
     }
 
-    fn is_at(&self, at: usize, word: &str) -> bool {
+    pub(crate) fn is_at(&self, at: usize, word: &str) -> bool {
         matches!(self.tokens.get(at), Some((Token::Word(found), _))
             if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
     }
 
-    fn token(&self, at: usize) -> Option<&Token> {
+    pub(crate) fn token(&self, at: usize) -> Option<&Token> {
         self.tokens.get(at).map(|(token, _)| token)
+    }
+
+    /// The bytes of the tokens in `range`.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> Range<usize> {
+        self.tokens[range.start].1.start..self.tokens[range.end - 1].1.end
     }
 
     /// The name at `at`, in lower case unless it is quoted.
@@ -127,7 +132,7 @@ impl Words {
     }
 
     /// The token after the parenthesis that closes the one at `open`.
-    fn after_parentheses(&self, open: usize) -> Option<usize> {
+    pub(crate) fn after_parentheses(&self, open: usize) -> Option<usize> {
         let mut depth = 0;
         for at in open..self.tokens.len() {
             match self.token(at)? {
@@ -286,7 +291,7 @@ impl Words {
         Ok((text, Some(clauses)))
     }
 
-    fn blank(&self, mut text: String, cuts: &[Range<usize>]) -> String {
+    pub(crate) fn blank(&self, mut text: String, cuts: &[Range<usize>]) -> String {
         for cut in cuts {
             let range = self.tokens[cut.start].1.start..self.tokens[cut.end - 1].1.end;
             let blanks: String =

@@ -22,8 +22,8 @@ use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, Ta
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteSpec, bucket,
-    read_deleted, write_delete_file,
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteFormat, WriteSpec,
+    bucket, read_deleted, write_delete_file,
 };
 use prost::Message;
 
@@ -390,6 +390,8 @@ impl Pending {
             row_group_rows: number("parquet_row_group_size").map_or(ROW_GROUP_ROWS, |rows| rows as usize),
             target_file_bytes: target_file_bytes(state, table),
             one_writer: self.work == Work::Compact,
+            format: WriteFormat::Parquet,
+            staging: None,
         };
         WriteFiles::plan(input, Arc::new(spec))
     }

@@ -59,7 +59,7 @@ impl OrcSink {
 }
 
 /// A column as the library encodes it.
-fn encoded(field: &Field) -> Result<Field> {
+pub(super) fn encoded(field: &Field) -> Result<Field> {
     let kind = match field.data_type() {
         DataType::Utf8View | DataType::Utf8 => DataType::Utf8,
         DataType::BinaryView | DataType::Binary | DataType::FixedSizeBinary(_) => DataType::Binary,
@@ -167,7 +167,7 @@ async fn write_file(
 }
 
 /// Returns the number of rows.
-fn encode(
+pub(crate) fn encode(
     mut batches: Receiver<RecordBatch>,
     output: mpsc::Sender<Bytes>,
     schema: &SchemaRef,

@@ -18,11 +18,12 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf;
 use prost::Message;
 
+use super::format::WriteFormat;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
 use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
 use crate::functions::scalar_function;
-use crate::orc::OrcSource;
+use crate::orc::{Codec, OrcSource};
 use crate::planning::file_scan;
 use crate::wire;
 
@@ -98,6 +99,46 @@ struct WriteFiles {
     target_file_bytes: u64,
     #[prost(bool, tag = "11")]
     one_writer: bool,
+    #[prost(string, optional, tag = "12")]
+    staging: Option<String>,
+    /// None: Parquet.
+    #[prost(oneof = "Format", tags = "13, 14, 15")]
+    format: Option<Format>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Format {
+    #[prost(message, tag = "13")]
+    Csv(protobuf::CsvFormat),
+    /// The compression's name.
+    #[prost(string, tag = "14")]
+    Json(String),
+    #[prost(string, tag = "15")]
+    Orc(String),
+}
+
+impl Format {
+    fn of(format: &WriteFormat) -> Result<Option<Self>> {
+        Ok(match format {
+            WriteFormat::Parquet => None,
+            WriteFormat::Csv(options) => {
+                Some(Self::Csv(protobuf::CsvFormat { options: Some(options.as_ref().try_into()?) }))
+            }
+            WriteFormat::Json(compression) => Some(Self::Json(compression.to_string())),
+            WriteFormat::Orc(codec) => Some(Self::Orc(codec.name().to_string())),
+        })
+    }
+
+    fn format(self) -> Result<WriteFormat> {
+        Ok(match self {
+            Self::Csv(csv) => {
+                let options = csv.options.ok_or_else(|| internal_datafusion_err!("CSV without options"))?;
+                WriteFormat::Csv(Box::new((&options).try_into()?))
+            }
+            Self::Json(compression) => WriteFormat::Json(compression.parse()?),
+            Self::Orc(codec) => WriteFormat::Orc(Codec::of(&codec)?),
+        })
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -154,6 +195,8 @@ impl WriteFiles {
             row_group_rows: spec.row_group_rows as u64,
             target_file_bytes: spec.target_file_bytes,
             one_writer: spec.one_writer,
+            staging: spec.staging.clone(),
+            format: Format::of(&spec.format)?,
         })
     }
 
@@ -176,6 +219,8 @@ impl WriteFiles {
             row_group_rows: self.row_group_rows as usize,
             target_file_bytes: self.target_file_bytes,
             one_writer: self.one_writer,
+            staging: self.staging,
+            format: self.format.map_or(Ok(WriteFormat::Parquet), Format::format)?,
         })
     }
 }

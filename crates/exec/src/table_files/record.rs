@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-/// A data file, complete and at its final path.
+/// A data file, complete and at its final path unless it was staged.
 #[derive(Clone, PartialEq, Message)]
 pub struct FileRecord {
     /// Below the table's folder, percent-encoded as it is in URLs.
@@ -19,6 +19,9 @@ pub struct FileRecord {
     pub partition: Vec<PartitionValue>,
     #[prost(message, repeated, tag = "6")]
     pub stats: Vec<FileStats>,
+    /// Where it is until it is shown at `path`, if it was staged.
+    #[prost(string, optional, tag = "7")]
+    pub staged: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

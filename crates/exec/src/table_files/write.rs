@@ -1,4 +1,4 @@
-//! Writes rows into new data files, each once and at its final path.
+//! Writes rows into new data files, each once and at its final path, or, for folders that others list, where nobody looks for it.
 //!
 //! A file is named after the statement, the task of its slice, the output partition and a number, so nobody else writes it and
 //! nobody has to rename it. Nothing refers to it before the statement commits. A writer that fails or is dropped removes
@@ -45,11 +45,13 @@ use datafusion::physical_plan::{
 use datafusion_distributed::DistributedTaskContext;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use harrier_folders::Places;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
+use super::format::{Encoder, WriteFormat};
 use super::location::{local, locate};
 use super::record::{FileRecord, PartitionValue};
 use super::stats::{self, Nans, text_of};
@@ -97,6 +99,9 @@ pub struct WriteSpec {
     pub target_file_bytes: u64,
     /// One writer has all rows, so that they get as few files as possible.
     pub one_writer: bool,
+    pub format: WriteFormat,
+    /// The statement's folder, for files that are to be shown when all of them are there.
+    pub staging: Option<String>,
 }
 
 /// One level of folders.
@@ -155,7 +160,11 @@ pub(super) fn output_schema() -> SchemaRef {
 
 impl DisplayAs for WriteFilesExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WriteFilesExec: table={}, compression={}", self.spec.table, self.spec.compression)?;
+        write!(f, "WriteFilesExec: table={}", self.spec.table)?;
+        match self.spec.format {
+            WriteFormat::Parquet => write!(f, ", compression={}", self.spec.compression)?,
+            _ => write!(f, ", format={}", self.spec.format.extension())?,
+        }
         if self.spec.partition.is_empty() {
             return Ok(());
         }
@@ -263,6 +272,8 @@ struct Writing {
     /// The beginning of its files' names.
     name: String,
     store: Store,
+    /// Where files are staged, if they are.
+    places: Option<Places>,
     properties: WriterProperties,
     open: Option<OpenFile>,
     records: Vec<FileRecord>,
@@ -283,6 +294,15 @@ impl Writing {
         counters: Counters,
     ) -> Result<Self> {
         let store = Store::open(&spec.folder, context)?;
+        let places = match (&spec.staging, &store) {
+            (Some(staging), Store::Local(folder)) => {
+                Some(Places::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?)
+            }
+            (Some(_), Store::Objects { .. }) => {
+                return Err(internal_datafusion_err!("files are staged on local file systems only"));
+            }
+            (None, _) => None,
+        };
         let compression: Compression = compression_of(&spec.compression)?;
         let properties = WriterProperties::builder()
             .set_compression(compression)
@@ -296,6 +316,7 @@ impl Writing {
             input,
             made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
             store,
+            places,
             spec,
             name,
             properties,
@@ -387,18 +408,18 @@ impl Writing {
         let timer = self.counters.baseline.elapsed_compute().timer();
         open.nans.see(batch.columns());
         open.rows += batch.num_rows() as i64;
-        open.writer.write(&batch).await.map_err(|error| self.store.explain(error.into()))?;
+        open.writer.write(&batch).await.map_err(|error| self.store.explain(error))?;
         drop(timer);
         self.counters.rows.add(batch.num_rows());
         let full = open.writer.memory_size() > ROW_GROUP_BYTES_MAX
             || self.reservation.try_resize(open.writer.memory_size()).is_err();
         if full {
-            open.writer.flush().await.map_err(|error| self.store.explain(error.into()))?;
+            open.writer.flush().await.map_err(|error| self.store.explain(error))?;
             self.reservation.try_resize(open.writer.memory_size())?;
         }
-        let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
+        let bytes = open.tail.lock().bytes + open.writer.in_progress_size() as u64;
         self.open = Some(open);
-        if bytes as u64 >= self.spec.target_file_bytes {
+        if bytes >= self.spec.target_file_bytes {
             self.finish_file().await?;
         }
         Ok(())
@@ -430,21 +451,44 @@ impl Writing {
     }
 
     async fn begin_file(&mut self, key: &[Option<String>]) -> Result<OpenFile> {
-        let mut path = String::new();
-        for (folder, value) in self.spec.partition.iter().zip(key) {
-            let value = value.as_deref().map_or_else(|| NULL_FOLDER.to_string(), encode);
-            path.push_str(&format!("{}={value}/", encode(&folder.name)));
+        let mut folder = String::new();
+        for (level, value) in self.spec.partition.iter().zip(key) {
+            folder.push_str(&partition_folder(&level.name, value.as_deref()));
+            folder.push('/');
         }
-        path.push_str(&format!("{}-{}.parquet", self.name, self.files));
+        let name = format!("{}-{}.{}", self.name, self.files, self.spec.format.extension());
+        let path = format!("{folder}{name}");
         self.files += 1;
-        self.made.paths.push(path.clone());
+        let staged = match &self.places {
+            Some(places) => {
+                let staged = places.staged(&folder, &name).map_err(|error| cannot_stage(&error))?;
+                Some(
+                    staged
+                        .into_os_string()
+                        .into_string()
+                        .map_err(|_| internal_datafusion_err!("a path is no text"))?,
+                )
+            }
+            None => None,
+        };
+        // An absolute path stays itself below a folder.
+        let written = staged.as_ref().unwrap_or(&path);
+        self.made.paths.push(written.clone());
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let sink = self.store.create(&path).await?;
+        let sink = self.store.create(written).await?;
         let sink = Tailed { sink, tail: Arc::clone(&tail) };
-        let options =
-            ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
-        let writer = AsyncArrowWriter::try_new_with_options(sink, Arc::clone(&self.spec.schema), options)?;
-        Ok(OpenFile { writer, path, key: key.to_vec(), rows: 0, nans: Nans::new(&self.spec.schema), tail })
+        let writer = match &self.spec.format {
+            WriteFormat::Parquet => {
+                let options = ArrowWriterOptions::new()
+                    .with_properties(self.properties.clone())
+                    .with_skip_arrow_metadata(true);
+                let schema = Arc::clone(&self.spec.schema);
+                Encoder::Parquet(Box::new(AsyncArrowWriter::try_new_with_options(sink, schema, options)?))
+            }
+            other => other.begin(&self.spec.schema, sink)?,
+        };
+        let nans = Nans::new(&self.spec.schema);
+        Ok(OpenFile { writer, path, staged, key: key.to_vec(), rows: 0, nans, tail })
     }
 
     async fn finish_file(&mut self) -> Result<()> {
@@ -477,6 +521,12 @@ impl Writing {
 
 /// What stands for NULL in the name of a folder.
 const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// The name of the folder of a table partition, in which `name` is `value`.
+pub fn partition_folder(name: &str, value: Option<&str>) -> String {
+    let value = value.map_or_else(|| NULL_FOLDER.to_string(), encode);
+    format!("{}={value}", encode(name))
+}
 
 /// All but letters, digits and a few signs percent-encoded.
 fn encode(text: &str) -> String {
@@ -511,8 +561,9 @@ fn compression_of(name: &str) -> Result<Compression> {
 }
 
 struct OpenFile {
-    writer: AsyncArrowWriter<Tailed>,
+    writer: Encoder<Tailed>,
     path: String,
+    staged: Option<String>,
     key: Vec<Option<String>>,
     rows: i64,
     nans: Nans,
@@ -521,11 +572,15 @@ struct OpenFile {
 
 impl OpenFile {
     async fn close(self, schema: &Schema) -> Result<FileRecord> {
-        let footer = self.writer.close().await?;
-        let stats = stats::of_file(&footer, schema, &self.nans)?;
+        let stats = match (self.writer.close().await?, &self.staged) {
+            (Some(footer), None) => stats::of_file(&footer, schema, &self.nans)?,
+            // Nobody keeps them.
+            _ => vec![],
+        };
         let (bytes, footer_bytes) = self.tail.lock().sizes();
         let partition = self.key.into_iter().map(|value| PartitionValue { value }).collect();
-        Ok(FileRecord { path: self.path, rows: self.rows, bytes, footer_bytes, partition, stats })
+        let Self { path, staged, rows, .. } = self;
+        Ok(FileRecord { path, rows, bytes, footer_bytes, partition, stats, staged })
     }
 }
 
@@ -645,13 +700,32 @@ fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
     None
 }
 
-fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
-    let state = match error.kind() {
+/// An error of staged files, with its SQLSTATE.
+pub fn cannot_stage(error: &harrier_folders::Error) -> DataFusionError {
+    let state = match error.io().map(std::io::Error::kind) {
+        Some(kind) => state_of(kind),
+        None => SqlState::DATA_CORRUPTED,
+    };
+    let coded = CodedError::new(state, error.to_string());
+    match error.has_happened() {
+        true => coded
+            .with_detail("The statement has happened; the next one that reads or writes here completes it.")
+            .into(),
+        false => coded.into(),
+    }
+}
+
+fn state_of(kind: std::io::ErrorKind) -> SqlState {
+    match kind {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => SqlState::DISK_FULL,
         std::io::ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
         std::io::ErrorKind::ReadOnlyFilesystem => SqlState::READ_ONLY,
         _ => SqlState::IO_ERROR,
-    };
+    }
+}
+
+fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
+    let state = state_of(error.kind());
     CodedError::new(state, format!("could not write to \"{path}\": {error}")).into()
 }
 

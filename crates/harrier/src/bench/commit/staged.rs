@@ -30,7 +30,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::ParquetReadOptions;
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::{Session, SqlError};
-use harrier_exec::table_files::{FileRecord, PartitionFolder, WriteFiles, WriteSpec};
+use harrier_exec::table_files::{FileRecord, PartitionFolder, WriteFiles, WriteFormat, WriteSpec};
 use prost::Message;
 
 use super::places::Place;
@@ -86,6 +86,8 @@ impl Written<'_> {
             row_group_rows: ROW_GROUP_ROWS,
             target_file_bytes: TARGET_FILE_BYTES,
             one_writer: false,
+            format: WriteFormat::Parquet,
+            staging: None,
         };
         let plan: LogicalPlan = WriteFiles::plan(input, Arc::new(spec))?;
         context.state().create_physical_plan(&plan).await

@@ -1,0 +1,133 @@
+//! What a statement is going to do to folders, written down before it begins. Every action can be done again.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use crate::mounts::sync;
+use crate::{At, Error, Result};
+
+const JOURNAL: &str = "journal";
+const UNFINISHED: &str = "journal.unfinished";
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Journal {
+    #[prost(message, repeated, tag = "1")]
+    pub actions: Vec<Action>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Action {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    pub kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Kind {
+    #[prost(message, tag = "1")]
+    Move(Move),
+    #[prost(message, tag = "2")]
+    Place(Move),
+    #[prost(message, tag = "3")]
+    Exchange(Exchange),
+    #[prost(message, tag = "4")]
+    Replace(Replace),
+}
+
+/// A file, or a folder that becomes one of the table, gets its name. Paths are bytes: names need not be UTF-8.
+#[derive(Clone, PartialEq, Message)]
+pub struct Move {
+    #[prost(bytes, tag = "1")]
+    pub from: Vec<u8>,
+    #[prost(bytes, tag = "2")]
+    pub to: Vec<u8>,
+}
+
+/// A folder and one that was made ready change their names; then the old one is cleared.
+#[derive(Clone, PartialEq, Message)]
+pub struct Exchange {
+    #[prost(bytes, tag = "1")]
+    pub folder: Vec<u8>,
+    #[prost(bytes, tag = "2")]
+    pub ready: Vec<u8>,
+    /// Of the one made ready: by this it is known which of the two is where.
+    #[prost(uint64, tag = "3")]
+    pub inode: u64,
+    /// What was in the folder and is replaced, or is in the one made ready, too. All else came later, and stays.
+    #[prost(message, repeated, tag = "4")]
+    pub seen: Vec<Seen>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Seen {
+    #[prost(bytes, tag = "1")]
+    pub name: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    pub inode: u64,
+}
+
+/// Files of a folder that cannot be exchanged go one by one, then others come one by one.
+#[derive(Clone, PartialEq, Message)]
+pub struct Replace {
+    #[prost(bytes, tag = "1")]
+    pub folder: Vec<u8>,
+    #[prost(message, repeated, tag = "2")]
+    pub removed: Vec<Seen>,
+    #[prost(message, repeated, tag = "3")]
+    pub moves: Vec<Move>,
+}
+
+impl From<Kind> for Action {
+    fn from(kind: Kind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl Move {
+    pub fn new(from: &Path, to: &Path) -> Self {
+        Self { from: bytes(from), to: bytes(to) }
+    }
+}
+
+pub(crate) fn bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+pub(crate) fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+impl Journal {
+    /// Writes it into a statement's folder. It is complete and on the disk when this returns, and is not there if this fails.
+    pub(crate) fn write(&self, staging: &Path) -> Result<()> {
+        let unfinished = staging.join(UNFINISHED);
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(&self.encode_to_vec())?;
+            file.sync_all()
+        };
+        write().at("write", &unfinished)?;
+        let complete = staging.join(JOURNAL);
+        fs::rename(&unfinished, &complete).at("write", &complete)?;
+        // If its name is not on the disk, nothing may depend on it.
+        sync(staging).or_else(|error| fs::remove_file(&complete).and(Err(error))).at("write", &complete)
+    }
+
+    /// That of a statement, if it is complete.
+    pub(crate) fn read(staging: &Path) -> Result<Option<Self>> {
+        let file = staging.join(JOURNAL);
+        match fs::read(&file) {
+            Ok(bytes) => Self::decode(&bytes[..]).map(Some).map_err(|_| Error::Journal { path: file }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).at("read", &file),
+        }
+    }
+
+    /// Everything in it is done.
+    pub(crate) fn forget(staging: &Path) -> io::Result<()> {
+        fs::remove_file(staging.join(JOURNAL))
+    }
+}

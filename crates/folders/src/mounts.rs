@@ -1,0 +1,61 @@
+//! Where a folder really is, and what its file system can do.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+/// The mount that `folder` is on: renames and hard links do not leave it, even where two mounts are of one file system.
+pub(crate) fn mount_of(folder: &Path) -> io::Result<u64> {
+    let open = File::open(folder)?;
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd()))?;
+    let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or_else(|| io::Error::other("the system does not tell the mount of a folder"))
+}
+
+/// Whether `folder`, a real path, is where something is mounted.
+pub(crate) fn is_mount_point(folder: &Path) -> io::Result<bool> {
+    match folder.parent() {
+        Some(parent) => Ok(mount_of(parent)? != mount_of(folder)?),
+        None => Ok(true),
+    }
+}
+
+/// Gives two folders, or files, each other's name in one step.
+pub(crate) fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+    renameat2(AT_FDCWD, a, AT_FDCWD, b, RenameFlags::RENAME_EXCHANGE).map_err(io::Error::from)
+}
+
+/// Whether folders in `place` can be exchanged; tries it with two of its own.
+pub(crate) fn can_exchange(place: &Path) -> io::Result<bool> {
+    let pair = [place.join("try-a"), place.join("try-b")];
+    for folder in &pair {
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    let done = exchange(&pair[0], &pair[1]);
+    for folder in &pair {
+        fs::remove_dir(folder)?;
+    }
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// That what a folder has as entries is on the disk.
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        // Some file systems have nothing to write for a folder.
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => Ok(()),
+        other => other,
+    }
+}
