@@ -26,6 +26,7 @@ mod interconnect;
 mod local_ranks;
 mod machine;
 mod measure;
+mod mpid;
 mod progress;
 mod protocol;
 mod report;
@@ -68,6 +69,8 @@ enum What {
     Commit(commit::Options),
     /// A server under the load of many clients, against others
     Serve(serve::Options),
+    /// Programs in keys and values, against Hadoop and Spark, and over their knobs
+    Mpid(mpid::Options),
     /// Draw what --json wrote
     Chart(ChartOptions),
 }
@@ -163,6 +166,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Interconnect(options) => interconnect::run(&options),
         What::Commit(options) => commit::run(&options),
         What::Serve(options) => serve::run(&options),
+        What::Mpid(options) => mpid::run(&options),
         What::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {
