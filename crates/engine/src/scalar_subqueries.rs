@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions::expr_fn::named_struct;
@@ -151,25 +151,50 @@ fn counted(exists: Exists) -> Result<Transformed<Expr>> {
 
 /// A sort by columns of its input, those of which that are subqueries are computed below.
 fn sorted_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
-    let is_subquery =
-        |expr: &Expr| expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_))));
-    let mut columns: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
-    let own = columns.clone();
+    let own: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
+    let mut keys = Vec::new();
     let mut order = sort.expr.clone();
     for (number, key) in order.iter_mut().enumerate() {
-        if is_subquery(&key.expr)? {
+        if key.expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_))))? {
             let name = format!("harrier_key_{number}");
             let column = Expr::Column(Column::from_name(&name));
-            columns.push(std::mem::replace(&mut key.expr, column).alias(name));
+            keys.push(std::mem::replace(&mut key.expr, column).alias(name));
         }
     }
-    if columns.len() == own.len() {
+    if keys.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Sort(sort)));
     }
-    let plan = LogicalPlanBuilder::from(sort.input.as_ref().clone())
-        .project(columns)?
+    // Columns that only the subquery speaks of are not selected: they are below the list of the SELECT.
+    let (columns, input) = match sort.input.as_ref() {
+        LogicalPlan::Projection(list) if !has_outer_columns(&sort.input, &keys)? => {
+            (list.expr.clone(), Arc::clone(&list.input))
+        }
+        _ => (own.clone(), Arc::clone(&sort.input)),
+    };
+    let plan = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
+        .project(columns.into_iter().chain(keys))?
         .sort_with_limit(order, sort.fetch)?
         .project(own)?
         .build()?;
     Ok(Transformed::yes(plan))
+}
+
+/// Whether a plan has all columns that subqueries take from outside.
+fn has_outer_columns(plan: &LogicalPlan, keys: &[Expr]) -> Result<bool> {
+    let mut has_all = true;
+    for key in keys {
+        key.apply(|expr| {
+            let subquery = match expr {
+                Expr::ScalarSubquery(subquery) => subquery,
+                Expr::Exists(exists) => &exists.subquery,
+                _ => return Ok(TreeNodeRecursion::Continue),
+            };
+            has_all &= subquery.outer_ref_columns.iter().all(|outer| match outer {
+                Expr::OuterReferenceColumn(_, column) => plan.schema().has_column(column),
+                _ => true,
+            });
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(has_all)
 }
