@@ -47,7 +47,7 @@ fn duckdb() -> Option<PathBuf> {
 fn create(table: &Path) -> String {
     format!(
         "CREATE EXTERNAL TABLE t (v INT, pad TEXT, k INT) STORED AS PARQUET PARTITIONED BY (k) LOCATION '{}' \
-         OPTIONS ('target_file_bytes' '64kB');\n",
+         OPTIONS ('target_file_bytes' '65536');\n",
         table.display()
     )
 }

@@ -69,8 +69,8 @@ impl FolderOptions {
                     _ => return Err(wrong()),
                 };
             } else {
-                taken.target_file_bytes =
-                    crate::memory::parse_bytes(&known).ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+                let bytes = known.parse().ok().or_else(|| crate::memory::parse_bytes(&known).ok());
+                taken.target_file_bytes = bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
             }
         }
         Ok(taken)
