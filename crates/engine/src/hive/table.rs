@@ -81,6 +81,8 @@ impl FolderOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct FolderTable {
     listing: ListingTable,
+    /// With keys that may be NULL, which DataFusion has not.
+    schema: SchemaRef,
     /// On this machine; `None` in an object store.
     folder: Option<PathBuf>,
     options: FolderOptions,
@@ -96,7 +98,14 @@ pub(crate) struct Written {
 
 impl FolderTable {
     pub(crate) fn new(listing: ListingTable, folder: Option<PathBuf>, options: FolderOptions) -> Self {
-        Self { listing, folder, options }
+        let all = listing.schema();
+        let keys = &listing.options().table_partition_cols;
+        let fields = all.fields().iter().map(|field| match keys.iter().any(|(key, _)| key == field.name()) {
+            true => Arc::new(field.as_ref().clone().with_nullable(true)),
+            false => Arc::clone(field),
+        });
+        let schema = Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), all.metadata().clone()));
+        Self { listing, schema, folder, options }
     }
 
     pub(crate) fn folder(&self) -> Option<&Path> {
@@ -169,7 +178,7 @@ impl FolderTable {
 #[async_trait]
 impl TableProvider for FolderTable {
     fn schema(&self) -> SchemaRef {
-        self.listing.schema()
+        Arc::clone(&self.schema)
     }
 
     fn constraints(&self) -> Option<&Constraints> {
