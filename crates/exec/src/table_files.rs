@@ -28,5 +28,6 @@ pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
-    PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, partition_folder, write_delete_file,
+    NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, partition_folder,
+    write_delete_file,
 };

@@ -1,16 +1,18 @@
 //! Where a folder really is, and what its file system can do.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
 /// The mount that `folder` is on: renames and hard links do not leave it, even where two mounts are of one file system.
 pub(crate) fn mount_of(folder: &Path) -> io::Result<u64> {
-    let open = File::open(folder)?;
+    // Who may not list a folder may still ask where it is.
+    let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(folder)?;
     let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd()))?;
     let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
     id.ok_or_else(|| io::Error::other("the system does not tell the mount of a folder"))

@@ -18,7 +18,7 @@ use crate::{At, Result};
 pub const STAGED: &str = ".staged";
 
 /// In a statement's folder: where files of folders on the same mount are staged.
-const FILES: &str = "files";
+pub(crate) const FILES: &str = "files";
 /// In a statement's folder: links to the folders that it has made elsewhere.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
 

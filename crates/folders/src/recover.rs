@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::control::OWNER;
 use crate::journal::Journal;
-use crate::places::ELSEWHERE;
+use crate::places::{ELSEWHERE, FILES};
 use crate::publish::{finish, perform};
 use crate::{At, Result};
 
@@ -71,7 +71,7 @@ pub(crate) fn retire_or_sweep(staging: &Path) -> Result<()> {
     let retired = staging.join(RETIRED);
     match fs::metadata(&retired).and_then(|metadata| metadata.modified()) {
         // A clock that was set back makes it older, or lets it stay for longer.
-        Ok(at) if at.elapsed().is_ok_and(|age| age < LISTING_MAX) => Ok(()),
+        Ok(at) if at.elapsed().is_ok_and(|age| age < LISTING_MAX) => remove(&staging.join(FILES)),
         Ok(_) => sweep(staging),
         Err(error) if error.kind() == io::ErrorKind::NotFound => sweep(staging),
         Err(error) => Err(error).at("open", &retired),

@@ -125,7 +125,8 @@ impl PartitionClause {
             self.keys.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
         if !values.is_empty() {
             columns.extend(values.iter().map(|(key, _)| ast::ObjectName::from(vec![quoted(key)])));
-            insert.source = Some(Box::new(with_values(source, values.into_iter().map(|(_, value)| value))?));
+            let values: Vec<ast::Expr> = values.into_iter().map(|(_, value)| value.clone()).collect();
+            insert.source = Some(Box::new(with_values(source, &values)?));
         }
         insert.columns = columns;
         Ok(insert)
@@ -173,8 +174,15 @@ fn text_of(value: &ast::Expr, kind: &DataType) -> Result<Option<String>> {
     }
 }
 
-/// `SELECT *, value, … FROM (source)`.
-fn with_values<'a>(source: &ast::Query, values: impl Iterator<Item = &'a ast::Expr>) -> Result<ast::Query> {
+/// `SELECT *, value, … FROM (source)`; rows that are listed get them one by one, so that they have as many values as the table columns.
+fn with_values(source: &ast::Query, values: &[ast::Expr]) -> Result<ast::Query> {
+    if let ast::SetExpr::Values(_) = source.body.as_ref() {
+        let mut source = source.clone();
+        if let ast::SetExpr::Values(listed) = source.body.as_mut() {
+            listed.rows.iter_mut().for_each(|row| row.content.extend_from_slice(values));
+        }
+        return Ok(source);
+    }
     let frame = "SELECT * FROM (SELECT 1) AS \"_harrier_rows\"";
     let internal = || DataFusionError::Internal("a query that was made is none".to_string());
     let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, frame).map_err(|_| internal())?;
@@ -184,7 +192,7 @@ fn with_values<'a>(source: &ast::Query, values: impl Iterator<Item = &'a ast::Ex
     let ast::SetExpr::Select(select) = query.body.as_mut() else {
         return Err(internal());
     };
-    select.projection.extend(values.cloned().map(ast::SelectItem::UnnamedExpr));
+    select.projection.extend(values.iter().cloned().map(ast::SelectItem::UnnamedExpr));
     let Some(ast::TableFactor::Derived { subquery, .. }) =
         select.from.first_mut().map(|table| &mut table.relation)
     else {

@@ -6,19 +6,24 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Constraints;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Constraints, DFSchema};
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::listing::{ListingTable, ListingTableConfig};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::{WriteFormat, cannot_stage};
+use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage};
 use harrier_folders::Root;
 
 /// So much a file gets, unless the table says otherwise.
@@ -64,8 +69,8 @@ impl FolderOptions {
                     _ => return Err(wrong()),
                 };
             } else {
-                taken.target_file_bytes =
-                    crate::memory::parse_bytes(&known).ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+                let bytes = known.parse().ok().or_else(|| crate::memory::parse_bytes(&known).ok());
+                taken.target_file_bytes = bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
             }
         }
         Ok(taken)
@@ -76,6 +81,8 @@ impl FolderOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct FolderTable {
     listing: ListingTable,
+    /// With keys that may be NULL, which DataFusion has not.
+    schema: SchemaRef,
     /// On this machine; `None` in an object store.
     folder: Option<PathBuf>,
     options: FolderOptions,
@@ -91,7 +98,14 @@ pub(crate) struct Written {
 
 impl FolderTable {
     pub(crate) fn new(listing: ListingTable, folder: Option<PathBuf>, options: FolderOptions) -> Self {
-        Self { listing, folder, options }
+        let all = listing.schema();
+        let keys = &listing.options().table_partition_cols;
+        let fields = all.fields().iter().map(|field| match keys.iter().any(|(key, _)| key == field.name()) {
+            true => Arc::new(field.as_ref().clone().with_nullable(true)),
+            false => Arc::clone(field),
+        });
+        let schema = Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), all.metadata().clone()));
+        Self { listing, schema, folder, options }
     }
 
     pub(crate) fn folder(&self) -> Option<&Path> {
@@ -164,7 +178,7 @@ impl FolderTable {
 #[async_trait]
 impl TableProvider for FolderTable {
     fn schema(&self) -> SchemaRef {
-        self.listing.schema()
+        Arc::clone(&self.schema)
     }
 
     fn constraints(&self) -> Option<&Constraints> {
@@ -195,13 +209,19 @@ impl TableProvider for FolderTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let folder = self.folder.clone();
-        let wait = move || match folder {
-            Some(folder) => Root::find(&folder)?.map(|root| root.read()).transpose(),
-            None => Ok(None),
+        let Some(folder) = self.folder.clone() else {
+            return self.listing.scan(session, projection, filters, limit).await;
         };
-        let reading = blocking(wait).await?;
-        let plan = self.listing.scan(session, projection, filters, limit).await;
+        let levels = self.keys().len();
+        let wait = move || {
+            let reading = Root::find(&folder)?.map(|root| root.read()).transpose()?;
+            Ok((reading, has_null_folder(&folder, levels)))
+        };
+        let (reading, has_nulls) = blocking(wait).await?;
+        let plan = match has_nulls {
+            true => self.scan_nulls(session, projection, filters, limit).await,
+            false => self.listing.scan(session, projection, filters, limit).await,
+        };
         drop(reading);
         plan
     }
@@ -215,6 +235,75 @@ impl TableProvider for FolderTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         self.listing.insert_into(session, input, op).await
     }
+}
+
+impl FolderTable {
+    /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the texts of all keys, and what
+    /// they stand for is made of them here.
+    async fn scan_nulls(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let value = |name: &str| {
+            let (_, kind) = self.keys().iter().find(|(key, _)| key == name)?;
+            let text = Expr::Column(Column::new_unqualified(name));
+            Some(cast_to(nullif(text, lit(NULL_FOLDER)), kind.clone()))
+        };
+        let texts = self.keys().iter().map(|(key, _)| (key.clone(), DataType::Utf8)).collect();
+        let options = self.listing.options().clone().with_table_partition_cols(texts);
+        let config = ListingTableConfig::new_with_multi_paths(self.listing.table_paths().clone())
+            .with_listing_options(options)
+            .with_schema(Arc::new(self.file_schema()));
+        let listing = ListingTable::try_new(config)?;
+        let of_texts = |filter: &Expr| {
+            let replace = |expr: Expr| match &expr {
+                Expr::Column(column) => Ok(match value(&column.name) {
+                    Some(value) => Transformed::new(value, true, TreeNodeRecursion::Jump),
+                    None => Transformed::no(expr),
+                }),
+                _ => Ok(Transformed::no(expr)),
+            };
+            filter.clone().transform_down(replace).map(|replaced| replaced.data)
+        };
+        let filters = filters.iter().map(of_texts).collect::<Result<Vec<_>>>()?;
+        let plan = listing.scan(session, projection, &filters, limit).await?;
+        let schema = plan.schema();
+        let known = DFSchema::try_from(schema.as_ref().clone())?;
+        let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(schema.fields().len());
+        let mut has_keys = false;
+        for (at, field) in schema.fields().iter().enumerate() {
+            let expression = match value(field.name()) {
+                Some(value) => {
+                    has_keys = true;
+                    session.create_physical_expr(value, &known)?
+                }
+                None => Arc::new(PhysicalColumn::new(field.name(), at)),
+            };
+            expressions.push((expression, field.name().clone()));
+        }
+        match has_keys {
+            true => Ok(Arc::new(ProjectionExec::try_new(expressions, plan)?)),
+            false => Ok(plan),
+        }
+    }
+}
+
+/// Whether one of the folders that are table partitions, `levels` deep, is named after NULL.
+fn has_null_folder(folder: &Path, levels: usize) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    levels > 0
+        && entries.flatten().any(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.split_once('=').is_some_and(|(_, value)| {
+                value == NULL_FOLDER || (levels > 1 && has_null_folder(&entry.path(), levels - 1))
+            })
+        })
 }
 
 /// Runs what waits for locks and disks; it goes on if this is dropped.

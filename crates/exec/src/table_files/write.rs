@@ -520,7 +520,7 @@ impl Writing {
 }
 
 /// What stands for NULL in the name of a folder.
-const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+pub const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The name of the folder of a table partition, in which `name` is `value`.
 pub fn partition_folder(name: &str, value: Option<&str>) -> String {
