@@ -34,10 +34,26 @@ impl Served {
     }
 
     pub fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// `environment`: set for the server.
+    pub fn start_with(folder: TempDir, arguments: &[&str], environment: &[(&str, String)]) -> Self {
+        Self::start_program(&[BINARY], folder, arguments, environment)
+    }
+
+    /// `program`: what starts the server and becomes it, with its first arguments.
+    pub fn start_program(
+        program: &[&str],
+        folder: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+    ) -> Self {
         let mark = format!("served-{}-{}", std::process::id(), folder.path().display());
         fs::create_dir_all(folder.path().join("tmp")).unwrap();
         let log = fs::OpenOptions::new().create(true).append(true).open(folder.path().join("log")).unwrap();
-        let mut child = Command::new(BINARY)
+        let mut child = Command::new(program[0])
+            .args(&program[1..])
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--warehouse"])
             .arg(folder.path().join("warehouse"))
@@ -45,6 +61,7 @@ impl Served {
             .env("TMPDIR", folder.path().join("tmp"))
             .env("HARRIER_TEST_MARK", &mark)
             .env("HARRIER_LOG", "info")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
