@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
-use harrier_exec::front::DistributeBytesMin;
+use harrier_exec::front::{DistributeBytesMin, RetryReads};
 use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
@@ -601,8 +601,12 @@ impl Session {
         scope.set(self.context.state_ref().write().config_mut());
         let Some(gang) = self.engine.gang() else {
             if self.engine.link().is_some() {
-                let bytes_min = DistributeBytesMin(self.settings().distribute_bytes_min);
-                self.context.state_ref().write().config_mut().set_extension(Arc::new(bytes_min));
+                let settings = self.settings();
+                let state = self.context.state_ref();
+                let mut state = state.write();
+                let config = state.config_mut();
+                config.set_extension(Arc::new(DistributeBytesMin(settings.distribute_bytes_min)));
+                config.set_extension(Arc::new(RetryReads(settings.retry_reads)));
             }
             return Ok(());
         };

@@ -28,6 +28,8 @@ pub struct HarrierSettings {
     pub statement_spill: usize,
     /// Rows that a statement may return; 0: any number.
     pub result_rows_max: usize,
+    /// Whether a server runs a statement that only reads once more when a rank is lost before its first row.
+    pub retry_reads: bool,
     /// Whether a gang is asked after every statement if it gave everything back, and the session told if it did not.
     /// For tests: it costs a question to every rank. Not among the entries, so neither SHOW ALL nor RESET ALL know it.
     pub check_ledger: bool,
@@ -43,6 +45,7 @@ impl Default for HarrierSettings {
             statement_memory: 0,
             statement_spill: 0,
             result_rows_max: 0,
+            retry_reads: true,
             check_ledger: cfg!(debug_assertions),
         }
     }
@@ -90,6 +93,7 @@ impl ExtensionOptions for HarrierSettings {
             "statement_memory" => self.statement_memory = bytes(key, value)?,
             "statement_spill" => self.statement_spill = bytes(key, value)?,
             "result_rows_max" => self.result_rows_max = number(key, value)?,
+            "retry_reads" => self.retry_reads = boolean(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(CodedError::new(
@@ -139,6 +143,11 @@ impl ExtensionOptions for HarrierSettings {
                 "result_rows_max",
                 self.result_rows_max.to_string(),
                 "Rows that a statement may return; 0 for any number",
+            ),
+            entry(
+                "retry_reads",
+                self.retry_reads.to_string(),
+                "Whether a statement that only reads is run once more when a rank is lost before its first row",
             ),
         ]
     }

@@ -13,7 +13,10 @@
 //! Whoever drops the rows closes the connection; the desk then drops the plan.
 //!
 //! # Crash
-//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on.
+//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on, and runs a plan that reads once more if it
+//! may (`front/rows.rs`).
+
+mod rows;
 
 use std::any::Any;
 use std::fmt;
@@ -40,12 +43,14 @@ use datafusion::prelude::SessionConfig;
 use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
 use futures::future::BoxFuture;
-use futures::stream::try_unfold;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 
+pub use self::rows::RetryReads;
+use self::rows::Run;
 use crate::disks::DiskStatus;
 use crate::limits::{Scope, StatementLimits};
 use crate::look::Look;
@@ -257,7 +262,7 @@ impl Hold {
 /// A way to a gang that may come and go. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
-    inner: Arc<RwLock<LinkState>>,
+    inner: Arc<watch::Sender<LinkState>>,
     /// The number of the last plan.
     last_run: Arc<AtomicU64>,
 }
@@ -276,22 +281,24 @@ impl Link {
     /// From now on plans go to the desk at `path`, made for ranks of `threads`.
     pub fn up(&self, path: &Path, threads: usize) -> Arc<Place> {
         let place = Arc::new(Place { path: path.to_path_buf(), running: AtomicUsize::new(0) });
-        let mut inner = self.inner.write();
-        inner.desk = Some(Arc::clone(&place));
-        // With one partition there is no redistribution that could become a motion.
-        inner.partitions = threads.max(2);
+        self.inner.send_modify(|inner| {
+            inner.desk = Some(Arc::clone(&place));
+            // With one partition there is no redistribution that could become a motion.
+            inner.partitions = threads.max(2);
+        });
         place
     }
 
     /// From now on everything runs in this process.
     pub fn down(&self, reason: &str) {
-        let mut inner = self.inner.write();
-        inner.desk = None;
-        inner.reason = reason.to_string();
+        self.inner.send_modify(|inner| {
+            inner.desk = None;
+            inner.reason = reason.to_string();
+        });
     }
 
     pub fn is_up(&self) -> bool {
-        self.inner.read().desk.is_some()
+        self.inner.borrow().desk.is_some()
     }
 
     /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this process, whose operators
@@ -306,7 +313,7 @@ impl Link {
     }
 
     fn lost(&self) -> DataFusionError {
-        let reason = &self.inner.read().reason;
+        let reason = &self.inner.borrow().reason;
         let message = match reason.is_empty() {
             true => "the gang is lost".to_string(),
             false => format!("the gang is lost: {reason}"),
@@ -385,7 +392,7 @@ impl QueryPlanner for FrontPlanner {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let here = physical_plan(logical_plan, session).await?;
         let partitions = {
-            let inner = self.link.inner.read();
+            let inner = self.link.inner.borrow();
             match inner.desk {
                 Some(_) => inner.partitions,
                 None => return Ok(here),
@@ -425,6 +432,9 @@ pub struct Admission(pub Arc<dyn Admit>);
 pub trait Admit: Send + Sync {
     /// Waits for the turn of a statement that reads so many bytes. Cancel-safe.
     fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Admitted>>;
+
+    /// The statement is run once more, because a rank was lost before its first row, for this reason.
+    fn repeated(&self, reason: &str);
 }
 
 /// The turn of a statement on the gang.
@@ -516,7 +526,7 @@ impl GangExec {
     }
 
     async fn ask(link: &Link, request: &Request) -> Result<(UnixStream, Visit)> {
-        let desk = link.inner.read().desk.clone();
+        let desk = link.inner.borrow().desk.clone();
         let Some(desk) = desk else {
             return Err(link.lost());
         };
@@ -535,7 +545,7 @@ impl GangExec {
     pub async fn look(&self) -> Look {
         let request = Request { asked: Asked::Look.into(), run: self.request.run, ..Request::default() };
         let asked = async {
-            let desk = self.link.inner.read().desk.clone()?;
+            let desk = self.link.inner.borrow().desk.clone()?;
             let mut stream = ask(&desk.path, &request).await.ok()?;
             match read_frame(&mut stream).await {
                 Ok(Some((kind::LOOK, bytes))) => decode::<Look>(&bytes).ok(),
@@ -634,46 +644,21 @@ impl ExecutionPlan for GangExec {
         let schema = self.schema();
         let (link, request, bytes) = (self.link.clone(), self.request.clone(), self.bytes);
         let told = Arc::clone(&self.told);
-        let admission = context.session_config().get_extension::<Admission>();
+        let config = context.session_config();
+        let admission = config.get_extension::<Admission>().map(|admission| Arc::clone(&admission.0));
+        let wants_repeat = config.get_extension::<RetryReads>().is_some_and(|retry| retry.0);
+        let may_repeat = wants_repeat && !rows::writes(&self.plan);
         let rows = futures::stream::once(async move {
-            let Admitted { turn, limits } = match admission {
-                Some(admission) => admission.0.admit(bytes).await?,
+            let Admitted { turn, limits } = match &admission {
+                Some(admission) => admission.admit(bytes).await?,
                 None => Admitted::default(),
             };
-            let (stream, visit) = Self::ask(&link, &request.limited(limits)).await?;
-            Ok::<_, DataFusionError>(rows(link, stream, (visit, turn), told))
+            let request = request.limited(limits);
+            Ok::<_, DataFusionError>(rows::rows(Run { link, request, told, may_repeat, admission }, turn))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
-}
-
-fn rows(
-    link: Link,
-    stream: UnixStream,
-    visit: (Visit, Option<Box<dyn Any + Send>>),
-    told: Told,
-) -> impl futures::Stream<Item = Result<datafusion::arrow::array::RecordBatch>> {
-    let state = (link, stream, visit, told, StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
-    try_unfold(state, |(link, mut stream, visit, told, mut decoder, mut buffer)| async move {
-        loop {
-            if let Some(batch) = decoder.decode(&mut buffer)? {
-                return Ok(Some((batch, (link, stream, visit, told, decoder, buffer))));
-            }
-            match read_frame(&mut stream).await.map_err(|_| link.lost())? {
-                Some((kind::ROWS, bytes)) => buffer = Buffer::from_vec(bytes),
-                Some((kind::LOOK, bytes)) => {
-                    let look = decode(&bytes)?;
-                    let mut told = told.lock();
-                    told.look = look;
-                    told.with_rows += 1;
-                }
-                Some((kind::FAILURE, bytes)) => return Err(failed(&bytes)),
-                Some((kind::END, _)) => return Ok(None),
-                _ => return Err(link.lost()),
-            }
-        }
-    })
 }
 
 /// The plan as one that runs on the gang, if it is.

@@ -75,6 +75,18 @@ enum What {
     RankDown { rank: i64 },
     /// Have a rank that was marked down take part again
     RankUp { rank: i64 },
+    /// Have a rank run on another host of the hosts file, when the statements that run have ended
+    ///
+    /// MPI cannot add a rank to a gang that runs: all ranks are started again. Sessions and queues live on, and statements run in the
+    /// server's process meanwhile.
+    MoveRank {
+        rank: i64,
+        /// As the hosts file names it
+        host: String,
+        /// Return when the ranks have met
+        #[arg(long)]
+        wait: bool,
+    },
     /// Start all ranks again, on the hosts that the hosts file names now, when the statements that run have ended
     RestartGang {
         /// Return when the ranks have met
@@ -153,20 +165,15 @@ async fn done(args: Args) -> Result<(), Trouble> {
         What::Reload => change(&mut connection, "pg_reload_conf()").await?,
         What::RankDown { rank } => change(&mut connection, &format!("harrier_rank_down({rank})")).await?,
         What::RankUp { rank } => change(&mut connection, &format!("harrier_rank_up({rank})")).await?,
-        What::RestartGang { wait } => {
-            let generation = one(&mut connection, GENERATION).await?;
-            let changed = change(&mut connection, "harrier_restart_gang()").await?;
-            if *wait {
-                let up = format!(
-                    "SELECT count(*) > 0 FROM sys.ranks WHERE state = 'working' AND gang > {generation}"
-                );
-                until(&mut connection, &up).await?;
-            }
-            changed
+        What::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
+        What::MoveRank { rank, host, wait } => {
+            let call = format!("harrier_move_rank({rank}, '{}')", host.replace('\'', "''"));
+            restart(&mut connection, &call, *wait).await?
         }
     };
     let refusal = match (&args.what, changed) {
         (What::Cancel { pid } | What::Terminate { pid }, false) => format!("there is no session {pid}"),
+        (What::MoveRank { rank, host, .. }, false) => format!("rank {rank} is on {host} already"),
         (What::Resume, false) => "the server was not being drained".to_string(),
         _ => String::new(),
     };
@@ -178,6 +185,18 @@ async fn done(args: Args) -> Result<(), Trouble> {
         until(&mut connection, gone).await?;
     }
     Ok(connection.close().await?)
+}
+
+/// Calls a function that has the gang started again, and with `wait` sees that it was; whether it did something.
+async fn restart(connection: &mut PgConnection, call: &str, wait: bool) -> Result<bool, Trouble> {
+    let generation = one(connection, GENERATION).await?;
+    let changed = change(connection, call).await?;
+    if changed && wait {
+        let up =
+            format!("SELECT count(*) > 0 FROM sys.ranks WHERE state = 'working' AND gang > {generation}");
+        until(connection, &up).await?;
+    }
+    Ok(changed)
 }
 
 /// How often a gang was started.

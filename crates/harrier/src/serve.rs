@@ -10,6 +10,7 @@
 
 mod gang;
 mod gate;
+mod hosts;
 mod launching;
 mod notify;
 mod operate;
@@ -18,6 +19,7 @@ mod overview;
 mod own_folder;
 mod queues;
 mod rank;
+mod segments;
 mod session;
 mod sockets;
 mod standby;
@@ -36,6 +38,7 @@ use harrier_engine::limits::Limits as StatementMax;
 use harrier_engine::{Engine, EngineOptions, Fence};
 use harrier_exec::front::Link;
 use harrier_exec::limits::StatementLimits;
+use harrier_mpi::descriptors;
 use harrier_server::audit::Audit;
 use harrier_server::auth::hba::Rules;
 use harrier_server::auth::listen;
@@ -84,6 +87,9 @@ const CLIENT_THREADS: usize = 2;
 /// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have their plans.
 const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
+/// Files that the server has open beside a connection for each client: of the catalog, of tables, for temporary rows.
+const FILES_BESIDE_CONNECTIONS: u64 = 256;
+
 /// Characters of the password of the pages, which is made anew at every start.
 const PASSWORD_CHARACTERS: usize = 24;
 
@@ -126,6 +132,7 @@ impl Trouble {
 
 fn served(args: Args) -> Result<(), Trouble> {
     let config = args.config().map_err(Trouble::usage)?;
+    raise_open_files(&config);
     let mut options = engine_options(&args, &config)?;
     let plan = Plan::of(&config, &options).map_err(Trouble::usage)?;
     let link = (plan.ranks > 1).then(Link::default);
@@ -166,6 +173,24 @@ fn served(args: Args) -> Result<(), Trouble> {
     engine.remove_temporary_files();
     drop(folder);
     ended
+}
+
+/// Lets this process, and the ranks that it starts on this host, have as many connections and files open as the system lets them.
+fn raise_open_files(config: &Config) {
+    match descriptors::raise_limit() {
+        Ok((before, since)) => {
+            let connections = u64::from(config.server.max_connections);
+            if since < connections + FILES_BESIDE_CONNECTIONS {
+                tracing::warn!(
+                    since,
+                    connections,
+                    "this process may have fewer files open than connections are allowed"
+                );
+            }
+            tracing::info!(before, since, "the limit of open files");
+        }
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+    }
 }
 
 fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble> {

@@ -106,9 +106,11 @@ fn what_runs_is_listed_and_ended() {
     assert!(disks.contains(&format!("{},up,", temporary.display())), "{disks}");
     // Without rows there are the columns all the same.
     assert!(told(&served, &["ranks", "--format", "csv"]).starts_with("rank,host,pid,state,"));
-    let (status, message) = refused(&served, &["rank-down", "1"]);
-    assert_eq!(status, Some(1));
-    assert!(message.starts_with("ERROR 55000: there are no ranks"), "{message}");
+    for order in [&["rank-down", "1"][..], &["move-rank", "1", "elsewhere"]] {
+        let (status, message) = refused(&served, order);
+        assert_eq!(status, Some(1));
+        assert!(message.starts_with("ERROR 55000: there are no ranks"), "{message}");
+    }
     let nobody =
         Command::new(BINARY).args(["ctl", "ranks", "--host", "127.0.0.1", "--port", "1"]).output().unwrap();
     assert_eq!(nobody.status.code(), Some(3), "{nobody:?}");
@@ -144,6 +146,12 @@ fn ranks_are_marked_down_and_up_and_started_again() {
     assert!(status == Some(1) && message.starts_with("ERROR 55000: rank 1 is lost"), "{message}");
     assert!(refused(&served, &["rank-down", "0"]).1.starts_with("ERROR 55000: rank 0 hands out the work"));
     assert!(refused(&served, &["rank-down", "3"]).1.starts_with("ERROR 22023: there is no rank 3"));
+    assert!(refused(&served, &["move-rank", "3", "here"]).1.starts_with("ERROR 22023: there is no rank 3"));
+    assert!(
+        refused(&served, &["move-rank", "1", "here"])
+            .1
+            .starts_with("ERROR 55000: ranks can be moved between")
+    );
     // A rank stays marked down when all are started again.
     let before = served.client().one("SELECT max(gang) FROM sys.ranks").unwrap();
     told(&served, &["restart-gang", "--wait"]);
@@ -192,6 +200,34 @@ fn a_configuration_is_read_again() {
     write("[gang]\nstatements_max = 9");
     wait_until("there is room", || ctl(&served, &["reload"]).status.success());
     served.wait_for(limit, "9");
+}
+
+#[test]
+fn a_low_limit_of_open_files_is_raised() {
+    const CONNECTIONS: usize = 1100;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("harrier.toml");
+    fs::write(&path, "[server]\nmax_connections = 1200").unwrap();
+    let limit = |pid: &str| -> (u64, u64) {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        (numbers[0], numbers[1])
+    };
+    let (own, most) = limit("self");
+    if own < 2 * CONNECTIONS as u64 || most < 2 * CONNECTIONS as u64 {
+        return eprintln!("skipped: only {own} files may be open here, {most} at most");
+    }
+    let lowered = ["sh", "-c", "ulimit -Sn 256 && exec \"$0\" \"$@\"", BINARY];
+    let arguments = [ALONE, &["--config", path.to_str().unwrap()]].concat();
+    let served = Served::start_program(&lowered, tempfile::tempdir().unwrap(), &arguments, &[]);
+    assert_eq!(limit(&served.pid().to_string()), (most, most));
+    let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| served.client()).collect();
+    for client in clients.iter_mut().step_by(100) {
+        assert_eq!(client.one("SELECT 1").as_deref(), Ok("1"));
+    }
+    let count = clients[0].one("SELECT count(*) FROM sys.sessions");
+    assert_eq!(count, Ok(CONNECTIONS.to_string()));
 }
 
 /// A file system of little room, for as long as this lives.

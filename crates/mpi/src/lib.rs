@@ -47,6 +47,7 @@
 
 pub mod allocator;
 mod block;
+pub mod descriptors;
 mod discovery;
 mod endpoint;
 mod environment;

@@ -187,8 +187,12 @@ section! {
         /// None: there are no ranks, and statements run in the server's process.
         restart launcher: Launcher = Launcher::Auto;
 
-        /// The hosts to start ranks on, a line each.
+        /// The hosts to start ranks on, a line each (`name slots=2`, or `name:2`; one rank without a number), the server's own first.
         restart hostfile: OrOff<PathBuf> = OrOff::OFF;
+
+        /// What runs a program on another host of that file, as ssh does: it gets the host's name and the program. A host that does not
+        /// answer it is left out until it does. None: nobody is asked.
+        restart remote_shell: String = "ssh".to_string();
 
         /// What mpirun or srun gets before the program.
         restart launcher_arguments: Vec<String> = Vec::new();

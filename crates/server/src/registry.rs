@@ -73,6 +73,8 @@ pub struct Totals {
     /// Between ranks.
     pub moved_bytes: AtomicU64,
     pub spilled_bytes: AtomicU64,
+    /// Statements that were run once more after the loss of a rank.
+    pub retried: AtomicU64,
     /// Statements that nobody could be told of, because too many had ended before.
     pub untold: AtomicU64,
     /// Of all statements that have ended.
@@ -189,6 +191,8 @@ struct StatementInner {
     ran: Option<Duration>,
     /// Whether it ran on the gang.
     on_gang: bool,
+    /// How often a part of it was run once more after the loss of a rank.
+    retries: u64,
 }
 
 impl Registry {
@@ -576,6 +580,15 @@ impl StatementEntry {
 
     pub fn set_on_gang(&self) {
         self.inner.lock().on_gang = true;
+    }
+
+    /// How often a part of it was run once more, because a rank was lost before its first row.
+    pub fn retries(&self) -> u64 {
+        self.inner.lock().retries
+    }
+
+    pub fn count_retry(&self) {
+        self.inner.lock().retries += 1;
     }
 
     /// SQLSTATE and message, if it failed.

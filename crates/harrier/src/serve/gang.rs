@@ -8,7 +8,9 @@
 //! ```
 //!
 //! An operator can have ranks left alone (they take part in nothing, until they are marked up again), and the gang started again, on the
-//! hosts that its hosts file names by then.
+//! hosts that its hosts file names by then, or with a rank on another of them. A host of that file that does not answer is left out
+//! (`hosts.rs`), and the gang is started again when it is back. MPI cannot add a rank to a gang that runs: statements end first, and those that
+//! come meanwhile run in the front end, whose sessions and queues live on.
 //!
 //! # Invariants
 //! The front end is never part of the gang: it only holds one end of a local socket. While there is no gang, statements run in the front
@@ -26,10 +28,11 @@ use harrier_exec::front::{Hold, Link, Place, Status, set_aside};
 use harrier_mpi::process;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::launching::{Launched, Plan};
+use super::launching::{Launched, Plan, Start};
+use super::segments;
 
 /// How long the ranks of a gang may take to meet.
 const START_PATIENCE: Duration = Duration::from_secs(90);
@@ -119,16 +122,41 @@ impl Supervisor {
         Self { link, plan, folder, view, orders, ordered: Arc::new(Mutex::new(ordered)) }
     }
 
+    /// Has a rank be on another host, when the statements that run have ended. Returns whether it was elsewhere.
+    ///
+    /// Errors: 22023 there is no such rank or host; 55000 it cannot be done as things are; 58030 the hosts file cannot be read.
+    pub(super) fn move_rank(&self, rank: usize, host: &str) -> Result<bool, Refusal> {
+        if rank >= self.plan.count() {
+            return Err(self.no_rank(rank));
+        }
+        if rank == 0 {
+            let message = "rank 0 hands out the work of the others, on the host that the server runs on";
+            return Err(("55000", message.to_string()));
+        }
+        let Some(hosts) = &self.plan.hosts else {
+            let message = "ranks can be moved between the hosts of a hosts file, and the server has none";
+            return Err(("55000", message.to_string()));
+        };
+        let is_elsewhere = hosts.move_rank(rank, host)?;
+        if is_elsewhere {
+            self.order(Order::Restart)?;
+        }
+        Ok(is_elsewhere)
+    }
+
+    fn no_rank(&self, rank: usize) -> Refusal {
+        ("22023", format!("there is no rank {rank}: the last one is {}", self.plan.count() - 1))
+    }
+
     /// Has an order followed soon; the views show when it was.
     ///
     /// Errors: 22023 there is no such rank; 55000 it cannot be done as things are.
     pub(super) fn order(&self, order: Order) -> Result<(), Refusal> {
         {
             let mut view = self.view.write();
-            let count = self.plan.ranks + self.plan.spares;
             match order {
-                Order::Down(rank) | Order::Up(rank) if rank >= count => {
-                    return Err(("22023", format!("there is no rank {rank}: the last one is {}", count - 1)));
+                Order::Down(rank) | Order::Up(rank) if rank >= self.plan.count() => {
+                    return Err(self.no_rank(rank));
                 }
                 Order::Down(0) => {
                     let message = "rank 0 hands out the work of the others and cannot be marked down";
@@ -190,7 +218,7 @@ impl Supervisor {
             };
             self.set(State::Starting, None);
             let started = tokio::select! {
-                started = self.start(generation) => started,
+                started = self.start(generation, failures) => started,
                 () = stop.cancelled() => {
                     self.set(State::Absent, None);
                     return;
@@ -208,6 +236,7 @@ impl Supervisor {
                 }
                 Err(reason) => {
                     failures += 1;
+                    segments::sweep_host();
                     tracing::warn!(reason, "the gang could not be started; statements run in this process");
                     self.set(State::Absent, Some(reason));
                 }
@@ -221,28 +250,54 @@ impl Supervisor {
     }
 
     /// Starts the ranks and waits until they have met.
-    async fn start(&self, generation: u64) -> Result<Gang, String> {
-        let desk = self.folder.join(format!("desk-{generation}"));
-        let _ = std::fs::remove_file(&desk);
-        let mut command = self.plan.command(&desk)?;
+    async fn start(&self, generation: u64, failures: u32) -> Result<Gang, String> {
+        // The random end of the folder's name, which nobody else has.
+        let server = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{}-{generation}", server.rsplit('-').next().unwrap_or_default());
+        let Start { mut command, desk } = self.plan.command(&name, &self.folder, failures).await?;
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let launcher = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
         let mut launcher = Launched(Some(launcher));
         let deadline = Instant::now() + START_PATIENCE;
-        loop {
-            if let Ok(Some(status)) = launcher.try_wait() {
-                return Err(format!("{program} ended before the ranks had met: {status}"));
+        let met = async {
+            loop {
+                if let Ok(mut hold) = Hold::take(&desk).await
+                    && let Ok(Ok(status)) = timeout_at(deadline, hold.next()).await
+                {
+                    return (hold, status);
+                }
+                sleep(START_PAUSE).await;
             }
-            if let Ok(mut hold) = Hold::take(&desk).await
-                && let Ok(Ok(status)) = timeout_at(deadline, hold.next()).await
-            {
-                return Ok(Gang { desk, launcher, hold, status });
+        };
+        let reason = tokio::select! {
+            (hold, status) = met => return Ok(Gang { desk, launcher, hold, status }),
+            ended = launcher.wait() => return Err(match ended {
+                Ok(status) => format!("{program} ended before the ranks had met: {status}"),
+                Err(error) => format!("{program} cannot be watched: {error}"),
+            }),
+            host = self.vanished() => format!("host {host} does not answer any more"),
+            () = sleep_until(deadline) => {
+                format!("the ranks have not met in {} s", START_PATIENCE.as_secs())
             }
-            if Instant::now() > deadline {
-                launcher.end().await;
-                return Err(format!("the ranks have not met in {} s", START_PATIENCE.as_secs()));
-            }
-            sleep(START_PAUSE).await;
+        };
+        launcher.end().await;
+        Err(reason)
+    }
+
+    /// Waits until a host is gone that ranks are started on.
+    async fn vanished(&self) -> String {
+        match &self.plan.hosts {
+            Some(hosts) => hosts.vanished().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until a host can have ranks again that has none.
+    async fn returned(&self) -> String {
+        let lost = || self.view.read().status.ranks.iter().map(|rank| rank.lost.is_some()).collect();
+        match &self.plan.hosts {
+            Some(hosts) => hosts.returned(lost).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -265,6 +320,7 @@ impl Supervisor {
         }
         self.set(State::Up, None);
         let mut heard = Instant::now();
+        let mut returned = Box::pin(self.returned());
         let reason = loop {
             let mut look = Box::pin(sleep(LOOK));
             tokio::select! {
@@ -295,6 +351,12 @@ impl Supervisor {
                     }
                     Order::Down(_) | Order::Up(_) => self.tell_aside(&desk).await,
                 },
+                host = &mut returned => {
+                    let reason = format!("host {host} is back");
+                    self.link.down(&reason);
+                    self.finish(&place, &mut hold).await;
+                    break reason;
+                }
                 ended = launcher.wait() => break match ended {
                     Ok(status) => format!("its launcher has ended: {status}"),
                     Err(error) => format!("its launcher cannot be watched: {error}"),
@@ -303,6 +365,7 @@ impl Supervisor {
                     self.link.down("the server is stopping");
                     drop(hold);
                     launcher.end().await;
+                    segments::sweep_host();
                     return None;
                 }
                 () = &mut look => {
@@ -316,7 +379,10 @@ impl Supervisor {
         self.link.down(&reason);
         drop(hold);
         // The next gang need not wait for the end of this one.
-        tokio::spawn(async move { launcher.end().await });
+        tokio::spawn(async move {
+            launcher.end().await;
+            segments::sweep_host();
+        });
         let _ = std::fs::remove_file(&desk);
         Some(reason)
     }

@@ -5,12 +5,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use harrier_engine::EngineOptions;
 use harrier_server::config::values::Launcher;
 use harrier_server::config::{Config, on_path};
 use tokio::process::{Child, Command};
+
+use super::hosts::{self, Hosts};
+use super::segments;
 
 /// How long a launcher that was asked to end has for it.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -27,7 +31,10 @@ pub(super) struct Plan {
     pub(super) threads: usize,
     /// For each rank, in bytes.
     pub(super) memory_bytes: Option<u64>,
-    pub(super) hosts: Option<PathBuf>,
+    /// Those of a hosts file.
+    pub(super) hosts: Option<Arc<Hosts>>,
+    /// Runs programs on other hosts.
+    shell: String,
     pub(super) spill_dirs: Vec<PathBuf>,
     /// Put before the other arguments of the launcher.
     pub(super) arguments: Vec<String>,
@@ -65,24 +72,45 @@ impl Plan {
             spares,
             threads: threads.unwrap_or((cores / working_here).max(1)),
             memory_bytes: options.memory_bytes.map(|bytes| bytes / (ranks_here + 1) as u64),
-            hosts: gang.hostfile.get().cloned(),
+            hosts: gang.hostfile.get().map(|path| Arc::new(Hosts::new(path.clone(), &gang.remote_shell))),
+            shell: gang.remote_shell.clone(),
             spill_dirs: options.spill_dirs.clone(),
             arguments: gang.launcher_arguments.clone(),
         })
     }
 
-    /// What starts the ranks, whose desk is to be at `desk`.
-    pub(super) fn command(&self, desk: &Path) -> Result<Command, String> {
+    /// All ranks, those that wait too.
+    pub(super) fn count(&self) -> usize {
+        self.ranks + self.spares
+    }
+
+    /// What starts the ranks of the gang of this name, whose files go to `folder`. `failures`: how often in a row that has failed.
+    ///
+    /// Errors: for people.
+    pub(super) async fn command(&self, name: &str, folder: &Path, failures: u32) -> Result<Start, String> {
+        let desk = folder.join(format!("desk-{name}"));
+        let _ = std::fs::remove_file(&desk);
         let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let ranks = (self.ranks + self.spares).to_string();
+        let ranks = self.count().to_string();
         let mut words: Vec<OsString> = match self.launcher {
             Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
             Launcher::Srun => srun(&ranks),
-            Launcher::Mpirun => mpirun(&ranks, self.hosts.as_deref())?,
+            Launcher::Mpirun => {
+                let mpirun = Mpirun::find()?;
+                let path = folder.join("hosts");
+                let placed = match &self.hosts {
+                    Some(hosts) => {
+                        hosts.place(self.count(), failures, &path, mpirun.line()).await?;
+                        Some(path.as_path())
+                    }
+                    None => None,
+                };
+                mpirun.words(&ranks, placed, &self.shell)
+            }
         };
         words.splice(1..1, self.arguments.iter().map(OsString::from));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(binary).arg("rank").arg("--desk").arg(desk);
+        command.args(&words[1..]).arg(binary).arg("rank").arg("--desk").arg(&desk);
         command.arg("--threads").arg(self.threads.to_string());
         command.arg("--spares").arg(self.spares.to_string());
         if let Some(bytes) = self.memory_bytes {
@@ -91,10 +119,21 @@ impl Plan {
         for folder in &self.spill_dirs {
             command.arg("--spill-dir").arg(folder);
         }
+        if let Some(segments) = segments::folder(name) {
+            command.arg("--segments").arg(&segments);
+            command.envs(segments::VARIABLES.map(|variable| (variable, &segments)));
+        }
         // What the ranks say is for the log; nothing of it is for standard output.
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
-        Ok(command)
+        Ok(Start { command, desk })
     }
+}
+
+/// What starts a gang.
+pub(super) struct Start {
+    pub(super) command: Command,
+    /// Where rank 0 will take plans.
+    pub(super) desk: PathBuf,
 }
 
 /// What is to start the ranks here. Without anything that could, and nothing asked for by name, there are none.
@@ -195,39 +234,70 @@ fn srun(ranks: &str) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-fn mpirun(ranks: &str, hosts: Option<&Path>) -> Result<Vec<OsString>, String> {
-    let program = on_path("mpirun").ok_or("there is no mpirun on the path")?;
-    let version = std::process::Command::new(&program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let mut words: Vec<OsString> = vec![program.into()];
-    if version.contains("HYDRA") {
-        // Without it Hydra ends all ranks when one dies.
-        words.push("-disable-auto-cleanup".into());
-        if let Some(hosts) = hosts {
-            words.extend(["-f".into(), hosts.into()]);
-        }
-    } else {
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-        if is_root {
-            words.push("--allow-run-as-root".into());
-        }
-        // Of Open MPI 4 only: later ones end all ranks when one dies, and the gang is started again.
-        if version.contains(") 4.") {
-            words.push("--enable-recovery".into());
-        }
-        let options =
-            ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"];
-        words.extend(options.iter().map(OsString::from));
-        if let Some(hosts) = hosts {
-            words.extend(["--hostfile".into(), hosts.into()]);
+/// The `mpirun` of this machine.
+struct Mpirun {
+    program: PathBuf,
+    /// What it says of itself.
+    version: String,
+}
+
+impl Mpirun {
+    fn find() -> Result<Self, String> {
+        let program = on_path("mpirun").ok_or("there is no mpirun on the path")?;
+        let version = std::process::Command::new(&program)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        Ok(Self { program, version: String::from_utf8_lossy(&version.stdout).into_owned() })
+    }
+
+    /// MPICH's, and not Open MPI's.
+    fn is_hydra(&self) -> bool {
+        self.version.contains("HYDRA")
+    }
+
+    /// The host of one rank, as a line of a hosts file.
+    fn line(&self) -> fn(&str) -> String {
+        match self.is_hydra() {
+            true => |host| format!("{host}:1\n"),
+            false => |host| format!("{host}\n"),
         }
     }
-    words.extend(["-n".into(), ranks.into()]);
-    Ok(words)
+
+    /// `placed`: a hosts file with a line for each rank.
+    fn words(self, ranks: &str, placed: Option<&Path>, shell: &str) -> Vec<OsString> {
+        let is_hydra = self.is_hydra();
+        let mut words: Vec<OsString> = vec![self.program.into()];
+        if is_hydra {
+            // Without it Hydra ends all ranks when one dies.
+            words.push("-disable-auto-cleanup".into());
+            if let Some(hosts) = placed {
+                words.extend(["-f".into(), hosts.into()]);
+                if !matches!(shell, "ssh" | "none") {
+                    words.extend(["-launcher-exec".into(), shell.into()]);
+                }
+            }
+        } else {
+            let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+            if is_root {
+                words.push("--allow-run-as-root".into());
+            }
+            // Of Open MPI 4 only: later ones end all ranks when one dies, and the gang is started again.
+            if self.version.contains(") 4.") {
+                words.push("--enable-recovery".into());
+            }
+            let order = if placed.is_some() { "seq:OVERSUBSCRIBE" } else { ":OVERSUBSCRIBE" };
+            let options = ["--bind-to", "none", "--map-by", order, "--mca", "mpi_yield_when_idle", "1"];
+            words.extend(options.iter().map(OsString::from));
+            if let Some(hosts) = placed {
+                words.extend(["--hostfile".into(), hosts.into()]);
+                words.extend(hosts::open_mpi_shell(shell));
+            }
+        }
+        words.extend(["-n".into(), ranks.into()]);
+        words
+    }
 }
 
 #[cfg(test)]

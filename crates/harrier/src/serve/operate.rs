@@ -136,11 +136,13 @@ impl Controls {
         is_draining
     }
 
+    fn gang(&self) -> Result<&Supervisor, Refusal> {
+        let none = ("55000", "there are no ranks: statements run in the server's process".to_string());
+        self.gang.as_ref().ok_or(none)
+    }
+
     fn order(&self, order: Order) -> Result<(), Refusal> {
-        match &self.gang {
-            Some(gang) => gang.order(order),
-            None => Err(("55000", "there are no ranks: statements run in the server's process".to_string())),
-        }
+        self.gang()?.order(order)
     }
 }
 
@@ -158,9 +160,19 @@ fn failed((state, message): Refusal) -> DataFusionError {
     CodedError::new(SqlState::parse(state).unwrap_or(SqlState::INTERNAL_ERROR), message).into()
 }
 
+/// What a function is called with.
+struct Asked<'a> {
+    /// The session that it is called in.
+    process: i32,
+    /// Its first argument.
+    number: usize,
+    /// Its second.
+    text: &'a str,
+}
+
 /// All functions that change something; each returns whether it did.
 pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
-    let function = |name, arguments: &[DataType], act: fn(&Controls, i32, usize) -> Result<bool, Refusal>| {
+    let function = |name, arguments: &[DataType], act: fn(&Controls, Asked<'_>) -> Result<bool, Refusal>| {
         let controls = Arc::clone(controls);
         ServerFunction {
             name,
@@ -172,22 +184,32 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
                     Some(ScalarValue::Int64(Some(number))) => usize::try_from(*number).unwrap_or(usize::MAX),
                     _ => 0,
                 };
-                let done = act(&controls, caller.process, number).map_err(failed)?;
-                tracing::info!(role = caller.role, session = caller.process, number, "{name}() was called");
+                let text = match values.get(1) {
+                    Some(ScalarValue::Utf8(Some(text))) => text.as_str(),
+                    _ => "",
+                };
+                let process = caller.process;
+                let done = act(&controls, Asked { process, number, text }).map_err(failed)?;
+                tracing::info!(role = caller.role, session = process, number, text, "{name}() was called");
                 Ok(ScalarValue::Boolean(Some(done)))
             }),
         }
     };
     let rank = &[DataType::Int64];
     vec![
-        function("harrier_drain", &[], |controls, caller, _| controls.drain(caller).map(|()| true)),
-        function("harrier_resume", &[], |controls, _, _| Ok(controls.resume())),
-        function("harrier_rank_down", rank, |controls, _, rank| {
-            controls.order(Order::Down(rank)).map(|()| true)
+        function("harrier_drain", &[], |controls, asked| controls.drain(asked.process).map(|()| true)),
+        function("harrier_resume", &[], |controls, _| Ok(controls.resume())),
+        function("harrier_rank_down", rank, |controls, asked| {
+            controls.order(Order::Down(asked.number)).map(|()| true)
         }),
-        function("harrier_rank_up", rank, |controls, _, rank| controls.order(Order::Up(rank)).map(|()| true)),
-        function("harrier_restart_gang", &[], |controls, _, _| controls.order(Order::Restart).map(|()| true)),
-        function("pg_reload_conf", &[], |controls, _, _| {
+        function("harrier_rank_up", rank, |controls, asked| {
+            controls.order(Order::Up(asked.number)).map(|()| true)
+        }),
+        function("harrier_move_rank", &[DataType::Int64, DataType::Utf8], |controls, asked| {
+            controls.gang()?.move_rank(asked.number, asked.text)
+        }),
+        function("harrier_restart_gang", &[], |controls, _| controls.order(Order::Restart).map(|()| true)),
+        function("pg_reload_conf", &[], |controls, _| {
             controls.reload.notify_one();
             Ok(true)
         }),

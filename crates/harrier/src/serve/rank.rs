@@ -10,6 +10,7 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::segments::Segments;
 use crate::exit;
 use crate::gang;
 use crate::sql::{memory_size, on_ranks};
@@ -28,12 +29,24 @@ pub(crate) struct Args {
     /// Folders for temporary files
     #[arg(long = "spill-dir", value_name = "DIR")]
     spill_dirs: Vec<PathBuf>,
+    /// The folder of this gang for memory that MPI shares
+    #[arg(long, value_name = "DIR")]
+    segments: Option<PathBuf>,
     /// Ranks that do nothing until others are lost
     #[arg(long, value_name = "N", default_value_t = 0)]
     spares: u16,
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
+    // Before MPI uses it, and until this process ends.
+    let segments = args.segments.as_deref().map(Segments::enter).transpose();
+    let _segments = match segments {
+        Ok(segments) => segments,
+        Err(error) => {
+            eprintln!("ERROR 58030: cannot make a folder for shared memory: {error}");
+            return ExitCode::from(exit::BROKEN);
+        }
+    };
     let launch = match gang::launch(None) {
         Ok(launch) => launch,
         Err(status) => return status,

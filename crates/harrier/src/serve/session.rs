@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -93,6 +94,7 @@ struct EngineSession {
 struct Turn {
     queues: RoleQueues,
     entry: Arc<StatementEntry>,
+    registry: Arc<Registry>,
 }
 
 impl Admit for Turn {
@@ -112,6 +114,13 @@ impl Admit for Turn {
             Ok(Admitted { turn: Some(Box::new(ticket)), limits })
         }
         .boxed()
+    }
+
+    fn repeated(&self, reason: &str) {
+        let StatementEntry { id, session, .. } = &*self.entry;
+        tracing::warn!(statement = id, session, reason, "a statement is run once more");
+        self.entry.count_retry();
+        self.registry.totals().retried.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -308,7 +317,8 @@ impl Session for EngineSession {
             parsed = Arc::new(parsed.with_values(values));
         }
         let session = Arc::clone(&self.session);
-        session.set_admission(Arc::new(Turn { queues: self.queues.clone(), entry: Arc::clone(entry) }));
+        let (queues, registry) = (self.queues.clone(), Arc::clone(&self.registry));
+        session.set_admission(Arc::new(Turn { queues, entry: Arc::clone(entry), registry }));
         let entry = Arc::clone(entry);
         let runtime = self.runtime.clone();
         let text = statement.text.clone();

@@ -163,6 +163,7 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("rows", counts(each().map(|statement| statement.rows.load(Ordering::Relaxed)))),
         ("bytes", counts(each().map(|statement| statement.bytes.load(Ordering::Relaxed)))),
         ("on_gang", Arc::new(each().map(|statement| Some(statement.is_on_gang())).collect::<BooleanArray>())),
+        ("retries", counts(each().map(|statement| statement.retries()))),
         ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state)))),
         (
             "error",

@@ -1,4 +1,4 @@
-//! Everything around a served warehouse is killed, stopped, filled or starved at random while 16 clients write and read, and nothing that
+//! Everything around a served warehouse is killed, stopped, cut off, filled or starved at random while 16 clients write and read, and nothing that
 //! was acknowledged is lost, nothing that was refused is there, every answer is right, and nothing hangs or stays behind.
 //!
 //! `HARRIER_CHAOS_SECONDS` says for how long (60; half an hour by hand), `HARRIER_SEED` repeats the choices of a run, though not its
@@ -13,6 +13,8 @@
 //! has to be all or nothing and to stay so.
 
 mod client;
+#[path = "../support/hosts.rs"]
+mod hosts;
 mod service;
 mod worker;
 
@@ -31,7 +33,7 @@ use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use service::{RANKS, Service, signal};
+use service::{RANKS, Rank, Service, empty, fill, signal};
 use worker::{FACTS, HANG_SECONDS, SUM, Shared, Worker, sum};
 
 const CLIENTS: usize = 16;
@@ -51,37 +53,47 @@ const MEMORY_MORE: u64 = 512 << 20;
 /// Bytes a rank may take when its memory is short.
 const RANK_BYTES: u64 = 24 << 20;
 
+/// How long a host is cut off at least, when it is to be found out.
+const CUT_OFF: Duration = Duration::from_secs(6);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     KillRank,
     StopRank,
     KillTwoRanks,
+    /// One that is on another host, which nobody on this one can watch.
+    KillFarRank,
     KillLauncher,
     KillFrontEnd,
     KillCatalog,
+    /// Nothing comes to it or from it any more, for some seconds.
+    CutOffHost,
+    /// All processes on it end at once.
+    KillHost,
     FullSpillDisk,
     FullDataDisk,
+    FullHostDisk,
     FullMemory,
+    /// All ranks of this host share what there is.
+    FullHostMemory,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 14] = [
     Fault::KillRank,
     Fault::StopRank,
     Fault::KillTwoRanks,
+    Fault::KillFarRank,
     Fault::KillLauncher,
     Fault::KillFrontEnd,
     Fault::KillCatalog,
+    Fault::CutOffHost,
+    Fault::KillHost,
     Fault::FullSpillDisk,
     Fault::FullDataDisk,
+    Fault::FullHostDisk,
     Fault::FullMemory,
+    Fault::FullHostMemory,
 ];
-
-/// How often a fault was done, and how long it took until the next right answer.
-#[derive(Default)]
-struct Figures {
-    count: u64,
-    answered: Vec<Duration>,
-}
 
 #[test]
 fn the_service_bears_what_comes() {
@@ -94,7 +106,6 @@ fn the_service_bears_what_comes() {
     let seconds = number("HARRIER_CHAOS_SECONDS").unwrap_or(SECONDS);
     println!("seed {seed}, {seconds} s");
     let mut random = StdRng::seed_from_u64(seed);
-    let segments = shared_segments();
     let service = Service::start(postgres);
     make_tables(&service);
     wait_until_whole(&service);
@@ -111,15 +122,15 @@ fn the_service_bears_what_comes() {
             thread::spawn(move || worker.run())
         })
         .collect();
-    let mut figures: BTreeMap<Fault, Figures> = BTreeMap::new();
+    let mut figures: BTreeMap<Fault, Vec<Duration>> = BTreeMap::new();
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
         thread::sleep(Duration::from_millis(random.random_range(500..3000)));
         let Some(fault) = faults.choose(&mut random).copied() else { break };
-        let answered = inject(fault, &service, &shared, &mut random);
-        let entry = figures.entry(fault).or_default();
-        entry.count += 1;
-        entry.answered.extend(answered);
+        // None: there was no such rank at that moment.
+        if let Some(answered) = inject(fault, &service, &shared, &mut random) {
+            figures.entry(fault).or_default().push(answered);
+        }
     }
     for disk in service.disks.values() {
         disk.empty();
@@ -130,7 +141,7 @@ fn the_service_bears_what_comes() {
         worker.join().expect("no client panics");
     }
     print(&figures, &shared);
-    leaves_nothing(&service, (descriptors, memory), first_pid, &shared, &segments);
+    leaves_nothing(&service, (descriptors, memory), first_pid, &shared);
     let violations = shared.violations.lock().expect("no panic holds it");
     assert!(violations.is_empty(), "seed {seed}: {violations:#?}\n{}", tail(&service.log()));
 }
@@ -173,7 +184,10 @@ fn possible(service: &Service) -> Vec<Fault> {
     let can = |fault: &Fault| match fault {
         Fault::FullSpillDisk => service.disks.contains_key("spill"),
         Fault::FullDataDisk => service.disks.contains_key("data"),
-        Fault::FullMemory => Cgroup::new(service.port).is_some(),
+        Fault::FullMemory | Fault::FullHostMemory => Cgroup::new(service.port).is_some(),
+        Fault::KillFarRank | Fault::CutOffHost | Fault::KillHost | Fault::FullHostDisk => {
+            service.network.is_some()
+        }
         _ => true,
     };
     FAULTS
@@ -182,7 +196,7 @@ fn possible(service: &Service) -> Vec<Fault> {
         .filter(|fault| {
             let can = can(fault);
             if !can {
-                println!("left out: {fault:?}: this user may not mount, or make control groups");
+                println!("left out: {fault:?}: this user may not mount, make control groups or namespaces");
             }
             can
         })
@@ -194,15 +208,19 @@ fn possible(service: &Service) -> Vec<Fault> {
 fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng) -> Option<Duration> {
     println!("{fault:?}");
     let ranks = service.ranks();
-    let some_rank = ranks.choose(random).copied();
+    let here: Vec<Rank> = ranks.iter().copied().filter(|rank| rank.host == 1).collect();
+    let far: Vec<Rank> = ranks.iter().copied().filter(|rank| rank.host > 1).collect();
+    let some_rank = here.choose(random).map(|rank| rank.pid);
     let hold = Duration::from_millis(random.random_range(200..2500));
     let mut since = Instant::now();
+    let mut answered = None;
     match fault {
         Fault::KillRank => signal(some_rank?, Signal::SIGKILL),
         Fault::StopRank => signal(some_rank?, Signal::SIGSTOP),
         Fault::KillTwoRanks => {
-            ranks.choose_multiple(random, 2).for_each(|rank| signal(*rank, Signal::SIGKILL));
+            ranks.choose_multiple(random, 2).for_each(|rank| signal(rank.pid, Signal::SIGKILL));
         }
+        Fault::KillFarRank => signal(far.choose(random)?.pid, Signal::SIGKILL),
         Fault::KillLauncher => {
             let launchers =
                 service.others().into_iter().filter(|(_, name)| name.starts_with("mpi") || name == "orterun");
@@ -220,6 +238,28 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
             });
             since = Instant::now();
         }
+        Fault::CutOffHost => {
+            let network = service.network.as_ref()?;
+            let host = far.choose(random)?.host;
+            // Long enough to be found out (5 s), or too short for that.
+            let hold = if random.random_ratio(3, 4) { hold + CUT_OFF } else { hold };
+            thread::scope(|scope| {
+                network.cut(host);
+                scope.spawn(|| {
+                    thread::sleep(hold);
+                    network.repair(host);
+                });
+                answered = Some(until_answered(fault, service, since));
+            });
+        }
+        Fault::KillHost => service.network.as_ref()?.kill_all(far.choose(random)?.host),
+        Fault::FullHostDisk => {
+            let folder = service.spill_of(*far.choose(random)?);
+            fill(&folder);
+            thread::sleep(hold);
+            empty(&folder);
+            since = Instant::now();
+        }
         Fault::FullSpillDisk | Fault::FullDataDisk => {
             let name = if fault == Fault::FullDataDisk { "data" } else { "spill" };
             service.disks[name].fill();
@@ -227,24 +267,32 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
             service.disks[name].empty();
             since = Instant::now();
         }
-        Fault::FullMemory => {
+        Fault::FullMemory | Fault::FullHostMemory => {
             let group = Cgroup::new(service.port)?;
-            group.take(some_rank?);
+            match fault {
+                Fault::FullMemory => group.take(some_rank?),
+                _ => here.iter().for_each(|rank| group.take(rank.pid)),
+            }
             thread::sleep(hold + Duration::from_secs(1));
         }
     }
-    let deadline = since + PATIENCE;
-    while answer(service).is_none() {
-        assert!(Instant::now() < deadline, "no right answer after {fault:?}\n{}", tail(&service.log()));
-        thread::sleep(Duration::from_millis(5));
-    }
-    let answered = since.elapsed();
+    let answered = answered.unwrap_or_else(|| until_answered(fault, service, since));
     println!("{fault:?}: the next right answer after {answered:.3?}");
     // One fault after the other: two at a time are several ranks, or several runs.
     if random.random_ratio(2, 3) {
         wait_until_whole(service);
     }
     Some(answered)
+}
+
+/// Waits for the next right answer; the time since `since`.
+fn until_answered(fault: Fault, service: &Service, since: Instant) -> Duration {
+    let deadline = since + PATIENCE;
+    while answer(service).is_none() {
+        assert!(Instant::now() < deadline, "no right answer after {fault:?}\n{}", tail(&service.log()));
+        thread::sleep(Duration::from_millis(5));
+    }
+    since.elapsed()
 }
 
 /// While this runs, the service has a reason not to answer.
@@ -291,11 +339,11 @@ impl Drop for Cgroup {
     }
 }
 
-/// What was done, and what came of it.
-fn print(figures: &BTreeMap<Fault, Figures>, shared: &Shared) {
+/// What was done with how long it took until the next right answer each time, and what came of it.
+fn print(figures: &BTreeMap<Fault, Vec<Duration>>, shared: &Shared) {
     println!("\nfault                times   median  longest  until the next right answer");
-    for (fault, Figures { count, answered }) in figures {
-        let mut answered = answered.clone();
+    for (fault, answered) in figures {
+        let (count, mut answered) = (answered.len(), answered.clone());
         answered.sort();
         let median = answered.get(answered.len() / 2).copied().unwrap_or_default();
         let longest = answered.last().copied().unwrap_or_default();
@@ -325,13 +373,7 @@ fn print(figures: &BTreeMap<Fault, Figures>, shared: &Shared) {
 }
 
 /// Nothing of the service grows without bound, and nothing stays when it has ended.
-fn leaves_nothing(
-    service: &Service,
-    (descriptors, memory): (usize, u64),
-    first_pid: u32,
-    shared: &Shared,
-    segments: &[PathBuf],
-) {
+fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_pid: u32, shared: &Shared) {
     let deadline = Instant::now() + PATIENCE;
     // Connections of clients that have gone are noticed soon, and memory that was freed is given back.
     let is_much =
@@ -357,10 +399,15 @@ fn leaves_nothing(
     if service.stop() != Some(0) {
         shared.violate("the server does not end when it is asked to".to_string());
     }
+    let deadline = deadline.max(Instant::now() + Duration::from_secs(10));
     while !service.others().is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
-    let others = service.others();
+    // A daemon of Open MPI whose launcher was killed while its host was cut off learns that from TCP, minutes later.
+    let (daemons, others): (Vec<_>, Vec<_>) = service.others().into_iter().partition(|(_, name)| {
+        service.network.is_some() && ["orted", "bash", "unshare"].contains(&name.as_str())
+    });
+    println!("daemons of the launcher that are left on hosts that were cut off: {}", daemons.len());
     if !others.is_empty() {
         shared.violate(format!("processes are left: {others:?}"));
     }
@@ -377,13 +424,25 @@ fn leaves_nothing(
             shared.violate(format!("temporary files are left in {folder}: {left:?}"));
         }
     }
-    let left: Vec<PathBuf> = shared_segments().into_iter().filter(|path| !segments.contains(path)).collect();
-    println!("new in /dev/shm, of this and of whoever else runs: {}", left.len());
+    // What others have left at this moment, they remove.
+    while !abandoned_segments().is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let left = abandoned_segments();
+    if !left.is_empty() {
+        shared.violate(format!("shared memory is left: {left:?}"));
+    }
 }
 
-/// Shared memory that has a name.
-fn shared_segments() -> Vec<PathBuf> {
-    fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// Folders of gangs for shared memory, of this service or of another one, that nobody uses any more.
+fn abandoned_segments() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let is_gangs = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("harrier-gang-"))
+    };
+    let is_abandoned =
+        |path: &PathBuf| fs::File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
+    entries.map(|entry| entry.path()).filter(is_gangs).filter(is_abandoned).collect()
 }
 
 fn tail(log: &str) -> String {

@@ -1,5 +1,6 @@
 //! The service under test and what stands around it: a front end that is started again when it is gone, as a service manager would, on a
-//! catalog in PostgreSQL, with its data and its temporary files on file systems that can be filled.
+//! catalog in PostgreSQL, with its data and its temporary files on file systems that can be filled, and some of its ranks on hosts that can be
+//! cut off, where namespaces can be made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +16,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::hosts::Network;
 
 /// Ranks that work, and those that wait for their places.
 pub const RANKS: usize = 3;
@@ -22,6 +24,13 @@ const SPARES: usize = 1;
 
 /// Of a file system that can be filled.
 const DISK_BYTES: u64 = 1 << 30;
+
+/// Hosts beside this one, and how many ranks each host gets: this one two, the next one a third, the last one the spare.
+const HOSTS: usize = 2;
+const SLOTS: [usize; HOSTS + 1] = [2, 1, 1];
+
+/// Of the file system for temporary files that every other host has for itself.
+const HOST_DISK_BYTES: u64 = 64 << 20;
 
 /// How long the front end may take to listen again, and PostgreSQL to let clients in.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -35,10 +44,39 @@ pub struct Service {
     mark: String,
     /// File systems of their own, where this user may mount.
     pub disks: BTreeMap<&'static str, Disk>,
+    /// The hosts of the ranks; none: all ranks are here.
+    pub network: Option<Network>,
+}
+
+/// A rank that works.
+#[derive(Debug, Clone, Copy)]
+pub struct Rank {
+    /// Its process, as this host numbers it.
+    pub pid: u32,
+    /// Its host; 1 is this one.
+    pub host: usize,
 }
 
 /// A file system in memory, unmounted when this goes.
 pub struct Disk(PathBuf);
+
+/// Writes a file into a folder until nothing more fits.
+pub fn fill(folder: &Path) {
+    use std::io::Write;
+    if let Ok(mut file) = fs::File::create(folder.join(FILLER)) {
+        let piece = vec![0; 1 << 20];
+        while file.write_all(&piece).is_ok() {}
+        // What is left of the last piece.
+        while file.write_all(&piece[..4096]).is_ok() {}
+    }
+}
+
+/// Removes that file.
+pub fn empty(folder: &Path) {
+    let _ = fs::remove_file(folder.join(FILLER));
+}
+
+const FILLER: &str = "filler";
 
 impl Disk {
     fn mount(path: PathBuf) -> Option<Self> {
@@ -51,17 +89,11 @@ impl Disk {
 
     /// Writes until nothing more fits.
     pub fn fill(&self) {
-        use std::io::Write;
-        if let Ok(mut file) = fs::File::create(self.0.join("filler")) {
-            let piece = vec![0; 1 << 20];
-            while file.write_all(&piece).is_ok() {}
-            // What is left of the last piece.
-            while file.write_all(&piece[..4096]).is_ok() {}
-        }
+        fill(&self.0);
     }
 
     pub fn empty(&self) {
-        let _ = fs::remove_file(self.0.join("filler"));
+        empty(&self.0);
     }
 }
 
@@ -95,7 +127,9 @@ impl Service {
         drop(listener);
         let mark = format!("chaos-{}-{port}", std::process::id());
         let database = postgres.new_database();
-        let service = Self { child: Mutex::new(None), port, postgres, database, folder, mark, disks };
+        let network = Network::make(HOSTS);
+        let service =
+            Self { child: Mutex::new(None), port, postgres, database, folder, mark, disks, network };
         service.start_front_end();
         service
     }
@@ -104,13 +138,28 @@ impl Service {
         self.folder.path()
     }
 
+    fn spill(&self) -> PathBuf {
+        self.folder().join("spill")
+    }
+
+    /// The folder of temporary files as a rank on another host sees it.
+    pub fn spill_of(&self, rank: Rank) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", rank.pid));
+        root.join(self.spill().strip_prefix("/").expect("an absolute path"))
+    }
+
     /// Starts the front end, again and again if it ends before it listens.
     pub fn start_front_end(&self) {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             let log = fs::OpenOptions::new().create(true).append(true).open(self.folder().join("log"));
-            let mut child = Command::new(env!("CARGO_BIN_EXE_harrier"))
-                .arg("serve")
+            let mut command = Command::new(env!("CARGO_BIN_EXE_harrier"));
+            command.arg("serve");
+            if let Some(network) = &self.network {
+                command.arg("--hostfile").arg(network.hosts_file(&SLOTS)).envs(network.environment());
+                command.env("HARRIER_TEST_DISK", format!("{}:{HOST_DISK_BYTES}", self.spill().display()));
+            }
+            let mut child = command
                 .args(["--listen", &format!("127.0.0.1:{}", self.port), "--http", "off"])
                 .args(["--ranks", &RANKS.to_string(), "--spares", &SPARES.to_string(), "--threads", "1"])
                 .args(["--memory", "768MiB", "--set", "harrier.distribute_bytes_min=1"])
@@ -118,7 +167,7 @@ impl Service {
                 .arg("--data")
                 .arg(self.folder().join("data"))
                 .arg("--spill-dir")
-                .arg(self.folder().join("spill"))
+                .arg(self.spill())
                 .env("TMPDIR", self.folder().join("tmp"))
                 .env("HARRIER_TEST_MARK", &self.mark)
                 .env("HARRIER_LOG", "info")
@@ -176,13 +225,37 @@ impl Service {
         fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
-    /// Processes of the ranks that work, the coordinator first; none while there is no gang.
-    pub fn ranks(&self) -> Vec<u32> {
-        let asked = Client::connect(self.port, Duration::from_secs(10)).and_then(|mut client| {
-            client.query("SELECT pid FROM sys.ranks WHERE state = 'working' ORDER BY rank")
-        });
-        let pid = |row: &Vec<Option<String>>| row.first()?.as_ref()?.parse().ok();
-        asked.map(|rows| rows.iter().filter_map(pid).collect()).unwrap_or_default()
+    /// The ranks that work, the coordinator first; none while there is no gang.
+    pub fn ranks(&self) -> Vec<Rank> {
+        let sql = "SELECT rank, pid, host FROM sys.ranks WHERE state = 'working' ORDER BY rank";
+        let asked =
+            Client::connect(self.port, Duration::from_secs(10)).and_then(|mut client| client.query(sql));
+        let text = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten().unwrap_or_default();
+        let rank = |row: &Vec<Option<String>>| self.rank(&text(row, 0), &text(row, 1), &text(row, 2));
+        asked.map(|rows| rows.iter().filter_map(rank).collect()).unwrap_or_default()
+    }
+
+    /// A rank by its number, and its process as its own host numbers it.
+    fn rank(&self, number: &str, pid: &str, name: &str) -> Option<Rank> {
+        let others = 2..=HOSTS + 1;
+        let Some(host) = self
+            .network
+            .as_ref()
+            .and_then(|network| others.into_iter().find(|host| network.host(*host) == name))
+        else {
+            return Some(Rank { pid: pid.parse().ok()?, host: 1 });
+        };
+        let variable = format!("OMPI_COMM_WORLD_RANK={number}");
+        let is_it = |process: &u32| {
+            let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let inside =
+                status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last());
+            environment.split(|byte| *byte == 0).any(|found| found == variable.as_bytes())
+                && inside == Some(pid)
+        };
+        let ranks = self.others().into_iter().filter(|(_, name)| name == "harrier");
+        ranks.map(|(process, _)| process).find(is_it).map(|pid| Rank { pid, host })
     }
 
     /// Processes that belong to the service, the front end aside, with the names of their programs.

@@ -37,12 +37,23 @@ impl Served {
         Self::start_with(folder, arguments, &[])
     }
 
-    /// With variables of the environment, too.
+    /// `environment`: set for the server.
     pub fn start_with(folder: TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_program(&[BINARY], folder, arguments, environment)
+    }
+
+    /// `program`: what starts the server and becomes it, with its first arguments.
+    pub fn start_program(
+        program: &[&str],
+        folder: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mark = format!("served-{}-{}", std::process::id(), folder.path().display());
         fs::create_dir_all(folder.path().join("tmp")).unwrap();
         let log = fs::OpenOptions::new().create(true).append(true).open(folder.path().join("log")).unwrap();
-        let mut child = Command::new(BINARY)
+        let mut child = Command::new(program[0])
+            .args(&program[1..])
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--warehouse"])
             .arg(folder.path().join("warehouse"))

@@ -138,6 +138,12 @@ impl Scrape {
             self.one(name, help, Some(Unit::Bytes), Value::Count(read(count)));
         }
         self.one(
+            "statements_retried",
+            "Statements that were run once more after the loss of a rank",
+            None,
+            Value::Count(read(&totals.retried)),
+        );
+        self.one(
             "telemetry_dropped",
             "Statements that have ended and were not exported to OpenTelemetry",
             None,

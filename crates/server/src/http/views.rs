@@ -302,6 +302,9 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&W
             div { dt { "session" } dd { (statement.session) } }
             @if let Some(queue) = statement.queue() { div { dt { "queue" } dd { (queue) } } }
             div { dt { "ran on" } dd { @if statement.is_on_gang() { "the gang" } @else { "the server alone" } } }
+            @if statement.retries() > 0 {
+                div { dt { "run again" } dd { (format::count(statement.retries())) " after the loss of a rank" } }
+            }
             div { dt { "begun" } dd { (format::ago(statement.since)) } }
             @if !statement.queued().is_zero() {
                 div { dt { "waited" } dd { (format::duration(statement.queued())) } }

@@ -168,6 +168,7 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
     attributes.number("harrier.statement.id", statement.id);
     attributes.number("harrier.session.id", statement.session.unsigned_abs().into());
     attributes.truth("harrier.on_gang", statement.is_on_gang());
+    attributes.number("harrier.retries", statement.retries());
     attributes.number("harrier.returned_bytes", statement.bytes.load(Ordering::Relaxed));
     if let Some(queue) = statement.queue() {
         attributes.text("harrier.queue.name", &queue);
