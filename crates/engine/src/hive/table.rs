@@ -275,7 +275,7 @@ impl FolderTable {
         let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(schema.fields().len());
         let mut has_keys = false;
         for (at, field) in schema.fields().iter().enumerate() {
-            let expression = match value(field.name()) {
+            let expression: Arc<dyn PhysicalExpr> = match value(field.name()) {
                 Some(value) => {
                     has_keys = true;
                     session.create_physical_expr(value, &known)?
