@@ -27,6 +27,13 @@ arguments.add_argument("statements", nargs="+")
 given = arguments.parse_args()
 
 
+def tell(error):
+    """Says in a line what was said against a statement; who was not let in, or did not get through, has nothing more to say."""
+    if "SQLSTATE" not in str(error) or "SQLSTATE 28" in str(error):
+        raise error
+    print(f"{type(error).__name__}:", " ".join(str(error).split()))
+
+
 def contents(path):
     with open(path) as file:
         return file.read()
@@ -58,7 +65,7 @@ def adbc():
                     rows = cursor.fetchall() if cursor.description else []
                     print(json.dumps([list(row) for row in rows], default=str))
             except adbc_driver_flightsql.dbapi.Error as error:
-                print(f"{type(error).__name__}: {error}")
+                tell(error)
 
 
 def varint(number):
@@ -94,7 +101,7 @@ def pyarrow_client():
                 table = client.do_get(info.endpoints[0].ticket, call).read_all()
                 print(json.dumps([list(row.values()) for row in table.to_pylist()], default=str))
             except (pyarrow.flight.FlightError, pyarrow.ArrowException) as error:
-                print(f"{type(error).__name__}: {error}")
+                tell(error)
 
 
 try:
