@@ -32,9 +32,9 @@ fn on_ranks(launcher: Launcher, folder: &Folder, arguments: &[&str], patience: D
     Some(harrier_launch::finish(command, patience))
 }
 
-/// Four files of which each rank reads some.
+/// Six small files.
 fn numbers(folder: &Folder) {
-    let copies = (0..4).map(|file| {
+    let copies = (0..6).map(|file| {
         let (from, to) = (file * 50_000 + 1, (file + 1) * 50_000);
         format!(
             "COPY (SELECT x, x % 1000 AS k FROM generate_series({from}, {to}) s(x)) TO 't/{file}.parquet';"
@@ -45,7 +45,7 @@ fn numbers(folder: &Folder) {
     assert_eq!(run.status, Some(0), "{run:?}");
 }
 
-/// Every rank has rows for every other one.
+/// Every rank that reads has rows for every other one.
 const GROUPED: &str = "SELECT k, count(*), sum(x) FROM 't/*.parquet' GROUP BY k ORDER BY k";
 
 #[test]
@@ -75,11 +75,14 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     for line in &streams {
         let (before, after) = line.split_once("slice[").unwrap();
         assert_eq!(before, "stream,1,done,q1 ", "{line}");
-        assert!(
-            after.contains("] rank ") && after.ends_with(",true,true,true,true,true,true,true"),
-            "{line}"
-        );
+        assert!(after.contains("] rank "), "{line}");
+        // A rank that was dealt none of these small files has nothing to send.
+        let with_rows = after.ends_with(",true,true,true,true,true,true,true");
+        assert!(with_rows || after.ends_with(",true,true,false,true,false,true,true"), "{line}");
     }
+    let with_rows =
+        streams.iter().filter(|line| line.ends_with(",true,true,true,true,true,true,true")).count();
+    assert!(with_rows >= 2 * (RANKS - 1), "{streams:?}");
     assert!(streams.iter().any(|line| line.contains(" rank 2->1,")), "{streams:?}");
     for rank in 0..RANKS {
         let expected = format!("{rank},,true,true,true,true,true,1,0.0,");

@@ -165,6 +165,25 @@ fn a_statement_that_runs_on_the_gang_shows_how_far_it_is() {
     served.wait_for("SELECT sum(streams_open) + sum(reserved_bytes) FROM sys.ranks", "0");
 }
 
+/// Streams between the slices of ranks; those to the coordinator are told when it has ended.
+#[test]
+fn a_statement_that_runs_tells_of_its_streams() {
+    let served = Served::start(GANG);
+    let mut client = served.client();
+    make_table(&mut client);
+    served.wait_for_ranks(2);
+    // All rows have changed ranks before the first one comes out, and nobody reads the gigabyte that follows.
+    let mut busy = served.client();
+    busy.ask("SELECT y, repeat('x', 5000) FROM (SELECT x + 1 AS y FROM t GROUP BY 1) g");
+    let running = "SELECT count(DISTINCT stream) FROM sys.interconnect \
+                   WHERE state = 'running' AND slice_to > 0 AND blocks > 0 AND statement LIKE 'SELECT y, repeat%'";
+    served.wait_for(running, "2");
+    client
+        .query("SELECT pg_cancel_backend(pid) FROM sys.statements WHERE text LIKE 'SELECT y, repeat%'")
+        .unwrap();
+    assert_eq!(busy.answer().unwrap_err().0, "57014");
+}
+
 #[test]
 fn a_statement_of_the_server_itself_shows_its_plan_and_a_fast_one_none() {
     let served = Served::start(ALONE);

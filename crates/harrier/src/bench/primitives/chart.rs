@@ -57,7 +57,9 @@ pub fn svg(result: &Value) -> Result<String, String> {
             COLOURS[index]
         );
         let engine = configuration["engine"].as_str().unwrap_or_default();
-        let engine: String = engine.split(['\n', '(']).next().unwrap_or_default().chars().take(90).collect();
+        // What follows is who packaged it, and where it lies.
+        let engine = engine.split(['\n', '(']).next().unwrap_or_default();
+        let engine = engine.split(", package").next().unwrap_or_default();
         text(&mut out, MARGIN + 20.0, y + 12.0, "", &format!("{}: {engine}", names[index]));
     }
     for (column, (key, words)) in FIGURES.iter().enumerate() {
