@@ -259,7 +259,8 @@ impl World {
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
         if self.0.rank == 0 {
-            tell_mpidrun(&if met.is_ok() { status } else { BROKEN }.to_string());
+            let told = if met.is_ok() { status } else { BROKEN };
+            tell_mpidrun(&told.to_string());
         }
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
