@@ -41,7 +41,7 @@ def frame(title, subtitle, ways, largest, unit):
         stroke = "#e4e4e4" if tick else "#888"
         out.append(f'<line x1="{LEFT}" y1="{y(value):.1f}" x2="{WIDTH - RIGHT}" y2="{y(value):.1f}" stroke="{stroke}"/>')
         out.append(text(LEFT - 6, y(value) + 4, f"{value:.{decimals}f}", 'text-anchor="end" fill="#666"'))
-    out.append(text(LEFT - 6, TOP - 6, unit, 'text-anchor="end" fill="#666"'))
+    out.append(text(LEFT - 6, TOP - 14, unit, 'text-anchor="end" fill="#666"'))
     return out, y
 
 

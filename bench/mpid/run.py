@@ -253,7 +253,8 @@ class Bench:
         size = self.options.bytes
         source = self.input("uservisits", size)
         cases = []
-        settings = {f"{tasks} A tasks": {"A": tasks} for tasks in (self.options.ranks, 4 * self.options.ranks)}
+        few = self.options.ranks
+        settings = {f"{tasks} A tasks": {"A": tasks} for tasks in (few, 4 * few, 16 * few)}
         settings["enhanced"] = {"PARALLELISM": "enhanced"}
         for label, knobs in settings.items():
             cases.append(self.case(label, {"join": (*self.mine("join", source, size, **knobs), None)}, source))

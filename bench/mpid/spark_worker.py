@@ -13,8 +13,6 @@ rounds = int(sys.argv[5]) if len(sys.argv) > 5 else 10
 if program not in PROGRAMS:
     sys.exit(64)
 
-from pyspark.ml.clustering import KMeans  # noqa: E402
-from pyspark.ml.functions import array_to_vector  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
@@ -64,6 +62,9 @@ def pagerank():
 
 
 def kmeans():
+    from pyspark.ml.clustering import KMeans
+    from pyspark.ml.functions import array_to_vector
+
     # Its first centres are drawn: the cost of a round is compared, not the answer.
     points = spark.read.text(source).select(f.split("value", " ").cast("array<double>").alias("numbers"))
     points = points.select(array_to_vector("numbers").alias("features")).cache()

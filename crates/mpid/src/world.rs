@@ -28,12 +28,19 @@ use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file that rank 0 writes its exit status to when the ranks part. A launcher that is told to bear the death of ranks does
-/// not tell how the others ended.
+/// Variable: the file that rank 0 writes "joined" to when the ranks have met, and its exit status when they part. A launcher that is told
+/// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
 /// The exit status of programs whose ranks were lost.
 pub const BROKEN: i32 = 3;
+
+fn tell_mpidrun(what: &str) {
+    let Some(path) = std::env::var_os(OUTCOME) else { return };
+    if let Err(error) = std::fs::write(path, what) {
+        tracing::warn!(%error, "mpidrun could not be told how it goes");
+    }
+}
 
 /// This process as one of the ranks that run jobs together. Cheap to clone.
 #[derive(Clone)]
@@ -98,6 +105,9 @@ impl World {
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
+        if gang.rank() == 0 {
+            tell_mpidrun("joined");
+        }
         World::linked(gang, true)
     }
 
@@ -248,11 +258,9 @@ impl World {
         }
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
-        if let Some(path) = std::env::var_os(OUTCOME).filter(|_| self.0.rank == 0) {
-            let outcome = if met.is_ok() { status } else { BROKEN };
-            if let Err(error) = std::fs::write(path, outcome.to_string()) {
-                tracing::warn!(%error, "the exit status could not be told to mpidrun");
-            }
+        if self.0.rank == 0 {
+            let told = if met.is_ok() { status } else { BROKEN };
+            tell_mpidrun(&told.to_string());
         }
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {

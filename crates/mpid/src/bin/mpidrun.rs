@@ -200,23 +200,48 @@ fn children(process: u32) -> Option<usize> {
     Some(count)
 }
 
-/// Waits for the launcher. One that has had children, and has had none for [`LAUNCHER_PATIENCE`], is ended.
-fn wait(launcher: &mut Child) -> std::io::Result<ExitStatus> {
-    let mut last_seen: Option<Instant> = None;
+/// Waits for the launcher. One that has had children, and has had none for [`LAUNCHER_PATIENCE`], is ended; and, with an outcome file, one
+/// of whose ranks another has died before they met: the others would wait for it.
+///
+/// Returns its status, and whether ranks were lost.
+fn wait(launcher: &mut Child, outcome: Option<&Path>) -> std::io::Result<(ExitStatus, bool)> {
+    let mut most = 0;
+    // When there were as many children as ever, or the ranks had met; and when there was any child.
+    let (mut whole, mut last_seen) = (Instant::now(), None);
     loop {
         if let Some(status) = launcher.try_wait()? {
-            return Ok(status);
+            return Ok((status, is_broken(status)));
         }
-        match children(launcher.id()) {
-            Some(0) => {}
-            _ => last_seen = Some(Instant::now()),
+        let now = Instant::now();
+        let there = children(launcher.id());
+        most = most.max(there.unwrap_or(0));
+        if there != Some(0) {
+            last_seen = Some(now);
         }
-        if last_seen.is_some_and(|seen| seen.elapsed() > LAUNCHER_PATIENCE) {
-            eprintln!("mpidrun: all ranks are gone, and the launcher still waits for them; it is ended");
-            launcher.kill()?;
-            return launcher.wait();
+        // The file is there once they have met.
+        if there.is_none_or(|there| there == most) || outcome.is_none_or(Path::exists) {
+            whole = now;
         }
-        std::thread::sleep(LOOK_EVERY);
+        let wrong = if last_seen.is_some_and(|seen| now - seen > LAUNCHER_PATIENCE) {
+            "all ranks are gone, and the launcher still waits for them"
+        } else if now - whole > LAUNCHER_PATIENCE {
+            "a rank is gone, and the others wait for it to join them"
+        } else {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        };
+        eprintln!("mpidrun: {wrong}; it is ended");
+        // It ends its ranks, if it is asked to.
+        let _ = Command::new("kill").arg(launcher.id().to_string()).status();
+        let asked = Instant::now();
+        while asked.elapsed() < LAUNCHER_PATIENCE {
+            if launcher.try_wait()?.is_some() {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = launcher.kill();
+        return Ok((launcher.wait()?, true));
     }
 }
 
@@ -225,7 +250,7 @@ fn launch(run: &Run) -> Result<(i32, bool), String> {
     let (mut command, outcome) = command(run)?;
     let name = command.get_program().to_string_lossy().into_owned();
     let named = |error: std::io::Error| format!("{name}: {error}");
-    let status = wait(&mut command.spawn().map_err(named)?).map_err(named)?;
+    let (status, broken) = wait(&mut command.spawn().map_err(named)?, outcome.as_deref()).map_err(named)?;
     if let Some(path) = outcome {
         let told = std::fs::read_to_string(&path).ok().and_then(|text| text.parse().ok());
         let _ = std::fs::remove_file(&path);
@@ -237,7 +262,8 @@ fn launch(run: &Run) -> Result<(i32, bool), String> {
             return Ok((BROKEN, true));
         }
     }
-    Ok((status.code().unwrap_or(BROKEN), is_broken(status)))
+    let code = status.code().filter(|code| *code != 0 || !broken);
+    Ok((code.unwrap_or(BROKEN), broken))
 }
 
 /// Whether ranks were lost, and not just the job.
@@ -314,17 +340,18 @@ mod tests {
         assert_eq!(told("HYDRA build details:\n Version: 4.0.2"), Kind::default());
     }
 
-    /// A launcher that stays without its ranks is ended; one whose ranks run is not.
+    /// A launcher that stays without its ranks is ended, and one whose ranks wait for another; one whose ranks run is not.
     #[test]
-    fn a_launcher_without_ranks_is_ended() {
-        let start = |script: &str| Command::new("sh").args(["-c", script]).spawn().unwrap();
+    fn a_launcher_that_waits_for_nobody_is_ended() {
+        let start = |script: &str| Command::new("bash").args(["-c", script]).spawn().unwrap();
         let begin = Instant::now();
-        // The shell waits for its child, and then for ever in itself.
-        let mut stays = start("sleep 1; while :; do :; done");
-        let status = wait(&mut stays).unwrap();
-        assert!(is_broken(status) && begin.elapsed() > LAUNCHER_PATIENCE, "{status}");
-        let mut works = start("sleep 6; exit 7");
-        assert_eq!(wait(&mut works).unwrap().code(), Some(7));
+        let (_, broken) = wait(&mut start("sleep 1; while :; do :; done"), None).unwrap();
+        assert!(broken && begin.elapsed() > LAUNCHER_PATIENCE);
+        let parts = "sleep 1 & sleep 9 & wait; exit 7";
+        assert!(wait(&mut start(parts), Some(Path::new("/no/such/file"))).unwrap().1);
+        // They have met: what they do without one another is their own affair.
+        let (status, broken) = wait(&mut start(parts), Some(Path::new("/"))).unwrap();
+        assert_eq!((status.code(), broken), (Some(7), false));
     }
 
     #[test]
