@@ -33,7 +33,7 @@ pub const RETURN_BYTES_MAX: usize = 512 * 1024;
 /// Bytes that the blocks of a stream may have under way or unread when few streams share a motion: [`block_cost`] of each, and
 /// the last one may reach beyond it by all of itself. One of the largest blocks and a half, so that there are always two; with
 /// more of them the blocks of all streams do not stay in the caches of their cores: 4 MiB cost 5 times the processor time of
-/// 1 or 2 MiB where 4 ranks send 1 MiB to each other (`docs/decisions/0016-windows-in-bytes.md`).
+/// 1 or 2 MiB where 4 ranks send 1 MiB to each other (`docs/decisions/0017-windows-in-bytes.md`).
 pub const WINDOW_BYTES_MAX: u64 = 3 * BLOCK_BYTES_MAX as u64 / 2;
 
 /// The least window of a stream in bytes: one block at a time, whatever its size. That is enough for progress: streams share no
