@@ -141,13 +141,22 @@ impl Gang {
     pub fn join(launch: Launch, spares: usize) -> Result<Gang, StartError> {
         let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
         let interconnect = Interconnect::start(interconnect_options(launch.carrier))?;
+        Ok(Gang::with(interconnect, spares, has_launcher))
+    }
+
+    /// The place of a rank that has joined already, over whatever carries its frames.
+    pub fn over(interconnect: Interconnect, spares: usize) -> Gang {
+        Gang::with(interconnect, spares, false)
+    }
+
+    fn with(interconnect: Interconnect, spares: usize, has_launcher: bool) -> Gang {
         let peers = interconnect.peers();
         let many_hosts = peers.iter().any(|peer| !peer.here);
         let host = many_hosts.then(|| peers[interconnect.rank()].host.clone());
         let channels =
             RankChannels { interconnect: interconnect.clone(), grpc: DefaultChannelResolver::default() };
         let working = interconnect.ranks().saturating_sub(spares).max(1);
-        Ok(Gang {
+        Gang {
             inner: Arc::new(Inner {
                 links: Links::Processes(interconnect),
                 working,
@@ -165,7 +174,7 @@ impl Gang {
                 grpc: Arc::new(GrpcServer::new(host)),
                 grpc_ranks: Mutex::default(),
             }),
-        })
+        }
     }
 
     /// A gang of `ranks` workers inside this process, of which this is rank 0.

@@ -215,7 +215,11 @@ async fn produce(mut stream: SendableRecordBatchStream, sender: &mut BatchSender
             if let Poll::Ready(closed) = sender.poll_closed(cx) {
                 return Poll::Ready(Next::Closed(closed));
             }
-            stream.poll_next_unpin(cx).map(Next::Batch)
+            let next = stream.poll_next_unpin(cx).map(Next::Batch);
+            if next.is_pending() {
+                sender.flush();
+            }
+            next
         })
         .await;
         match next {

@@ -12,6 +12,8 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use gang::{Gang, Start, data, running, session, surviving_session};
 use nix::sys::signal::Signal;
@@ -362,6 +364,12 @@ fn files_are_truncated_while_they_are_read() {
     gang.leaves_nothing();
 }
 
+/// How long producers may go on after a statement has enough rows.
+const STOP_PATIENCE: Duration = Duration::from_millis(200);
+
+/// What ranks that have nothing to do may compute in a second: heartbeats, and what a statement leaves to tidy.
+const COMPUTED_MAX: Duration = Duration::from_millis(250);
+
 #[test]
 fn limit_over_a_big_motion() {
     needs_mpi!();
@@ -376,6 +384,12 @@ fn limit_over_a_big_motion() {
     ] {
         for _ in 0..3 {
             assert_eq!(gang.answer(&sql).map(|rows| rows.len()), Ok(5), "{sql}");
+            // Who computes the rest of it is stopped: the first of these statements would go on for minutes.
+            thread::sleep(STOP_PATIENCE);
+            let before = gang.computed();
+            thread::sleep(Duration::from_secs(1));
+            let computed = gang.computed() - before;
+            assert!(computed < COMPUTED_MAX, "{sql}: the ranks computed for {computed:?} after its end");
             is_well(&mut gang);
         }
     }

@@ -41,12 +41,18 @@ impl BatchSender {
         self.sender.credit().await
     }
 
+    /// Tells the driver what was sent and not told yet. To be called before waiting for anything else than this sender:
+    /// small batches are left lying until there are many of them, or the sender waits for credit, or ends.
+    pub fn flush(&mut self) {
+        self.sender.flush();
+    }
+
     /// Ready when nothing more is wanted.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.sender.poll_closed(cx)
     }
 
-    /// Gathers `batch` into blocks and sends them, waiting for a credit for each.
+    /// Gathers `batch` into blocks and sends them, waiting for a credit for each. See [`BatchSender::flush`].
     pub async fn send(&mut self, batch: RecordBatch) -> SendOutcome {
         let start = Instant::now();
         let schema = batch.schema();
@@ -76,7 +82,7 @@ impl BatchSender {
         piece.encode(&mut block)?;
         // Before it is sent: the block tells it.
         self.sender.encoded(start.elapsed().as_nanos() as u64);
-        self.sender.send(piece.rows(), block);
+        self.sender.send_untold(piece.rows(), block);
         Ok(())
     }
 

@@ -16,9 +16,10 @@
 //! - A rank that breaks the contract of a frame or a stream is lost to whom it sent that. A transport that cannot go on
 //!   makes every rank lost.
 
+use crate::bundle::{Bundles, Message, unbundle};
 use crate::doorbell::Wake;
 use crate::error::{Failure, StartError, StreamError};
-use crate::frame::{Header, Kind, decode_loan, decode_words, stamp};
+use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
@@ -85,6 +86,7 @@ pub struct Driver {
     shared: Arc<Shared>,
     peers: Vec<PeerState>,
     next_watch: Instant,
+    bundles: Bundles,
     /// Kept for its memory.
     arrived: Vec<(usize, Block)>,
 }
@@ -144,6 +146,7 @@ impl Driver {
             shared: Arc::new(shared),
             peers: (0..ranks).map(peer).collect(),
             next_watch: now,
+            bundles: Bundles::new(ranks, EPOCH),
             arrived: Vec::new(),
         })
     }
@@ -219,7 +222,7 @@ impl Driver {
             if self.peers[source].lost {
                 continue;
             }
-            if let Err(what) = self.dispatch(source, block) {
+            if let Err(what) = self.hear(source, block) {
                 self.lose(source, &format!("it sent {what}"), true);
             }
         }
@@ -253,6 +256,8 @@ impl Driver {
 
     fn send_queued(&mut self) -> Result<usize, String> {
         let mut sent = 0;
+        let transport = &mut self.transport;
+        let mut send = |(to, channel, block): Message| transport.send(to, channel, block, true);
         while let Some(Queued { to, channel, frame: mut block, counted }) = self.shared.outbox.pop() {
             sent += 1;
             // Nobody else has a frame that was queued for a stream.
@@ -267,19 +272,37 @@ impl Driver {
             }
             count(&self.shared.counters.frames_sent, 1);
             count(&self.shared.counters.bytes_sent, block.len() as u64);
-            self.transport.send(to, channel, block, true)?;
+            self.bundles.add((to, channel, block), &mut send)?;
         }
+        self.bundles.finish(&mut send)?;
         Ok(sent)
     }
 
-    fn dispatch(&mut self, source: usize, block: Block) -> Result<(), String> {
-        let shared = Arc::clone(&self.shared);
-        let header =
-            Header::decode(block.as_slice(), shared.epoch).map_err(|malformed| malformed.to_string())?;
-        count(&shared.counters.frames_received, 1);
-        count(&shared.counters.bytes_received, block.len() as u64);
+    /// What a message says, be it one frame or several.
+    fn hear(&mut self, source: usize, block: Block) -> Result<(), String> {
+        let malformed = |malformed: Malformed| malformed.to_string();
+        let epoch = self.shared.epoch;
+        let header = Header::decode(block.as_slice(), epoch).map_err(malformed)?;
         self.peers[source].heard = true;
         let payload = Bytes::from_owner(block).slice(HEADER_BYTES..);
+        if header.kind != Kind::Bundle {
+            return self.dispatch(source, header, payload);
+        }
+        for frame in unbundle(payload, epoch) {
+            let (header, payload) = frame.map_err(malformed)?;
+            self.dispatch(source, header, payload)?;
+            // A frame of the bundle may have told that its sender is no member any more.
+            if self.peers[source].lost {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, source: usize, header: Header, payload: Bytes) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        count(&shared.counters.frames_received, 1);
+        count(&shared.counters.bytes_received, (HEADER_BYTES + payload.len()) as u64);
         let table = &shared.table;
         let violation = |Violation(what)| what;
         match header.kind {
@@ -323,6 +346,8 @@ impl Driver {
             Kind::MessagesEnd => table.on_messages_end(source, header.stream),
             Kind::Ping => shared.send(source, Channel::Control, shared.header(Kind::Alive, 0), &[]),
             Kind::Alive => {}
+            // Unpacked before.
+            Kind::Bundle => return Err("a bundle in a bundle".to_string()),
             Kind::Lost => {
                 let lost = usize::try_from(header.a).unwrap_or(usize::MAX);
                 let reason = String::from_utf8_lossy(&payload).into_owned();

@@ -6,8 +6,8 @@
 //!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ counts │ payload …
 //!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴────────┘
 //! ```
-//! `a` is the one argument of a kind that needs one (credits, rows, streams opened). `counts` is what the producer of a stream
-//! has counted when a block or the end leaves: see [`stamp`].
+//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `counts` is what the producer of a
+//! stream has counted when a block or the end leaves: see [`stamp`].
 //!
 //! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind, another epoch,
 //! or a payload length that is not what arrived. Whoever gets that error ends the epoch: the peer is not a Harrier rank
@@ -25,7 +25,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"HRR1");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Opener to producer: open `a` consecutive streams from this id on. Sequence: credits of each. Payload: the request.
+    /// Opener to producer: open `a` consecutive streams from this id on. Sequence: the window of each, bytes. Payload: the
+    /// request.
     Open = 1,
     /// Producer to opener: one block. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
     Block = 2,
@@ -33,7 +34,7 @@ pub enum Kind {
     End = 3,
     /// Producer to opener: the stream failed. Payload: the failure, see `Failure`.
     Fail = 4,
-    /// Opener to producer: `a` more blocks may be sent.
+    /// Opener to producer: `a` bytes of the window were read.
     Credit = 5,
     /// Opener to producer: no more blocks are wanted. The producer still answers with `End`.
     Stop = 6,
@@ -52,12 +53,14 @@ pub enum Kind {
     /// To the coordinator: the sender holds rank `a` lost. From the coordinator: rank `a` is no member any more, and if that
     /// is the receiver, it ends. Payload: why, as text.
     Lost = 13,
+    /// Several frames to the same rank. Payload: the frames, each padded to a multiple of the header's size.
+    Bundle = 14,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave, Return, Lost]
+        [Open, Block, End, Fail, Credit, Stop, Message, MessagesEnd, Ping, Alive, Leave, Return, Lost, Bundle]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }
@@ -141,6 +144,17 @@ impl Header {
 
     /// Reads the header of `message`, a whole message as it arrived, in `epoch`.
     pub fn decode(message: &[u8], epoch: u32) -> Result<Header, Malformed> {
+        let header = Header::decode_first(message, epoch)?;
+        let arrived = (message.len() - HEADER_BYTES) as u64;
+        match header.payload_bytes == arrived {
+            true => Ok(header),
+            false => Err(Malformed::Length { header: header.payload_bytes, arrived }),
+        }
+    }
+
+    /// Reads the header of the frame at the beginning of `bytes`, which has all of its payload.
+    pub fn decode_first(bytes: &[u8], epoch: u32) -> Result<Header, Malformed> {
+        let message = bytes;
         let Some(bytes) = message.first_chunk::<HEADER_BYTES>() else {
             return Err(Malformed::Short { bytes: message.len() });
         };
@@ -154,7 +168,7 @@ impl Header {
             return Err(Malformed::Epoch { got: u32_at(8), want: epoch });
         }
         let arrived = (message.len() - HEADER_BYTES) as u64;
-        if u64_at(32) != arrived {
+        if u64_at(32) > arrived {
             return Err(Malformed::Length { header: u64_at(32), arrived });
         }
         Ok(Header {
@@ -163,10 +177,15 @@ impl Header {
             epoch,
             stream: u64_at(16),
             sequence: u64_at(24),
-            payload_bytes: arrived,
+            payload_bytes: u64_at(32),
             a: u64_at(40),
             counts: read_counts(bytes),
         })
+    }
+
+    /// Whether who reads the frame may keep its payload for long.
+    pub fn may_be_kept(&self) -> bool {
+        self.kind == Kind::Block && self.flags & Header::FLAG_SHARED == 0
     }
 }
 
@@ -257,7 +276,7 @@ mod tests {
 
     #[test]
     fn every_kind_survives_the_wire() {
-        for kind in 1..=13u8 {
+        for kind in 1..=14u8 {
             let header = Header { kind: Kind::from_u8(kind).unwrap(), ..sample() };
             assert_eq!(Header::decode(&header.encode(), 3), Ok(header));
         }

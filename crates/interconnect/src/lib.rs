@@ -36,6 +36,7 @@ pub mod streams;
 pub mod transport;
 
 mod batches;
+mod bundle;
 mod counts;
 mod driver;
 mod error;
@@ -234,11 +235,11 @@ impl Shared {
         block
     }
 
-    /// Queues a frame whose payload already stands in `block` behind room for the header.
+    /// Queues a frame whose payload already stands in `block` behind room for the header. The driver is not woken for it.
     ///
-    /// The outbox has no bound of its own: data frames are bounded by the credits of the open streams, and every stream
+    /// The outbox has no bound of its own: data frames are bounded by the windows of the open streams, and every stream
     /// adds at most a few control frames to them.
-    fn send_block(
+    fn queue_block(
         &self,
         to: usize,
         channel: Channel,
@@ -262,7 +263,7 @@ impl Shared {
         }
         header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
         block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
-        self.queue(to, channel, block, Some(counted));
+        self.outbox.push(Queued { to, channel, frame: Arc::new(block), counted: Some(counted) });
     }
 }
 
@@ -332,14 +333,14 @@ impl Interconnect {
         window_bytes: usize,
         budget: Option<Arc<dyn Budget>>,
     ) -> Vec<StreamReceiver> {
-        let credits = limits::credits_for(streams, window_bytes);
-        self.open_with(to, request, streams, credits, 0, budget).0
+        let window = limits::window_for(streams, window_bytes);
+        self.open_with(to, request, streams, window, 0, budget).0
     }
 
     /// Calls rank `to`: sends it `request` and whatever is sent later, and yields its answers. Never blocks.
     pub fn call(&self, to: usize, request: &[u8]) -> (MessageSender, MessageStream) {
         let (mut receivers, id) =
-            self.open_with(to, request, 1, limits::CREDITS_PER_STREAM_MAX, Header::FLAG_CALL, None);
+            self.open_with(to, request, 1, limits::WINDOW_BYTES_MAX, Header::FLAG_CALL, None);
         let receiver = receivers.pop().expect("one stream was opened");
         (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
     }
@@ -355,14 +356,14 @@ impl Interconnect {
         to: usize,
         request: &[u8],
         streams: usize,
-        credits: u32,
+        window: u64,
         flags: u8,
         budget: Option<Arc<dyn Budget>>,
     ) -> (Vec<StreamReceiver>, u64) {
         assert!(to != self.shared.rank, "a rank opens no stream to itself");
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
-        let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, credits, budget);
+        let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, window, budget);
         let departure = self.shared.departures[to].borrow().clone();
         if let Some(departure) = departure {
             // Nobody would answer, and a stream without an answer stays for ever.
@@ -374,7 +375,7 @@ impl Interconnect {
         } else {
             let mut header = self.shared.header(Kind::Open, first);
             header.flags = flags;
-            header.sequence = u64::from(credits);
+            header.sequence = window;
             header.a = streams as u64;
             self.shared.send(to, Channel::Control, header, request);
         }

@@ -30,18 +30,36 @@ pub const SHARED_ADDRESSES: usize = 64 * 1024 * 1024 * 1024;
 /// below that they go along at its next turn. Half of what stays warm in the owner's cache.
 pub const RETURN_BYTES_MAX: usize = 512 * 1024;
 
-/// Blocks a stream may have under way or unread at once when few streams share a motion.
-pub const CREDITS_PER_STREAM_MAX: u32 = 8;
+/// Bytes that the blocks of a stream may have under way or unread when few streams share a motion: [`block_cost`] of each, and
+/// the last one may reach beyond it by all of itself. One of the largest blocks and a half, so that there are always two; with
+/// more of them the blocks of all streams do not stay in the caches of their cores: 4 MiB cost 5 times the processor time of
+/// 1 or 2 MiB where 4 ranks send 1 MiB to each other (`docs/decisions/0017-windows-in-bytes.md`).
+pub const WINDOW_BYTES_MAX: u64 = 3 * BLOCK_BYTES_MAX as u64 / 2;
 
-/// Blocks a stream may have under way at least. One is enough for progress: streams share no credit, so none can starve.
-pub const CREDITS_PER_STREAM_MIN: u32 = 1;
+/// The least window of a stream in bytes: one block at a time, whatever its size. That is enough for progress: streams share no
+/// window, so none can starve.
+pub const WINDOW_BYTES_MIN: u64 = 1;
+
+/// Bytes that a block takes of its stream's window beside its payload: what its frame and its place in queues take on both
+/// sides, so that blocks without bytes are bounded, too.
+pub const BLOCK_OVERHEAD_BYTES: u64 = 512;
+
+/// Bytes in frames that a stream's sender may leave lying before it wakes the driver for them: many small blocks are moved in one
+/// turn, and in one message. It wakes the driver sooner when it waits or ends.
+pub const UNTOLD_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a frame up to which it travels with others in one message: copying it once more is cheaper than a message.
+pub const BUNDLED_FRAME_BYTES_MAX: usize = 8 * 1024 + HEADER_BYTES;
+
+/// Bytes of a message of several frames at most.
+pub const BUNDLE_BYTES_MAX: usize = 32 * 1024;
 
 /// Streams that one `Open` may ask for: the output partitions that a rank reads from another one in one motion. More
 /// than any machine has threads; a damaged frame cannot use up the memory.
 pub const STREAMS_PER_OPEN_MAX: usize = 1 << 16;
 
 /// Bytes that the unread blocks of one opened motion (all its streams from one sending rank) may hold on the receiving
-/// side, as long as that leaves every stream [`CREDITS_PER_STREAM_MIN`].
+/// side, and one block of each stream beside.
 pub const MOTION_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 
 /// Nanoseconds the driver sleeps at first when requests are under way that only its own calls can move on.
@@ -74,16 +92,24 @@ const _: () = {
     assert!(BLOCK_BYTES_TARGET <= BLOCK_BYTES_MAX);
     assert!(BLOCK_BYTES_MAX < BLOCK_BYTES_HARD_MAX);
     assert!(BLOCK_BYTES_HARD_MAX + HEADER_BYTES < i32::MAX as usize);
-    assert!(CREDITS_PER_STREAM_MIN >= 1 && CREDITS_PER_STREAM_MIN <= CREDITS_PER_STREAM_MAX);
-    assert!(MOTION_WINDOW_BYTES >= BLOCK_BYTES_MAX);
+    assert!(WINDOW_BYTES_MIN >= 1 && WINDOW_BYTES_MIN <= WINDOW_BYTES_MAX);
+    assert!(MOTION_WINDOW_BYTES as u64 >= WINDOW_BYTES_MAX);
+    assert!(WINDOW_BYTES_MAX > BLOCK_BYTES_MAX as u64 + BLOCK_OVERHEAD_BYTES);
+    assert!(SHARED_BYTES_MIN + HEADER_BYTES <= BUNDLED_FRAME_BYTES_MAX);
+    assert!(HEADER_BYTES + 2 * BUNDLED_FRAME_BYTES_MAX <= BUNDLE_BYTES_MAX);
     assert!(IN_FLIGHT_SLEEP_NS_MIN < IN_FLIGHT_SLEEP_NS_MAX);
     assert!(SILENCE_NS_MAX > 2 * HEARTBEAT_NS);
 };
 
-/// Credits for each of `streams` streams opened together: the window shared out, within the bounds.
-pub fn credits_for(streams: usize, window_bytes: usize) -> u32 {
-    let blocks = window_bytes / BLOCK_BYTES_MAX / streams.max(1);
-    (blocks as u32).clamp(CREDITS_PER_STREAM_MIN, CREDITS_PER_STREAM_MAX)
+/// The window in bytes of each of `streams` streams opened together: `window_bytes` shared out, within the bounds.
+pub fn window_for(streams: usize, window_bytes: usize) -> u64 {
+    let share = window_bytes / streams.max(1);
+    (share as u64).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+}
+
+/// What a block of `payload_bytes` takes of its stream's window.
+pub fn block_cost(payload_bytes: usize) -> u64 {
+    payload_bytes as u64 + BLOCK_OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -91,10 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credits_share_the_window_and_keep_their_bounds() {
-        assert_eq!(credits_for(1, MOTION_WINDOW_BYTES), CREDITS_PER_STREAM_MAX);
-        assert_eq!(credits_for(8, MOTION_WINDOW_BYTES), 4);
-        assert_eq!(credits_for(1000, MOTION_WINDOW_BYTES), CREDITS_PER_STREAM_MIN);
-        assert_eq!(credits_for(4, 0), CREDITS_PER_STREAM_MIN);
+    fn streams_share_the_window_and_keep_their_bounds() {
+        assert_eq!(window_for(1, MOTION_WINDOW_BYTES), WINDOW_BYTES_MAX);
+        assert_eq!(window_for(32, MOTION_WINDOW_BYTES), 1024 * 1024);
+        assert_eq!(window_for(2, MOTION_WINDOW_BYTES), WINDOW_BYTES_MAX);
+        assert_eq!(window_for(usize::MAX, MOTION_WINDOW_BYTES), WINDOW_BYTES_MIN);
+        assert_eq!(window_for(4, 0), WINDOW_BYTES_MIN);
     }
 }

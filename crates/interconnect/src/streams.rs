@@ -2,7 +2,9 @@
 //!
 //! # Invariants
 //! - The opener (the receiving rank) allocates the stream's id; with its rank it names the stream on both sides.
-//! - A producer sends a block only for a credit. Credits belong to one stream, so no stream can starve another.
+//! - A stream has a window: bytes that its blocks may have under way or unread. A producer sends a block only while something
+//!   of the window is left, however little; the block may reach beyond it. Windows belong to one stream, so no stream can
+//!   starve another, and small blocks are many at once. Credit gives back what was read of it.
 //! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An opener that
 //!   wants no more sends `Stop`, drops what still arrives, and keeps the stream until the producer's `End` or `Fail`.
 //!
@@ -20,8 +22,8 @@
 //! ```
 //!
 //! # Memory bound
-//! An opener holds at most `credits` unread blocks per stream, charged to its [`Budget`] while they wait; a producer at
-//! most `credits` blocks that MPI has not sent.
+//! An opener holds at most the window and one block more of unread blocks per stream, charged to its [`Budget`] while they
+//! wait; a producer holds as much that the carrier has not sent.
 //!
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
@@ -66,7 +68,8 @@ pub(crate) struct Table {
 
 struct Inbound {
     peer: usize,
-    credits: u32,
+    /// Bytes, see [`block_cost`].
+    window: u64,
     budget: Option<Arc<dyn Budget>>,
     state: Mutex<InboundState>,
 }
@@ -77,10 +80,10 @@ struct InboundState {
     end: Option<Result<(), StreamError>>,
     waker: Option<Waker>,
     stopped: bool,
-    /// Blocks taken whose credits were not given back yet.
-    taken: u32,
-    /// Blocks that arrived and were not given back: never more than `credits`.
-    unreturned: u32,
+    /// Of the window, what was taken and not given back yet.
+    taken: u64,
+    /// Of the window, what arrived and was not given back: less than all of it whenever a block arrives.
+    unreturned: u64,
     /// Blocks that arrived.
     received: u64,
     /// What the producer has told of itself last.
@@ -88,14 +91,15 @@ struct InboundState {
 }
 
 struct Outbound {
-    /// Credits at the beginning, and the most there can be.
-    window: u32,
+    /// Bytes, see [`block_cost`].
+    window: u64,
     state: Mutex<OutboundState>,
 }
 
 #[derive(Default)]
 struct OutboundState {
-    credits: u32,
+    /// Of the window, what is under way or unread as far as is known here: less than all of it when a block may be sent.
+    used: u64,
     stopped: bool,
     lost: Option<String>,
     waker: Option<Waker>,
@@ -157,10 +161,10 @@ impl Table {
                 )));
             }
             state.received += 1;
-            state.unreturned += 1;
-            if state.unreturned > stream.credits {
+            if state.unreturned >= stream.window {
                 return Err(Violation(format!("a block without credit on stream {}", header.stream)));
             }
+            state.unreturned += block_cost(payload.len());
             Received::Block { rows: header.a as usize, payload }
         };
         if state.stopped {
@@ -209,16 +213,16 @@ impl Table {
     }
 
     /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is no violation.
-    pub fn on_credit(&self, source: usize, id: u64, credits: u64) -> Result<(), Violation> {
+    pub fn on_credit(&self, source: usize, id: u64, bytes: u64) -> Result<(), Violation> {
         let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() else {
             return Ok(());
         };
         let mut state = stream.state.lock();
-        let free = u64::from(stream.window - state.credits);
-        if credits == 0 || credits > free {
-            return Err(Violation(format!("{credits} credits for stream {id}, of which {free} were used")));
+        if bytes == 0 || bytes > state.used {
+            let used = state.used;
+            return Err(Violation(format!("credit of {bytes} bytes for stream {id}, which used {used}")));
         }
-        state.credits += credits as u32;
+        state.used -= bytes;
         state.wake();
         Ok(())
     }
@@ -278,14 +282,14 @@ impl Table {
         first: u64,
         peer: usize,
         streams: usize,
-        credits: u32,
+        window: u64,
         budget: Option<Arc<dyn Budget>>,
     ) -> Vec<StreamReceiver> {
         let mut inbound = self.inbound.lock();
         (first..first + streams as u64)
             .map(|id| {
                 let stream =
-                    Arc::new(Inbound { peer, credits, budget: budget.clone(), state: Mutex::default() });
+                    Arc::new(Inbound { peer, window, budget: budget.clone(), state: Mutex::default() });
                 inbound.insert(id, Arc::clone(&stream));
                 StreamReceiver { shared: Arc::clone(shared), id, stream, finished: false }
             })
@@ -299,15 +303,14 @@ impl Table {
         source: usize,
         header: &Header,
     ) -> Result<(Vec<StreamSender>, MessageReceiver), Violation> {
-        let Header { stream: first, a: streams, sequence: credits, .. } = *header;
+        let Header { stream: first, a: streams, sequence: window, .. } = *header;
         let ids = match first.checked_add(streams) {
             Some(end) if (1..=STREAMS_PER_OPEN_MAX as u64).contains(&streams) => first..end,
             _ => return Err(Violation(format!("an open of {streams} streams from {first} on"))),
         };
-        let window = match u32::try_from(credits) {
-            Ok(window) if (CREDITS_PER_STREAM_MIN..=CREDITS_PER_STREAM_MAX).contains(&window) => window,
-            _ => return Err(Violation(format!("an open with {credits} credits"))),
-        };
+        if !(WINDOW_BYTES_MIN..=WINDOW_BYTES_MAX).contains(&window) {
+            return Err(Violation(format!("an open with a window of {window} bytes")));
+        }
         let mut outbound = self.outbound.lock();
         if let Some(id) = ids.clone().find(|id| outbound.contains_key(&(source, *id))) {
             return Err(Violation(format!("an open of stream {id}, which is open")));
@@ -315,8 +318,7 @@ impl Table {
         let mut messages = None;
         let senders = ids
             .map(|id| {
-                let state = OutboundState { credits: window, ..OutboundState::default() };
-                let stream = Arc::new(Outbound { window, state: Mutex::new(state) });
+                let stream = Arc::new(Outbound { window, state: Mutex::default() });
                 outbound.insert((source, id), Arc::clone(&stream));
                 messages.get_or_insert_with(|| MessageReceiver { stream: Arc::clone(&stream) });
                 StreamSender {
@@ -325,6 +327,7 @@ impl Table {
                     id,
                     stream,
                     blocks: 0,
+                    untold_bytes: 0,
                     counts: Arc::default(),
                     credit_wait: CreditWait::default(),
                     ended: false,
@@ -370,11 +373,11 @@ impl Stream for StreamReceiver {
                     if let Some(budget) = &stream.budget {
                         budget.shrink(payload.len());
                     }
-                    state.taken += 1;
+                    state.taken += block_cost(payload.len());
                     // Half a window at a time: a control frame for every block would cost as much as a small block.
-                    if state.end.is_none() && state.taken * 2 >= stream.credits {
+                    if state.end.is_none() && state.taken * 2 >= stream.window {
                         let mut header = self.shared.header(Kind::Credit, self.id);
-                        header.a = u64::from(state.taken);
+                        header.a = state.taken;
                         state.unreturned -= state.taken;
                         state.taken = 0;
                         self.shared.send(stream.peer, Channel::Control, header, &[]);
@@ -425,6 +428,8 @@ pub struct StreamSender {
     id: u64,
     stream: Arc<Outbound>,
     blocks: u64,
+    /// Bytes of frames that the driver was not woken for.
+    untold_bytes: usize,
     counts: Arc<StreamCells>,
     credit_wait: CreditWait,
     ended: bool,
@@ -450,12 +455,13 @@ impl StreamSender {
         let mut state = self.stream.state.lock();
         let ready = match closed(&state) {
             Some(closed) => Some(Err(closed)),
-            None => (state.credits > 0).then_some(Ok(())),
+            None => (state.used < self.stream.window).then_some(Ok(())),
         };
         let Some(ready) = ready else {
             state.waker = Some(cx.waker().clone());
             drop(state);
             self.credit_wait.begins(&self.counts, &self.shared.counters);
+            self.flush();
             return Poll::Pending;
         };
         drop(state);
@@ -502,15 +508,34 @@ impl StreamSender {
     /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit, which must be
     /// there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the block.
     pub fn send(&mut self, rows: usize, block: Block) {
+        self.send_untold(rows, block);
+        self.flush();
+    }
+
+    /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the next wait for
+    /// credit, or the end of the stream.
+    pub(crate) fn send_untold(&mut self, rows: usize, block: Block) {
+        let bytes = block.len();
         let mut state = self.stream.state.lock();
-        assert!(state.credits > 0, "a block needs a credit");
-        state.credits -= 1;
+        assert!(state.used < self.stream.window, "a block needs a credit");
+        state.used += block_cost(bytes - HEADER_BYTES);
         drop(state);
         let mut header = self.shared.header(Kind::Block, self.id);
         header.sequence = self.blocks;
         header.a = rows as u64;
         self.blocks += 1;
-        self.shared.send_block(self.to, Channel::Data, header, block, InQueue::new(&self.counts));
+        self.shared.queue_block(self.to, Channel::Data, header, block, InQueue::new(&self.counts));
+        self.untold_bytes += bytes;
+        if self.untold_bytes >= UNTOLD_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    /// Wakes the driver for what was sent, if it was not.
+    pub fn flush(&mut self) {
+        if std::mem::take(&mut self.untold_bytes) > 0 {
+            self.shared.wake.wake();
+        }
     }
 
     /// Sends one message of a call, waiting for credit.

@@ -5,7 +5,7 @@
 
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::frame::{Header, Kind};
-use harrier_interconnect::limits::HEADER_BYTES;
+use harrier_interconnect::limits::{BLOCK_OVERHEAD_BYTES, HEADER_BYTES, WINDOW_BYTES_MAX};
 use harrier_interconnect::transport::{Block, Channel, InFlight, Joined, Lending, Progress, Rest, Transport};
 use harrier_interconnect::{
     BatchReceiver, Departure, Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Peer,
@@ -25,10 +25,27 @@ const RANKS: usize = 3;
 /// Frames that one input makes at most: an input of a fuzzer is short, and every frame tells of the ones before.
 const FRAMES_MAX: usize = 400;
 
-/// Numbers at which something changes.
-const EDGES: [u64; 10] = [0, 1, 2, 8, 9, 1 << 16, (1 << 16) + 1, u32::MAX as u64, u64::MAX / 2 + 1, u64::MAX];
+/// Blocks that one frame is answered with at most: windows are for thousands of small ones.
+const ANSWERS_MAX: usize = 20;
 
-const KINDS: [Kind; 13] = [
+/// Frames of a bundle at most.
+const BUNDLED_MAX: usize = 4;
+
+/// Numbers at which something changes.
+const EDGES: [u64; 10] = [
+    0,
+    1,
+    BLOCK_OVERHEAD_BYTES,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MAX + 1,
+    1 << 16,
+    (1 << 16) + 1,
+    u32::MAX as u64,
+    u64::MAX / 2 + 1,
+    u64::MAX,
+];
+
+const KINDS: [Kind; 14] = [
     Kind::Open,
     Kind::Block,
     Kind::End,
@@ -42,6 +59,7 @@ const KINDS: [Kind; 13] = [
     Kind::Leave,
     Kind::Return,
     Kind::Lost,
+    Kind::Bundle,
 ];
 
 /// Takes decisions off the front of the input; zeros when it is used up.
@@ -76,6 +94,21 @@ impl Decisions<'_> {
 
     /// What is sent next; not always a frame.
     fn message(&mut self) -> Vec<u8> {
+        if self.below(8) > 0 {
+            return self.frame();
+        }
+        let mut bundle = vec![0; HEADER_BYTES];
+        for _ in 0..self.below(BUNDLED_MAX + 1) {
+            bundle.extend(self.frame());
+            bundle.resize(bundle.len().next_multiple_of(HEADER_BYTES), 0);
+        }
+        let mut header = Header::new(Kind::Bundle, EPOCH, 0);
+        header.payload_bytes = (bundle.len() - HEADER_BYTES) as u64;
+        bundle[..HEADER_BYTES].copy_from_slice(&header.encode());
+        bundle
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
         let style = self.below(16);
         if style == 0 {
             let length = self.below(2 * HEADER_BYTES);
@@ -245,7 +278,9 @@ pub fn attack(input: &[u8]) {
         for (senders, messages) in &mut sending {
             while let Some(Some(_)) = messages.next().now_or_never() {}
             for sender in senders {
-                while let Some(Ok(())) = sender.send_message(b"here").now_or_never() {}
+                for _ in 0..ANSWERS_MAX {
+                    let Some(Ok(())) = sender.send_message(b"here").now_or_never() else { break };
+                }
             }
         }
         reading.retain_mut(Reading::read);

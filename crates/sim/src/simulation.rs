@@ -42,6 +42,9 @@ impl std::error::Error for Hang {}
 pub struct Simulation {
     pub network: Network,
     pub ranks: Vec<Interconnect>,
+    /// How far time goes at once while nothing moves, each time after a millisecond of real time; zero: at once to what comes
+    /// next. For work that waits for threads, which read files: without it hours would pass for the ranks meanwhile.
+    pub pace: Duration,
     drivers: Vec<Driver>,
     runtime: Runtime,
 }
@@ -63,7 +66,7 @@ impl Simulation {
             })
             .unzip();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        Simulation { network, ranks, drivers, runtime }
+        Simulation { network, ranks, pace: Duration::ZERO, drivers, runtime }
     }
 
     /// Where the ranks' tasks are to be spawned.
@@ -75,7 +78,7 @@ impl Simulation {
     ///
     /// Errors: it never will be.
     pub fn run<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Hang> {
-        let Simulation { network, ranks, drivers, runtime } = self;
+        let Simulation { network, ranks, pace, drivers, runtime } = self;
         runtime.block_on(async {
             let mut work = pin!(work);
             let (mut idle_rounds, mut virtual_wait, real_wait) = (0, Duration::ZERO, Instant::now());
@@ -93,7 +96,10 @@ impl Simulation {
                     continue;
                 }
                 idle_rounds = 0;
-                virtual_wait += network.pass_time(PAUSE);
+                if !pace.is_zero() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                virtual_wait += network.pass_time(if pace.is_zero() { PAUSE } else { *pace });
                 if virtual_wait > VIRTUAL_PATIENCE {
                     if real_wait.elapsed() > REAL_PATIENCE {
                         let living = (0..ranks.len()).filter(|rank| network.is_alive(*rank));

@@ -243,6 +243,11 @@ impl Gang {
         }
     }
 
+    /// What all ranks together have computed so far.
+    pub fn computed(&self) -> Duration {
+        self.rank_processes().into_values().map(cpu_time).sum()
+    }
+
     /// Waits for the answer to the oldest statement that has none yet.
     pub fn answered(&mut self) -> Answer {
         let wanted = self.answers;

@@ -21,7 +21,7 @@ use arrow::record_batch::RecordBatch;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
-use harrier_interconnect::limits::{CREDITS_PER_STREAM_MAX, MOTION_WINDOW_BYTES};
+use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{
     BatchReceiver, BatchSender, Failure as StreamFailure, Incoming, Interconnect, Launch, MessageReceiver,
     SendOutcome, Service, StreamSender,
@@ -42,8 +42,11 @@ use crate::bench::worker;
 use crate::bench::{self, WorkerArgs};
 use crate::exit;
 
-/// Copies in a row before the first place is written again: as many blocks as a stream may have under way.
-const COPIES: usize = CREDITS_PER_STREAM_MAX as usize;
+/// Copies in a row before the first place is written again.
+const COPIES: usize = 8;
+
+/// Batches that wait in a channel from task to task at most.
+const CHANNEL_BATCHES: usize = 8;
 
 /// Settings of the command line, by name.
 const INTERCONNECT: &str = "harrier.interconnect";
@@ -401,7 +404,7 @@ impl Rank {
             Way::InProcess => Ok((0..transfer.streams)
                 .map(|stream| {
                     let mut source = self.source(&transfer, StreamName { from, to, number: stream });
-                    let (sender, receiver) = mpsc::channel(CREDITS_PER_STREAM_MAX as usize);
+                    let (sender, receiver) = mpsc::channel(CHANNEL_BATCHES);
                     tokio::spawn(async move {
                         while let Some(batch) = source.next().await {
                             if sender.send(batch).await.is_err() {

@@ -1,0 +1,227 @@
+//! Real statements over a simulated network: whatever goes wrong, at whichever frame, a statement gives what it should or fails with
+//! 57P02, and the next one is right and leaves nothing on any rank.
+//!
+//! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
+//! happens at frame 0, 1, 2, … of the statement until it is over before it. `HARRIER_FAULT_STEP` tries every n-th frame only.
+
+use std::cell::{Cell, OnceCell};
+use std::path::Path;
+use std::time::Duration;
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt;
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
+use harrier_exec::Gang;
+use harrier_sim::{Fault, Simulation, Weather};
+
+const RANKS: usize = 3;
+
+/// Of what a stopped or cut off rank takes to be held lost, so much passes in a millisecond.
+const PACE: Duration = Duration::from_millis(50);
+
+/// What a statement fails with when a rank it runs on is lost.
+const LOST: &str = "57P02";
+
+/// Shorter than the patience of the other ranks: nothing may come of it.
+const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
+
+/// Frames tried, from the first one on: every so many.
+fn step() -> usize {
+    std::env::var("HARRIER_FAULT_STEP").map_or(1, |step| step.parse().expect("a number"))
+}
+
+/// A gang whose ranks stand on one folder.
+struct Ranks {
+    simulation: Simulation,
+    /// By rank.
+    _engines: Vec<Engine>,
+    session: Session,
+}
+
+impl Ranks {
+    fn start(folder: &Path) -> Ranks {
+        let mut simulation = Simulation::new(1, RANKS, Weather::CALM);
+        simulation.pace = PACE;
+        let runtime = simulation.runtime().handle().clone();
+        let _entered = runtime.enter();
+        let engines: Vec<Engine> = simulation
+            .ranks
+            .iter()
+            .map(|rank| {
+                let mut options = options(folder);
+                options.gang = Some(Gang::over(rank.clone(), 0));
+                let engine = Engine::try_new(options).expect("an engine");
+                engine.attach();
+                engine
+            })
+            .collect();
+        let session = engines[0].session();
+        Ranks { simulation, _engines: engines, session }
+    }
+
+    /// Runs a statement and settles, as every client's connection does.
+    fn run(&mut self, sql: &str) -> Result<String, SqlError> {
+        let Ranks { simulation, session, .. } = self;
+        let work = async {
+            let result = run(session, sql).await;
+            let settled = session.settle().await;
+            result.and_then(|answer| settled.map(|()| answer))
+        };
+        simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
+    }
+
+    /// Asks again while losses are new: one that a statement did not need may be found while the next one runs.
+    fn again(&mut self, sql: &str) -> String {
+        for _ in 0..RANKS {
+            match self.run(sql) {
+                Ok(answer) => return answer,
+                Err(error) => assert_eq!(error.sqlstate.as_str(), LOST, "{sql}: {}", error.message),
+            }
+        }
+        panic!("{sql} fails with every rank")
+    }
+}
+
+fn options(folder: &Path) -> EngineOptions {
+    let mut options = EngineOptions::default();
+    options.threads = 2;
+    options.warehouse = Some(WarehouseOptions::folder(&folder.join("warehouse")));
+    let settings = [("harrier.check_ledger", "true"), ("harrier.distribute_bytes_min", "0")];
+    options.settings = settings.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    options
+}
+
+async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
+    let statement = session.statements(sql)?.pop().expect("a statement");
+    match session.execute(&statement).await? {
+        Outcome::Rows { stream, .. } => {
+            let batches = stream.try_collect::<Vec<_>>().await;
+            let batches = batches.map_err(|error| SqlError::in_statement(&error, sql))?;
+            Ok(pretty_format_batches(&batches).expect("rows").to_string())
+        }
+        Outcome::Write(write) => write.finish().await.map(|written| written.tag),
+        Outcome::Command { tag, .. } => Ok(tag),
+        _ => panic!("{sql}: neither rows nor a write"),
+    }
+}
+
+/// Two tables of files and an empty one of the warehouse, made by an engine alone.
+fn tables(folder: &Path) {
+    let alone = Engine::try_new(options(folder)).expect("an engine");
+    let session = alone.session();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for table in ["facts", "groups"] {
+        std::fs::create_dir(folder.join(table)).expect("a folder");
+    }
+    let folder = folder.display();
+    let facts = (0..4).map(|part| {
+        let rows = format!("select value as k, value % 7 as g from generate_series({part}000, {part}999)");
+        format!("copy ({rows}) to '{folder}/facts/{part}.parquet'")
+    });
+    let groups = "select value as g, 'group ' || value as name from generate_series(0, 6)";
+    let groups = format!("copy ({groups}) to '{folder}/groups/0.parquet'");
+    let kept = "create table kept (k bigint, g bigint)".to_string();
+    for sql in facts.chain([groups, kept]) {
+        runtime.block_on(run(&session, &sql)).unwrap_or_else(|error| panic!("{}", error.report(Some(&sql))));
+    }
+}
+
+/// A fault at every frame of `sql`, whose plan has all of `motions`. `check` asks the next statement; it is told whether `sql` was
+/// done since the last time.
+fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
+    let right = {
+        let mut ranks = Ranks::start(folder);
+        let plan = ranks.run(&format!("explain {sql}")).expect(sql);
+        for motion in motions {
+            assert!(plan.contains(motion), "there is no {motion} in {plan}");
+        }
+        check(&mut ranks, false);
+        let right = ranks.run(sql).expect(sql);
+        check(&mut ranks, true);
+        right
+    };
+    let all = [
+        Fault::Kill(1),
+        Fault::Kill(2),
+        Fault::Break(2),
+        Fault::Cut(1, 2),
+        Fault::Cut(0, 1),
+        SHORT,
+        Fault::Stall(2, Duration::from_secs(40)),
+    ];
+    for fault in all {
+        let (mut fired, mut failed) = (0, 0);
+        for frame in (0..).step_by(step()) {
+            let context = format!("{fault:?} at frame {frame} of {sql}");
+            let mut ranks = Ranks::start(folder);
+            check(&mut ranks, false);
+            let first = ranks.simulation.network.frames();
+            ranks.simulation.network.plan(first + frame, fault);
+            let outcome = ranks.run(sql);
+            if !ranks.simulation.network.fired() {
+                check(&mut ranks, outcome.is_ok());
+                break;
+            }
+            fired += 1;
+            match &outcome {
+                Ok(answer) => assert_eq!(*answer, right, "{context}"),
+                Err(error) => {
+                    failed += 1;
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                    assert_ne!(fault, SHORT, "{context}: {}", error.message);
+                }
+            }
+            check(&mut ranks, outcome.is_ok());
+        }
+        println!("{fault:?}: {fired} times, of which the statement failed {failed} times");
+        assert!(fired > 2, "{fault:?} fired {fired} times in {sql}");
+    }
+}
+
+/// `sql` gives the same whatever happened before.
+fn same(sql: &str) -> impl Fn(&mut Ranks, bool) {
+    let right = OnceCell::new();
+    move |ranks, _| {
+        let answer = ranks.again(sql);
+        assert_eq!(right.get_or_init(|| answer.clone()), &answer, "{sql}");
+    }
+}
+
+#[test]
+fn gather() {
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
+    faults(folder.path(), &sql, &["gather"], &same(&sql));
+}
+
+#[test]
+fn redistribute_and_broadcast() {
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let sql = format!(
+        "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
+        folder.path().display()
+    );
+    faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
+}
+
+/// All rows of an INSERT are there or none, whatever it was that failed.
+#[test]
+fn insert() {
+    const ROWS: i64 = 1334;
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let facts = format!("{}/facts/", folder.path().display());
+    let sql = format!("insert into kept select k, g from '{facts}' where k % 3 = 0");
+    let known = Cell::new(0);
+    let check = |ranks: &mut Ranks, done: bool| {
+        let answer = ranks.again("select count(*) from kept");
+        let count = answer.lines().nth(3).and_then(|line| line.split('|').nth(1)?.trim().parse().ok());
+        let rows: i64 = count.unwrap_or_else(|| panic!("no count: {answer}"));
+        let expected = known.get() + if done { ROWS } else { 0 };
+        assert_eq!(rows, expected);
+        known.set(rows);
+    };
+    faults(folder.path(), &sql, &["gather"], &check);
+}
