@@ -193,7 +193,7 @@ mod tests {
         check(&[10, 0, 100], &[3]);
         check(&[10, BUNDLED_FRAME_BYTES_MAX, 10, 11], &[1, 1, 2]);
         check(&[BUNDLED_FRAME_BYTES_MAX - HEADER_BYTES; 7], &[3, 3, 1]);
-        check(&[1000; 31], &[29, 2]);
+        check(&[1000; 31], &[30, 1]);
     }
 
     #[test]
