@@ -1,7 +1,7 @@
 //! The lock of a table's folder, and the statements that are about to write into it.
 //!
 //! Both are in a folder of their own: `.harrier-<name>` beside the table's, or `.harrier` in it where there is no writing beside it
-//! or where something else is mounted. In it are `lock` and a folder for each statement, with a file `owner` that the
+//! or where something else is mounted. In it are `lock`, `turn` (who is next to have it), and a folder for each statement, with a file `owner` that the
 //! statement's process has locked as long as it lives.
 
 use std::fs::{self, File, OpenOptions};
@@ -16,6 +16,7 @@ use crate::recover::{is_left, recover, retire_or_sweep};
 use crate::{At, Error, Result};
 
 const LOCK: &str = "lock";
+const TURN: &str = "turn";
 pub(crate) const OWNER: &str = "owner";
 const INSIDE: &str = ".harrier";
 
@@ -94,9 +95,8 @@ impl Root {
             return Ok(Reading(lock));
         }
         drop(lock);
-        let exclusive = self.lock(FlockArg::LockExclusive)?;
-        match recover(&self.control, &|_| {}) {
-            Ok(()) => {}
+        match self.clear(&|_| {}) {
+            Ok(exclusive) => drop(exclusive),
             // Each folder by itself is whole all the same.
             Err(Error::Io { error, .. } | Error::Unfinished { error, .. })
                 if matches!(
@@ -105,7 +105,6 @@ impl Root {
                 ) => {}
             Err(error) => return Err(error),
         }
-        drop(exclusive);
         Ok(Reading(self.lock(FlockArg::LockShared)?))
     }
 
@@ -137,17 +136,35 @@ impl Root {
         Ok(lock)
     }
 
+    /// Waits its turn: who waits to write lets nobody in any more that wants to read, so that many who read never shut it out.
     fn lock(&self, how: FlockArg) -> Result<Flock<File>> {
-        let path = self.control.join(LOCK);
-        // Who may read may read whole: a shared lock needs no writing.
-        let file = File::open(&path).at("open", &path)?;
-        let mut waiting = file;
-        loop {
-            match Flock::lock(waiting, how) {
-                Ok(lock) => return Ok(lock),
-                Err((file, nix::errno::Errno::EINTR)) => waiting = file,
-                Err((_, error)) => return Err(error).at("lock", &path),
+        let turn = self.control.join(TURN);
+        let turn = match lock(&turn, FlockArg::LockExclusive) {
+            Err(Error::Io { error, .. })
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                lock(&turn, FlockArg::LockShared)?
             }
+            turn => turn?,
+        };
+        let lock = lock(&self.control.join(LOCK), how);
+        drop(turn);
+        lock
+    }
+}
+
+fn lock(path: &Path, how: FlockArg) -> Result<Flock<File>> {
+    // Who may read may read whole: a shared lock needs no writing. An exclusive one does, on NFS.
+    let writes = matches!(how, FlockArg::LockExclusive);
+    let mut waiting = OpenOptions::new().read(true).write(writes).open(path).at("open", path)?;
+    loop {
+        match Flock::lock(waiting, how) {
+            Ok(lock) => return Ok(lock),
+            Err((file, nix::errno::Errno::EINTR)) => waiting = file,
+            Err((_, error)) => return Err(error).at("lock", path),
         }
     }
 }
@@ -162,7 +179,11 @@ fn make(control: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    OpenOptions::new().write(true).create(true).truncate(false).open(control.join(LOCK)).map(drop)
+    // The lock is what the folder is known by: last.
+    for name in [TURN, LOCK] {
+        OpenOptions::new().write(true).create(true).truncate(false).open(control.join(name))?;
+    }
+    Ok(())
 }
 
 impl Statement {
