@@ -175,9 +175,9 @@ fn a_statement_that_runs_tells_of_its_streams() {
     // All rows have changed ranks before the first one comes out, and nobody reads the gigabyte that follows.
     let mut busy = served.client();
     busy.ask("SELECT y, repeat('x', 5000) FROM (SELECT x + 1 AS y FROM t GROUP BY 1) g");
-    let running = "SELECT count(DISTINCT stream) FROM sys.interconnect \
-                   WHERE state = 'running' AND slice_to > 0 AND blocks > 0 AND statement LIKE 'SELECT y, repeat%'";
-    served.wait_for(running, "2");
+    let running = "SELECT count(DISTINCT stream) = 2 AND sum(blocks) > 0 FROM sys.interconnect \
+                   WHERE state = 'running' AND slice_to > 0 AND statement LIKE 'SELECT y, repeat%'";
+    served.wait_for(running, "t");
     client
         .query("SELECT pg_cancel_backend(pid) FROM sys.statements WHERE text LIKE 'SELECT y, repeat%'")
         .unwrap();
