@@ -82,7 +82,8 @@ enum What {
     MoveRank {
         rank: i64,
         /// As the hosts file names it
-        host: String,
+        #[arg(value_name = "HOST")]
+        target: String,
         /// Return when the ranks have met
         #[arg(long)]
         wait: bool,
@@ -166,14 +167,14 @@ async fn done(args: Args) -> Result<(), Trouble> {
         What::RankDown { rank } => change(&mut connection, &format!("harrier_rank_down({rank})")).await?,
         What::RankUp { rank } => change(&mut connection, &format!("harrier_rank_up({rank})")).await?,
         What::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
-        What::MoveRank { rank, host, wait } => {
-            let call = format!("harrier_move_rank({rank}, '{}')", host.replace('\'', "''"));
+        What::MoveRank { rank, target, wait } => {
+            let call = format!("harrier_move_rank({rank}, '{}')", target.replace('\'', "''"));
             restart(&mut connection, &call, *wait).await?
         }
     };
     let refusal = match (&args.what, changed) {
         (What::Cancel { pid } | What::Terminate { pid }, false) => format!("there is no session {pid}"),
-        (What::MoveRank { rank, host, .. }, false) => format!("rank {rank} is on {host} already"),
+        (What::MoveRank { rank, target, .. }, false) => format!("rank {rank} is on {target} already"),
         (What::Resume, false) => "the server was not being drained".to_string(),
         _ => String::new(),
     };

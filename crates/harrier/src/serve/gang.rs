@@ -137,6 +137,9 @@ impl Supervisor {
             let message = "ranks can be moved between the hosts of a hosts file, and the server has none";
             return Err(("55000", message.to_string()));
         };
+        if self.view.read().state == State::Starting {
+            return Err(("55000", "the gang is being started: ranks are moved when it is there".to_string()));
+        }
         let is_elsewhere = hosts.move_rank(rank, host)?;
         if is_elsewhere {
             self.order(Order::Restart)?;

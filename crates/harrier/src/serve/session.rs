@@ -118,6 +118,8 @@ impl Admit for Turn {
 
     fn repeated(&self, reason: &str) {
         let StatementEntry { id, session, .. } = &*self.entry;
+        // Once for each process that the error has come through.
+        let reason = reason.trim_start_matches("External error: ");
         tracing::warn!(statement = id, session, reason, "a statement is run once more");
         self.entry.count_retry();
         self.registry.totals().retried.fetch_add(1, Ordering::Relaxed);
