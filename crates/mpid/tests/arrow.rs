@@ -1,5 +1,7 @@
 //! Rows of Arrow columns go through a job, and come out in the order in which Arrow itself sorts them.
 
+#![cfg(feature = "arrow")]
+
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{SortColumn, SortOptions, concat, lexsort_to_indices, take};
 use arrow::datatypes::DataType;
