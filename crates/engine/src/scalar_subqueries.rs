@@ -42,17 +42,15 @@ impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let checks_all = !options.optimizer.enable_physical_uncorrelated_scalar_subquery;
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let plan = match plan {
-                LogicalPlan::Sort(sort) => sorted_by_columns(sort)?,
-                other => Transformed::no(other),
-            };
-            plan.transform_data(|plan| {
-                let is_list = matches!(plan, LogicalPlan::Projection(_));
-                rewritten(plan, |expr| match expr {
-                    Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
-                    Expr::Exists(exists) if is_list => counted(exists),
-                    other => Ok(Transformed::no(other)),
-                })
+            let are_values = matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Sort(_));
+            let plan = rewritten(plan, |expr| match expr {
+                Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
+                Expr::Exists(exists) if are_values => counted(exists),
+                other => Ok(Transformed::no(other)),
+            })?;
+            plan.transform_data(|plan| match plan {
+                LogicalPlan::Sort(sort) => sorted_by_columns(sort),
+                other => Ok(Transformed::no(other)),
             })
         })?;
         Ok(changed.data)
