@@ -64,6 +64,8 @@ pub struct Access {
     /// Predicates in SQL, by table and the role that sees the rows they are true for.
     pub row_filters: BTreeMap<(ObjectId, RoleId), String>,
     pub queues: BTreeMap<QueueId, Queue>,
+    /// What sessions of a role begin with, by its number and the name of the parameter.
+    pub settings: BTreeMap<(RoleId, String), String>,
     /// The next number of a role or a queue.
     pub(crate) next: i64,
 }
@@ -404,6 +406,23 @@ impl Catalog {
         self.change_access(actor, |change| change.alter_role(name, options)).await
     }
 
+    /// ALTER ROLE … SET and RESET: a parameter that sessions of the role begin with; `None` takes it away. The caller has checked that there is one
+    /// of this name that may have the value.
+    pub async fn set_role_setting(
+        &self,
+        actor: Actor<'_>,
+        role: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<()> {
+        self.change_access(actor, |change| change.set_role_setting(role, name, value)).await
+    }
+
+    /// ALTER ROLE … RESET ALL.
+    pub async fn reset_role_settings(&self, actor: Actor<'_>, role: &str) -> Result<()> {
+        self.change_access(actor, |change| change.reset_role_settings(role)).await
+    }
+
     /// ALTER ROLE … RENAME TO.
     pub async fn rename_role(&self, actor: Actor<'_>, name: &str, to: &str) -> Result<()> {
         self.change_access(actor, |change| change.rename_role(name, to)).await
@@ -554,6 +573,13 @@ impl Catalog {
 }
 
 impl Access {
+    /// What sessions of a role begin with.
+    pub fn settings_of(&self, role: &str) -> Vec<(String, String)> {
+        let Some((id, _)) = self.role(role) else { return Vec::new() };
+        let own = self.settings.range((id, String::new())..).take_while(|((role, _), _)| *role == id);
+        own.map(|((_, name), value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Everything that something is kept of.
     fn objects(&self) -> impl Iterator<Item = ObjectId> {
         let owned = self.owners.keys().copied();

@@ -11,8 +11,10 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 
 use harrier_exec::front::{Admission, Admit};
+use harrier_exec::sqlstate::CodedError;
 
 use crate::SqlError;
+use crate::engine::setting_error;
 use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
@@ -76,6 +78,28 @@ impl Session {
         }
         parameters.begun();
         self.apply_parameters().map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
+    /// The name of a parameter or setting as it is kept.
+    pub(crate) fn setting_name(&self, name: &str) -> String {
+        parameters::name_of(name).map_or_else(|| name.to_lowercase(), str::to_string)
+    }
+
+    /// A parameter or setting, and a value that it may have, as they are kept. Changes nothing.
+    ///
+    /// Errors: it is unknown (42704), may not have the value (22023), or cannot be changed (55P02).
+    pub fn checked_setting(&self, name: &str, value: &str) -> Result<(String, String)> {
+        let kept = self.setting_name(name);
+        if let Some(known) = parameters::name_of(name) {
+            return Ok((kept, parameters::checked(known, value)?));
+        }
+        let state = self.context().state_ref();
+        let mut options = state.read().config_options().as_ref().clone();
+        options.set(&kept, value).map_err(|error| {
+            let told = setting_error(name, &error);
+            CodedError::new(told.sqlstate, told.message)
+        })?;
+        Ok((kept, value.to_string()))
     }
 
     /// Who lets the coming statements onto the gang.
@@ -142,7 +166,7 @@ impl Session {
             self.prepared().deallocate(None)?;
             if let Some(kept) = self.kept() {
                 kept.names.forget_own()?;
-                kept.names.role().become_role(None)?;
+                kept.names.role().become_role(None, false)?;
             }
             Ok(())
         };

@@ -2,6 +2,7 @@
 //!
 //! What they change is no part of a transaction: it is visible at once, and stays when the transaction is rolled back.
 
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -14,14 +15,18 @@ use harrier_catalog::access::{
     Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, Verifier,
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::client::TransactionState;
 use crate::kept::Kept;
 use crate::limits;
-use crate::session::{Outcome, Session, command};
+use crate::session::{Outcome, Session};
 use crate::warehouse::{self, Sight};
 
+mod deferred;
 mod parse;
+
+pub(crate) use deferred::Deferred;
 
 /// A statement about access.
 #[derive(Debug, Clone)]
@@ -36,6 +41,10 @@ pub(crate) enum AccessStatement {
         options: Box<RoleOptions>,
         password: Option<Password>,
     },
+    ChangeSetting {
+        role: RoleName,
+        change: SettingChange,
+    },
     RenameRole {
         name: RoleName,
         to: String,
@@ -48,17 +57,20 @@ pub(crate) enum AccessStatement {
         roles: Vec<RoleName>,
         members: Vec<RoleName>,
         with_admin_option: bool,
+        granted_by: Option<RoleName>,
     },
     RevokeRoles {
         roles: Vec<RoleName>,
         members: Vec<RoleName>,
         admin_option_only: bool,
+        granted_by: Option<RoleName>,
     },
     Grant {
         privileges: Vec<(Option<Privilege>, Vec<String>)>,
         objects: Objects,
         grantees: Grantees,
         with_grant_option: bool,
+        granted_by: Option<RoleName>,
     },
     Revoke {
         privileges: Vec<(Option<Privilege>, Vec<String>)>,
@@ -66,6 +78,7 @@ pub(crate) enum AccessStatement {
         grantees: Grantees,
         grant_option_only: bool,
         cascade: bool,
+        granted_by: Option<RoleName>,
     },
     SetOwner {
         target: Target,
@@ -101,8 +114,12 @@ pub(crate) enum AccessStatement {
         name: String,
         if_exists: bool,
     },
-    /// `None`: NONE.
-    SetRole(Option<String>),
+    SetRole {
+        /// `None`: NONE.
+        role: Option<String>,
+        /// Until the end of the transaction.
+        is_local: bool,
+    },
 }
 
 /// A role as a statement names it.
@@ -115,6 +132,19 @@ pub(crate) enum RoleName {
 
 /// Roles; `None` for PUBLIC.
 pub(crate) type Grantees = Vec<Option<RoleName>>;
+
+/// What is to become of what a role's sessions begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SettingChange {
+    Set {
+        name: String,
+        value: String,
+    },
+    /// To the value that it has in this session.
+    SetToCurrent(String),
+    Reset(String),
+    ResetAll,
+}
 
 /// What privileges are granted on.
 #[derive(Debug, Clone)]
@@ -141,8 +171,8 @@ pub(crate) enum Password {
     Given(String),
 }
 
-impl std::fmt::Debug for Password {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password")
     }
 }
@@ -159,7 +189,7 @@ impl AccessStatement {
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             Self::CreateRole { .. } => "CREATE ROLE",
-            Self::AlterRole { .. } | Self::RenameRole { .. } => "ALTER ROLE",
+            Self::AlterRole { .. } | Self::RenameRole { .. } | Self::ChangeSetting { .. } => "ALTER ROLE",
             Self::DropRoles { .. } => "DROP ROLE",
             Self::GrantRoles { .. } => "GRANT ROLE",
             Self::RevokeRoles { .. } => "REVOKE ROLE",
@@ -175,7 +205,18 @@ impl AccessStatement {
             Self::CreateQueue { .. } => "CREATE QUEUE",
             Self::AlterQueue { .. } => "ALTER QUEUE",
             Self::DropQueue { .. } => "DROP QUEUE",
-            Self::SetRole(_) => "SET",
+            Self::SetRole { .. } => "SET",
+        }
+    }
+
+    /// As whom it is to be done.
+    fn granted_by(&self) -> Option<&RoleName> {
+        match self {
+            Self::GrantRoles { granted_by, .. }
+            | Self::RevokeRoles { granted_by, .. }
+            | Self::Grant { granted_by, .. }
+            | Self::Revoke { granted_by, .. } => granted_by.as_ref(),
+            _ => None,
         }
     }
 }
@@ -223,9 +264,11 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
 impl Session {
     /// Runs a statement about access.
     pub(crate) async fn run_access(&self, statement: &AccessStatement, kept: &Kept) -> Result<Outcome> {
-        if let AccessStatement::SetRole(role) = statement {
-            kept.names.role().become_role(role.clone())?;
-            return Ok(command("SET"));
+        if let AccessStatement::SetRole { role, is_local } = statement {
+            kept.names.role().become_role(role.clone(), *is_local)?;
+            let is_lost = *is_local && self.transaction() == TransactionState::Idle;
+            let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
+            return Ok(Outcome::Command { tag: "SET".to_string(), warnings: warning.into_iter().collect() });
         }
         let catalog = kept.transactions.catalog_for_access().await?;
         let mut sight = kept.names.sight();
@@ -237,7 +280,7 @@ impl Session {
         let warnings = Namer { session: self, kept, sight, state }.run(statement, &catalog).await;
         let warnings = match warnings {
             // Nobody else can be given anything of it yet.
-            Err(error) if is_uncommitted(&error) => {
+            Err(error) if Uncommitted::is(&error) => {
                 kept.deferred.lock().push(statement.clone());
                 vec![]
             }
@@ -318,6 +361,9 @@ impl Namer<'_> {
     /// Returns warnings.
     async fn run(&self, statement: &AccessStatement, catalog: &Catalog) -> Result<Vec<String>> {
         let actor = self.sight.viewer.actor();
+        if let Some(name) = statement.granted_by() {
+            self.check_grantor(name)?;
+        }
         let mut warnings = Vec::new();
         let explain = warehouse::explain;
         match statement {
@@ -332,6 +378,9 @@ impl Namer<'_> {
             AccessStatement::RenameRole { name, to } => {
                 catalog.rename_role(actor, &self.role(name)?, to).await.map_err(explain)?;
             }
+            AccessStatement::ChangeSetting { role, change } => {
+                self.change_setting(catalog, &self.role(role)?, change).await?;
+            }
             AccessStatement::DropRoles { names, if_exists } => {
                 for name in names {
                     let access = catalog.access().await.map_err(explain)?;
@@ -342,26 +391,26 @@ impl Namer<'_> {
                     catalog.drop_role(actor, name).await.map_err(explain)?;
                 }
             }
-            AccessStatement::GrantRoles { roles, members, with_admin_option } => {
+            AccessStatement::GrantRoles { roles, members, with_admin_option, .. } => {
                 for (role, member) in pairs(roles, members) {
                     let (role, member) = (self.role(role)?, self.role(member)?);
                     catalog.grant_role(actor, &role, &member, *with_admin_option).await.map_err(explain)?;
                 }
             }
-            AccessStatement::RevokeRoles { roles, members, admin_option_only } => {
+            AccessStatement::RevokeRoles { roles, members, admin_option_only, .. } => {
                 for (role, member) in pairs(roles, members) {
                     let (role, member) = (self.role(role)?, self.role(member)?);
                     let warning = catalog.revoke_role(actor, &role, &member, *admin_option_only).await;
                     warnings.extend(warning.map_err(explain)?);
                 }
             }
-            AccessStatement::Grant { privileges, objects, grantees, with_grant_option } => {
+            AccessStatement::Grant { privileges, objects, grantees, with_grant_option, .. } => {
                 for privileges in self.privileges(privileges, objects, grantees).await? {
                     let said = catalog.grant(actor, &privileges, *with_grant_option).await;
                     warnings.extend(said.map_err(explain)?);
                 }
             }
-            AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade } => {
+            AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade, .. } => {
                 for privileges in self.privileges(privileges, objects, grantees).await? {
                     let said = catalog.revoke(actor, &privileges, *grant_option_only, *cascade).await;
                     warnings.extend(said.map_err(explain)?);
@@ -412,7 +461,7 @@ impl Namer<'_> {
                     false => catalog.drop_queue(actor, name).await.map_err(explain)?,
                 }
             }
-            AccessStatement::SetRole(_) => {}
+            AccessStatement::SetRole { .. } => {}
         }
         Ok(warnings)
     }
@@ -420,6 +469,28 @@ impl Namer<'_> {
     fn with_password(&self, options: &RoleOptions, password: Option<&Password>) -> Result<RoleOptions> {
         let verifier = password.map(|password| self.session.verifier(password)).transpose()?;
         Ok(RoleOptions { verifier, ..options.clone() })
+    }
+
+    /// Errors: there is no such parameter (42704), or it may not have the value (22023, 55P02).
+    async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
+        let actor = self.sight.viewer.actor();
+        let changed = match change {
+            SettingChange::ResetAll => catalog.reset_role_settings(actor, role).await,
+            SettingChange::Reset(name) => {
+                let name = self.session.setting_name(name);
+                catalog.set_role_setting(actor, role, &name, None).await
+            }
+            SettingChange::Set { name, value } => {
+                let (name, value) = self.session.checked_setting(name, value)?;
+                catalog.set_role_setting(actor, role, &name, Some(&value)).await
+            }
+            SettingChange::SetToCurrent(name) => {
+                let value = self.session.parameter(name).unwrap_or_default();
+                let (name, value) = self.session.checked_setting(name, &value)?;
+                catalog.set_role_setting(actor, role, &name, Some(&value)).await
+            }
+        };
+        changed.map_err(warehouse::explain)
     }
 
     fn role(&self, name: &RoleName) -> Result<String> {
@@ -432,6 +503,18 @@ impl Namer<'_> {
             let message = "this session is for no role";
             CodedError::new(SqlState::UNDEFINED_OBJECT, message).into()
         })
+    }
+
+    /// Errors: it is another than who asks (0A000), as in PostgreSQL.
+    fn check_grantor(&self, name: &RoleName) -> Result<()> {
+        let grantor = self.role(name)?;
+        match self.sight.viewer.name() {
+            Some(own) if own == grantor => Ok(()),
+            _ => {
+                let message = "grantor must be current user";
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("SET ROLE").into())
+            }
+        }
     }
 
     fn grantee(&self, name: Option<&RoleName>) -> Result<Grantee> {
@@ -591,23 +674,34 @@ impl Namer<'_> {
     }
 }
 
-/// Errors: it was made by the present transaction (55006), see [`is_uncommitted`].
-fn committed(id: ObjectId, kind: &str, name: &str) -> Result<ObjectId> {
+/// Errors: [`Uncommitted`].
+fn committed(id: ObjectId, kind: &'static str, name: &str) -> Result<ObjectId> {
     match id {
         0.. => Ok(id),
-        _ => {
-            Err(CodedError::new(SqlState::OBJECT_IN_USE, format!("{kind} \"{name}\" is {NOT_COMMITTED}"))
-                .into())
-        }
+        _ => Err(DataFusionError::External(Box::new(Uncommitted { kind, name: name.to_string() }))),
     }
 }
 
-const NOT_COMMITTED: &str = "not committed yet";
-
-/// Whether a statement is about something that the present transaction has made.
-fn is_uncommitted(error: &DataFusionError) -> bool {
-    sqlstate::of(error) == SqlState::OBJECT_IN_USE && error.to_string().ends_with(NOT_COMMITTED)
+/// A statement is about something that the present transaction has made.
+#[derive(Debug)]
+struct Uncommitted {
+    kind: &'static str,
+    name: String,
 }
+
+impl Uncommitted {
+    fn is(error: &DataFusionError) -> bool {
+        matches!(error, DataFusionError::External(inner) if inner.is::<Self>())
+    }
+}
+
+impl fmt::Display for Uncommitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\" is not committed yet", self.kind, self.name)
+    }
+}
+
+impl std::error::Error for Uncommitted {}
 
 fn pairs<'r>(roles: &'r [RoleName], members: &'r [RoleName]) -> Vec<(&'r RoleName, &'r RoleName)> {
     roles.iter().flat_map(|role| members.iter().map(move |member| (role, member))).collect()

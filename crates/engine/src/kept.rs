@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::SqlError;
 use crate::analyze;
 use crate::dialect;
-use crate::grants::AccessStatement;
+use crate::grants::Deferred;
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
@@ -39,7 +39,7 @@ pub(crate) struct Kept {
     pub(crate) names: Arc<Names>,
     pub(crate) transactions: Transactions,
     /// Statements about the access to what the open transaction has made: they are run when that is committed.
-    pub(crate) deferred: Mutex<Vec<AccessStatement>>,
+    pub(crate) deferred: Mutex<Deferred>,
 }
 
 impl Session {
@@ -110,18 +110,43 @@ impl Session {
         }
         let is_begun = matches!(control, Control::Begin { .. });
         let is_end = matches!(control, Control::Commit { .. } | Control::Rollback { .. });
+        let named = control.clone();
         let (tag, warning) = kept.transactions.control(control).await;
+        if tag.is_ok() {
+            let mut deferred = kept.deferred.lock();
+            match &named {
+                Control::Savepoint(name) => deferred.savepoint(name),
+                Control::Release(name) => deferred.release(name),
+                Control::RollbackTo(name) => deferred.roll_back_to(name),
+                _ => {}
+            }
+        }
         let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
         if is_end {
-            let deferred = std::mem::take(&mut *kept.deferred.lock());
+            let deferred = kept.deferred.lock().take();
             if matches!(tag, Ok("COMMIT")) {
                 warnings.extend(self.run_deferred(deferred, kept).await);
             }
         }
         match kept.transactions.is_open() {
-            true if is_begun && tag.is_ok() => self.parameters().begin(),
+            // COMMIT AND CHAIN: one has ended, and another is open.
+            true if is_end && tag.is_ok() => {
+                let is_committed = matches!(tag, Ok("COMMIT"));
+                kept.names.role().end(is_committed);
+                let has_changed = self.parameters().end(is_committed);
+                self.parameters().begin();
+                kept.names.role().begin();
+                if has_changed {
+                    self.apply_parameters()?;
+                }
+            }
+            true if is_begun && tag.is_ok() => {
+                self.parameters().begin();
+                kept.names.role().begin();
+            }
             true => {}
             false => {
+                kept.names.role().end(matches!(tag, Ok("COMMIT")));
                 if self.parameters().end(matches!(tag, Ok("COMMIT"))) {
                     self.apply_parameters()?;
                 }
@@ -165,6 +190,11 @@ impl Session {
             _ => return Ok(None),
         };
         let tag = match parsed.as_ref() {
+            // To the planner it is a catalog of the session; to PostgreSQL it needs an attribute that no role here has.
+            ast::Statement::CreateDatabase { .. } => {
+                viewer.check_superuser("create database")?;
+                return Ok(None);
+            }
             ast::Statement::AlterTable(alter) => {
                 self.spread().await?;
                 ddl.alter_table(alter, clauses).await?;

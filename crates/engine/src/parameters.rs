@@ -334,6 +334,13 @@ pub(crate) fn name_of(name: &str) -> Option<&'static str> {
     definition(name).map(|definition| definition.name)
 }
 
+/// A value as a parameter keeps it.
+///
+/// Errors: as those of [`Parameters::set`].
+pub(crate) fn checked(name: &'static str, value: &str) -> Result<String> {
+    definition(name).ok_or_else(|| unknown(name))?.checked(value)
+}
+
 pub(crate) fn unknown(name: &str) -> CodedError {
     CodedError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }

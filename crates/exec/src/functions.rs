@@ -7,10 +7,10 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::bucket;
-use crate::{arithmetic, only, row_numbers, sums};
+use crate::{arithmetic, only, row_numbers, sums, written_rows};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    arithmetic::functions().chain([bucket(), only::only()])
+    arithmetic::functions().chain([bucket(), only::only(), written_rows::function()])
 }
 
 /// The scalar function of this name, if it is one of these.

@@ -50,6 +50,7 @@ mod sums;
 pub mod table_files;
 pub mod tasks;
 mod texts;
+pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};

@@ -488,3 +488,181 @@ fn queues_are_by_role() {
     );
     drop(served);
 }
+
+#[test]
+fn nobody_writes_a_row_out_of_sight() {
+    let (served, mut admin) = with_roles();
+    for statement in [
+        "CREATE TABLE sales (id int, region text, amount decimal(9, 2))",
+        "INSERT INTO sales SELECT x, CASE WHEN x % 2 = 0 THEN 'EU' ELSE 'US' END, x FROM generate_series(1, 40) s(x)",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON sales TO ann, bob",
+        "CREATE ROW FILTER ON sales TO ann USING (region = 'EU' AND amount < 1000)",
+        "CREATE TABLE more AS SELECT x AS k, 'EU' AS r FROM generate_series(100, 130) s(x)",
+        "GRANT SELECT ON more TO ann",
+    ] {
+        allowed(&mut admin, statement);
+    }
+    let (mut ann, mut bob) = (client_of(&served, "ann"), client_of(&served, "bob"));
+    for statement in [
+        "INSERT INTO sales VALUES (41, 'US', 1)",
+        "INSERT INTO sales VALUES (41, 'EU', 1), (42, 'US', 1)",
+        "INSERT INTO sales VALUES (41, NULL, 1)",
+        "INSERT INTO sales (id) VALUES (41)",
+        "INSERT INTO sales VALUES (41, 'EU', 1000)",
+        "INSERT INTO sales SELECT k, CASE WHEN k = 117 THEN 'US' ELSE r END, k FROM more",
+        "UPDATE sales SET region = 'US'",
+        "UPDATE sales SET amount = amount + 990 WHERE id = 20",
+        "MERGE INTO sales s USING more m ON s.id = m.k WHEN NOT MATCHED THEN INSERT VALUES (m.k, 'US', 1)",
+        "MERGE INTO sales s USING (VALUES (2)) m(k) ON s.id = m.k WHEN MATCHED THEN UPDATE SET region = 'US'",
+        "EXPLAIN ANALYZE INSERT INTO sales VALUES (41, 'US', 1)",
+    ] {
+        match ann.query(statement) {
+            Err((state, message)) if state == "42501" && message.contains("violates the row filters") => {}
+            other => panic!("{statement}: {other:?}"),
+        }
+    }
+    assert_eq!(bob.fails("INSERT INTO sales VALUES (41, 'EU', 1)"), "42501");
+    assert_eq!(admin.one("SELECT count(*) || ' ' || sum(id) FROM sales").as_deref(), Ok("40 820"));
+    for statement in [
+        "INSERT INTO sales VALUES (50, 'EU', 1)",
+        "INSERT INTO sales SELECT k, r, k FROM more",
+        "UPDATE sales SET amount = amount + 1 WHERE id <= 20",
+        // What is deleted is not written, whatever it was.
+        "MERGE INTO sales s USING (VALUES (2), (4)) m(k) ON s.id = m.k \
+         WHEN MATCHED AND s.id = 2 THEN DELETE WHEN MATCHED THEN UPDATE SET amount = 7",
+    ] {
+        allowed(&mut ann, statement);
+    }
+    assert_eq!(ann.one("SELECT count(*) FROM sales").as_deref(), Ok("51"));
+    // Owners and superusers see all rows.
+    allowed(&mut admin, "INSERT INTO sales VALUES (60, 'US', 5000)");
+    assert_eq!(admin.one("SELECT count(*) FROM sales").as_deref(), Ok("72"));
+    // COPY, as psql sends it.
+    let copied = |line: &str| {
+        let script = format!(
+            "printf '{line}\\n' | psql -X -h 127.0.0.1 -p {} -U ann -d warehouse -c 'COPY sales FROM STDIN CSV'",
+            served.port
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_string()
+    };
+    assert!(copied("70,US,1").contains("violates the row filters"), "{}", copied("70,US,1"));
+    assert_eq!(copied("70,EU,1"), "COPY 1");
+}
+
+#[test]
+fn a_role_for_a_transaction_ends_with_it() {
+    let (served, mut admin) = with_roles();
+    allowed(&mut admin, "GRANT readers TO ann; GRANT SELECT ON u TO readers; ALTER ROLE ann NOINHERIT");
+    let mut ann = client_of(&served, "ann");
+    let who = |client: &mut Client| client.one("SELECT current_user").unwrap();
+    for (statements, within, after) in [
+        (&["BEGIN", "SET LOCAL ROLE readers"][..], "readers", "ann"),
+        (&["BEGIN", "SET ROLE readers", "SET LOCAL ROLE NONE"], "ann", "readers"),
+        (&["RESET ROLE", "BEGIN", "SET LOCAL ROLE readers", "SET ROLE ann"], "ann", "ann"),
+    ] {
+        statements.iter().for_each(|statement| allowed(&mut ann, statement));
+        assert_eq!(who(&mut ann), within, "{statements:?}");
+        allowed(&mut ann, "COMMIT");
+        assert_eq!(who(&mut ann), after, "{statements:?}");
+    }
+    allowed(&mut ann, "BEGIN");
+    allowed(&mut ann, "SET ROLE readers");
+    allowed(&mut ann, "SELECT * FROM u");
+    allowed(&mut ann, "ROLLBACK");
+    assert_eq!(who(&mut ann), "ann");
+    denied(&mut ann, "SELECT * FROM u");
+    // Outside of a transaction it has no effect.
+    allowed(&mut ann, "SET LOCAL ROLE readers");
+    assert_eq!(who(&mut ann), "ann");
+    allowed(&mut ann, "BEGIN");
+    allowed(&mut ann, "SET LOCAL ROLE readers");
+    allowed(&mut ann, "COMMIT AND CHAIN");
+    assert_eq!(who(&mut ann), "ann");
+    allowed(&mut ann, "ROLLBACK");
+}
+
+#[test]
+fn grants_say_by_whom_and_savepoints_take_them_along() {
+    let (served, mut admin) = with_roles();
+    for statement in [
+        "GRANT SELECT ON u TO ann GRANTED BY CURRENT_USER",
+        "GRANT SELECT ON u TO bob WITH GRANT OPTION GRANTED BY CURRENT_ROLE",
+        "REVOKE SELECT ON u FROM ann GRANTED BY SESSION_USER",
+        "GRANT readers TO ann GRANTED BY CURRENT_USER",
+    ] {
+        allowed(&mut admin, statement);
+    }
+    for statement in [
+        "GRANT SELECT ON u TO ann GRANTED BY bob",
+        "REVOKE SELECT ON u FROM bob GRANTED BY ann",
+        "GRANT readers TO bob GRANTED BY ann",
+    ] {
+        assert_eq!(admin.fails(statement), "0A000", "{statement}");
+    }
+    for statement in [
+        "BEGIN",
+        "CREATE TABLE fresh (a int)",
+        "GRANT SELECT ON fresh TO ann",
+        "SAVEPOINT s",
+        "CREATE TABLE gone (a int)",
+        "GRANT SELECT ON gone TO ann",
+        "GRANT SELECT ON fresh TO bob",
+        "ROLLBACK TO SAVEPOINT s",
+        "COMMIT",
+    ] {
+        allowed(&mut admin, statement);
+    }
+    assert!(!served.log().contains("was not done"));
+    allowed(&mut client_of(&served, "ann"), "SELECT * FROM fresh");
+    denied(&mut client_of(&served, "bob"), "SELECT * FROM fresh");
+    // There is one database, and no role may make another.
+    denied(&mut client_of(&served, "ann"), "CREATE DATABASE other");
+}
+
+#[test]
+fn sessions_begin_with_what_their_role_was_given() {
+    let (served, mut admin) = with_roles();
+    for statement in [
+        "ALTER ROLE ann SET statement_timeout = '5min'",
+        "ALTER ROLE ann SET search_path TO \"Sales\", main",
+        "ALTER ROLE ann SET TIME ZONE 'Europe/Berlin'",
+        "ALTER USER ann SET application_name = DEFAULT",
+        "ALTER ROLE bob SET harrier.result_rows_max = 2",
+    ] {
+        allowed(&mut admin, statement);
+    }
+    let show = |client: &mut Client, name: &str| client.one(&format!("SHOW {name}")).unwrap();
+    let mut ann = client_of(&served, "ann");
+    assert_eq!(show(&mut ann, "statement_timeout"), "5min");
+    assert_eq!(show(&mut ann, "search_path"), "\"Sales\", main");
+    assert_eq!(show(&mut ann, "timezone"), "Europe/Berlin");
+    // What the client asks for itself comes after it, and RESET goes back to the role's.
+    let mut asked = Client::connect(served.port, &[("user", "ann"), ("TimeZone", "Asia/Tokyo")]).unwrap();
+    assert_eq!(show(&mut asked, "timezone"), "Asia/Tokyo");
+    allowed(&mut ann, "SET statement_timeout = 0; RESET statement_timeout");
+    assert_eq!(show(&mut ann, "statement_timeout"), "5min");
+    assert!(client_of(&served, "bob").query("SELECT * FROM generate_series(1, 3)").is_err());
+    // Of oneself, and of nobody else.
+    allowed(&mut ann, "ALTER ROLE CURRENT_USER SET timezone FROM CURRENT");
+    allowed(&mut ann, "ALTER ROLE ann RESET statement_timeout");
+    denied(&mut ann, "ALTER ROLE bob SET statement_timeout = 1");
+    denied(&mut ann, "ALTER ROLE bob RESET ALL");
+    assert_eq!(show(&mut client_of(&served, "ann"), "statement_timeout"), "0");
+    assert_eq!(show(&mut client_of(&served, "ann"), "timezone"), "Europe/Berlin");
+    for (statement, state) in [
+        ("ALTER ROLE ann SET nosuch = 1", "42704"),
+        ("ALTER ROLE ann SET statement_timeout = 'soon'", "22023"),
+        ("ALTER ROLE ann SET max_connections = 1", "55P02"),
+        ("ALTER ROLE nosuch SET statement_timeout = 1", "42704"),
+        ("ALTER ROLE ALL SET statement_timeout = 1", "0A000"),
+        ("ALTER ROLE ann IN DATABASE warehouse SET statement_timeout = 1", "0A000"),
+    ] {
+        assert_eq!(admin.fails(statement), state, "{statement}");
+    }
+    allowed(&mut admin, "ALTER ROLE ann RESET ALL; ALTER ROLE bob RESET ALL");
+    assert_eq!(show(&mut client_of(&served, "ann"), "search_path"), show(&mut admin, "search_path"));
+    // A role that is made again under the name has none of it.
+    allowed(&mut admin, "ALTER ROLE bob SET statement_timeout = 7000; DROP ROLE bob; CREATE ROLE bob LOGIN");
+    assert_eq!(show(&mut client_of(&served, "bob"), "statement_timeout"), "0");
+}

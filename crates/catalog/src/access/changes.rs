@@ -123,6 +123,31 @@ impl<'a> Change<'a> {
         self.configure(id, options)
     }
 
+    pub fn set_role_setting(&mut self, role: &str, name: &str, value: Option<&str>) -> Result<()> {
+        let id = self.may_set(role)?;
+        let key = (id, name.to_string());
+        match value {
+            Some(value) => drop(self.access.settings.insert(key, value.to_string())),
+            None => drop(self.access.settings.remove(&key)),
+        }
+        Ok(())
+    }
+
+    pub fn reset_role_settings(&mut self, role: &str) -> Result<()> {
+        let id = self.may_set(role)?;
+        self.access.settings.retain(|(role, _), _| *role != id);
+        Ok(())
+    }
+
+    /// Every role may say what its own sessions begin with.
+    fn may_set(&self, role: &str) -> Result<RoleId> {
+        let id = self.known(role)?;
+        if self.actor.role != Some(id) {
+            self.may_alter(id, "alter")?;
+        }
+        Ok(id)
+    }
+
     /// Whether an actor may alter or drop a role.
     fn may_alter(&self, id: RoleId, verb: &str) -> Result<()> {
         let role = &self.access.roles[&id];
@@ -236,6 +261,7 @@ impl<'a> Change<'a> {
         self.access.owners.retain(|_, owner| *owner != id);
         self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
         self.access.row_filters.retain(|(_, role), _| *role != id);
+        self.access.settings.retain(|(role, _), _| *role != id);
         Ok(())
     }
 

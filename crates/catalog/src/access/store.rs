@@ -18,6 +18,8 @@ const OWNER: &str = "harrier_owner";
 const PRIVILEGE: &str = "harrier_privilege";
 const FILTER: &str = "harrier_row_filter";
 const QUEUE: &str = "harrier_resource_queue";
+/// Of warehouses whose roles are older, it is made with the first setting.
+const SETTING: &str = "harrier_role_setting";
 
 const ROLE_COLUMNS: &str = "role_id, role_name, is_superuser, can_login, can_create_roles, inherits, connection_limit, \
      valid_until, verifier, queue_id";
@@ -25,10 +27,11 @@ const MEMBER_COLUMNS: &str = "role_id, member_id, may_use, may_administer";
 const OWNER_COLUMNS: &str = "object_id, role_id";
 const PRIVILEGE_COLUMNS: &str = "object_id, column_id, privilege, grantee_id, grantor_id, is_grantable";
 const FILTER_COLUMNS: &str = "table_id, role_id, predicate";
+const SETTING_COLUMNS: &str = "role_id, setting_name, setting_value";
 const QUEUE_COLUMNS: &str = "queue_id, queue_name, active_statements, memory_limit, priority, max_cost";
 
 /// Flags are numbers, which both databases have.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     (ACCESS, "version BIGINT NOT NULL, next_id BIGINT NOT NULL"),
     (
         ROLE,
@@ -53,7 +56,10 @@ const TABLES: [(&str, &str); 7] = [
         "queue_id BIGINT PRIMARY KEY, queue_name VARCHAR NOT NULL UNIQUE, active_statements BIGINT, \
          memory_limit BIGINT, priority VARCHAR NOT NULL, max_cost VARCHAR",
     ),
+    (SETTING, SETTING_TABLE),
 ];
+
+const SETTING_TABLE: &str = "role_id BIGINT, setting_name VARCHAR, setting_value VARCHAR NOT NULL, PRIMARY KEY (role_id, setting_name)";
 
 /// What roles may do before anybody has granted anything, as in a new database of PostgreSQL: come in, and use the schema `main`.
 const FIRST_GRANTS: [(Object, Privilege); 3] = [
@@ -130,6 +136,11 @@ pub(super) async fn load(session: &mut Session) -> Result<Access> {
     for row in session.query(select(QUEUE, QUEUE_COLUMNS)).await? {
         access.queues.insert(row.integer(0)?, queue(&row)?);
     }
+    if session.has_table(SETTING).await? {
+        for row in session.query(select(SETTING, SETTING_COLUMNS)).await? {
+            access.settings.insert((row.integer(0)?, row.text(1)?), row.text(2)?);
+        }
+    }
     Ok(access)
 }
 
@@ -191,6 +202,8 @@ pub(super) async fn write(session: &mut Session, before: &Access, after: Access)
         }
         session.execute(format!("INSERT INTO {ACCESS} (version, next_id) VALUES (0, 1)")).await?;
         old = Access::default();
+    } else if !after.settings.is_empty() && !session.has_table(SETTING).await? {
+        session.execute(format!("CREATE TABLE {SETTING} ({SETTING_TABLE})")).await?;
     }
     for statement in difference(&old, &after)? {
         session.execute(statement).await?;
@@ -260,6 +273,12 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
         (&old.row_filters, &new.row_filters),
         |(table, role)| Ok(format!("table_id = {table} AND role_id = {role}")),
         |(table, role), predicate| Ok(format!("{table}, {role}, {}", text(predicate)?)),
+    )?);
+    statements.extend(changed(
+        (SETTING, SETTING_COLUMNS),
+        (&old.settings, &new.settings),
+        |(role, name)| Ok(format!("role_id = {role} AND setting_name = {}", text(name)?)),
+        |(role, name), value| Ok(format!("{role}, {}, {}", text(name)?, text(value)?)),
     )?);
     statements.extend(changed(
         (QUEUE, QUEUE_COLUMNS),

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_catalog::access::{Privilege, QueueOptions, RoleOptions};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use super::{AccessStatement, Grantees, Objects, Password, RoleName, Target};
+use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::names::plain;
 
 /// The statement, if it is one about access; only those have more to them than a look at their first words.
@@ -72,7 +72,7 @@ fn statement(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     } else if words.take("set") {
         return set_role(words);
     } else if words.take_all(&["reset", "role"]) {
-        AccessStatement::SetRole(None)
+        AccessStatement::SetRole { role: None, is_local: false }
     } else {
         return Ok(None);
     }))
@@ -87,15 +87,13 @@ fn set_role(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     if !words.take("role") {
         return Ok(None);
     }
-    if is_local {
-        return Err(unsupported("SET LOCAL ROLE is not supported", "SET ROLE"));
-    }
     // The form with an equals sign is how a parameter is set.
     let _ = words.0.consume_token(&Token::Eq) || words.take("to");
-    Ok(Some(AccessStatement::SetRole(match words.take_any(&["none", "default"]) {
+    let role = match words.take_any(&["none", "default"]) {
         true => None,
         false => Some(words.name()?),
-    })))
+    };
+    Ok(Some(AccessStatement::SetRole { role, is_local }))
 }
 
 fn create_role(words: &mut Words<'_>, is_user: bool) -> Result<AccessStatement> {
@@ -188,12 +186,20 @@ fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
         if words.take_all(&["rename", "to"]) {
             return Ok(Some(AccessStatement::RenameRole { name, to: words.name()? }));
         }
-        if words.is("set") || words.is("reset") || words.is("in") {
-            let message = "parameters of roles are not supported";
+        if words.is("in") {
             return Err(unsupported(
-                message,
-                "[settings] of the server's configuration, or SET in the session",
+                "parameters of roles are for the one database",
+                "ALTER ROLE … SET without IN DATABASE",
             ));
+        }
+        if let Some(change) = setting_change(words)? {
+            if name == RoleName::Named("all".to_string()) {
+                return Err(unsupported(
+                    "ALTER ROLE ALL is not supported",
+                    "[settings] of the server's configuration is for all roles",
+                ));
+            }
+            return Ok(Some(AccessStatement::ChangeSetting { role: name, change }));
         }
         let (options, password) = role_options(words, false)?;
         return Ok(Some(AccessStatement::AlterRole { name, options: Box::new(options), password }));
@@ -207,8 +213,18 @@ fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
         words.expect("user")?;
         let members = words.roles()?;
         return Ok(Some(match is_added {
-            true => AccessStatement::GrantRoles { roles: vec![group], members, with_admin_option: false },
-            false => AccessStatement::RevokeRoles { roles: vec![group], members, admin_option_only: false },
+            true => AccessStatement::GrantRoles {
+                roles: vec![group],
+                members,
+                with_admin_option: false,
+                granted_by: None,
+            },
+            false => AccessStatement::RevokeRoles {
+                roles: vec![group],
+                members,
+                admin_option_only: false,
+                granted_by: None,
+            },
         }));
     }
     if words.take_all(&["resource", "queue"]) {
@@ -235,6 +251,49 @@ fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     }
     let owner = words.role()?;
     Ok(Some(AccessStatement::SetOwner { target, name, if_exists, owner }))
+}
+
+/// SET or RESET of a parameter, after the name of a role.
+fn setting_change(words: &mut Words<'_>) -> Result<Option<SettingChange>> {
+    let is_set = words.take("set");
+    if !is_set && !words.take("reset") {
+        return Ok(None);
+    }
+    let name = match words.take_all(&["time", "zone"]) {
+        true => "TimeZone".to_string(),
+        false => words.object()?.to_string(),
+    };
+    if !is_set {
+        return Ok(Some(match name.eq_ignore_ascii_case("all") {
+            true => SettingChange::ResetAll,
+            false => SettingChange::Reset(name),
+        }));
+    }
+    if words.take_all(&["from", "current"]) {
+        return Ok(Some(SettingChange::SetToCurrent(name)));
+    }
+    // As in SET TIME ZONE, neither need be there.
+    let _ = words.0.consume_token(&Token::Eq) || words.take("to");
+    if words.take("default") {
+        return Ok(Some(SettingChange::Reset(name)));
+    }
+    let mut values = Vec::new();
+    loop {
+        let is_name = matches!(&words.0.peek_token().token, Token::Word(word) if word.quote_style.is_some());
+        let value = words.value()?;
+        values.push((value, is_name));
+        if !words.0.consume_token(&Token::Comma) {
+            break;
+        }
+    }
+    // Of several names, as in a search path, quotes belong to the value.
+    let is_list = values.len() > 1 || name.eq_ignore_ascii_case("search_path");
+    let quoted = |(value, is_name): (String, bool)| match is_list && is_name {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value,
+    };
+    let value = values.into_iter().map(quoted).collect::<Vec<_>>().join(", ");
+    Ok(Some(SettingChange::Set { name, value }))
 }
 
 fn drop_one(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
@@ -286,16 +345,16 @@ fn grant(words: &mut Words<'_>) -> Result<AccessStatement> {
                 // PostgreSQL 16 has WITH ADMIN TRUE.
                 words.take("option") || words.take("true")
             };
-            granted_by(words)?;
-            Ok(AccessStatement::GrantRoles { roles, members, with_admin_option })
+            let granted_by = granted_by(words)?;
+            Ok(AccessStatement::GrantRoles { roles, members, with_admin_option, granted_by })
         }
         Granted::Privileges(privileges) => {
             let objects = objects(words)?;
             words.expect("to")?;
             let grantees = grantees(words)?;
             let with_grant_option = words.take_all(&["with", "grant", "option"]);
-            granted_by(words)?;
-            Ok(AccessStatement::Grant { privileges, objects, grantees, with_grant_option })
+            let granted_by = granted_by(words)?;
+            Ok(AccessStatement::Grant { privileges, objects, grantees, with_grant_option, granted_by })
         }
     }
 }
@@ -307,17 +366,24 @@ fn revoke(words: &mut Words<'_>) -> Result<AccessStatement> {
         Granted::Roles(roles) => {
             words.expect("from")?;
             let members = words.roles()?;
-            granted_by(words)?;
+            let granted_by = granted_by(words)?;
             let _ = cascade(words);
-            Ok(AccessStatement::RevokeRoles { roles, members, admin_option_only })
+            Ok(AccessStatement::RevokeRoles { roles, members, admin_option_only, granted_by })
         }
         Granted::Privileges(privileges) => {
             let objects = objects(words)?;
             words.expect("from")?;
             let grantees = grantees(words)?;
-            granted_by(words)?;
+            let granted_by = granted_by(words)?;
             let cascade = cascade(words);
-            Ok(AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade })
+            Ok(AccessStatement::Revoke {
+                privileges,
+                objects,
+                grantees,
+                grant_option_only,
+                cascade,
+                granted_by,
+            })
         }
     }
 }
@@ -421,11 +487,8 @@ fn grantee(words: &mut Words<'_>) -> Result<Option<RoleName>> {
     }
 }
 
-fn granted_by(words: &mut Words<'_>) -> Result<()> {
-    match words.take_all(&["granted", "by"]) {
-        true => Err(unsupported("GRANTED BY is not supported", "SET ROLE")),
-        false => Ok(()),
-    }
+fn granted_by(words: &mut Words<'_>) -> Result<Option<RoleName>> {
+    words.take_all(&["granted", "by"]).then(|| words.role()).transpose()
 }
 
 fn cascade(words: &mut Words<'_>) -> bool {

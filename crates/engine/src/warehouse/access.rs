@@ -144,7 +144,16 @@ pub(crate) struct SessionRole {
     login: OnceLock<String>,
     /// By SET ROLE.
     other: RwLock<Option<String>>,
+    /// While a transaction is open: whom to become at its end.
+    ends: RwLock<Option<Ends>>,
     viewer: RwLock<Viewer>,
+}
+
+/// As whom a session goes on after a transaction; `None`: as who has logged in.
+#[derive(Debug, Clone)]
+struct Ends {
+    rolled_back: Option<String>,
+    committed: Option<String>,
 }
 
 impl SessionRole {
@@ -159,10 +168,10 @@ impl SessionRole {
         self.login.get().map(String::as_str)
     }
 
-    /// SET ROLE. `None`: NONE.
+    /// SET ROLE. `None`: NONE. `is_local`: until the transaction ends; outside of one that is not at all.
     ///
     /// Errors: there is no such role (22023), or it is not to be had (42501).
-    pub(crate) fn become_role(&self, role: Option<String>) -> Result<()> {
+    pub(crate) fn become_role(&self, role: Option<String>, is_local: bool) -> Result<()> {
         let Some(login) = self.login.get() else {
             let message = "SET ROLE is for sessions of a server";
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
@@ -177,8 +186,27 @@ impl SessionRole {
                 return Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
             }
         }
-        *self.other.write() = role.filter(|role| role != login);
+        let role = role.filter(|role| role != login);
+        match &mut *self.ends.write() {
+            None if is_local => return Ok(()),
+            Some(ends) if !is_local => ends.committed.clone_from(&role),
+            _ => {}
+        }
+        *self.other.write() = role;
         Ok(())
+    }
+
+    /// To be called when a transaction has been opened.
+    pub(crate) fn begin(&self) {
+        let present = self.other.read().clone();
+        self.ends.write().get_or_insert_with(|| Ends { rolled_back: present.clone(), committed: present });
+    }
+
+    /// To be called when a transaction has ended.
+    pub(crate) fn end(&self, is_committed: bool) {
+        if let Some(ends) = self.ends.write().take() {
+            *self.other.write() = if is_committed { ends.committed } else { ends.rolled_back };
+        }
     }
 
     /// To be called when a statement begins, with what is known of roles by then.

@@ -25,6 +25,7 @@ use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteFormat, WriteSpec,
     bucket, read_deleted, write_delete_file,
 };
+use harrier_exec::written_rows::written;
 use prost::Message;
 
 use super::dml_access;
@@ -118,6 +119,7 @@ impl Dml {
         };
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
+        let input = seen(&target, input, None)?;
         if few && !overwrite && table.partition.is_empty() && target.can_keep() {
             let pending = Pending::new(target, Work::Keep, Count::Written);
             return Ok(Self { plan: input, pending });
@@ -156,6 +158,7 @@ impl Dml {
             [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
         let expressions: Vec<Expr> = projection.expr.iter().cloned().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
+        let input = seen(&target, input, None)?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
         let plan = pending.write(input, true)?;
         Ok(Self { plan, pending })
@@ -270,9 +273,11 @@ impl Dml {
             .filter(|(_, clause)| matches!(clause.action, MergeIntoAction::Delete))
             .map(|(at, _)| lit(at as i64))
             .collect();
-        written.push(column(CLAUSE).in_list(deletes, true).alias("_harrier_write"));
+        const IS_WRITTEN: &str = "_harrier_write";
+        written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
         written.extend([column(FILE_COLUMN), column(ROW_COLUMN)]);
         let input = LogicalPlanBuilder::from(chosen).project(written)?.build()?;
+        let input = seen(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
         let plan = pending.write(input, true)?;
         Ok(Self { plan, pending })
@@ -281,6 +286,42 @@ impl Dml {
 
 fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
+}
+
+/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501). `is_written`: of which rows
+/// that is asked, if not of all.
+fn seen(target: &WarehouseTable, input: LogicalPlan, is_written: Option<Expr>) -> Result<LogicalPlan> {
+    let Some(visible) = target.visible() else {
+        return Ok(input);
+    };
+    let table = target.table();
+    let schema = schema_of(&table.columns)?;
+    let columns = input.schema().columns();
+    // By their places: whatever the statement calls them.
+    let value = |at: usize| {
+        let value = Expr::Column(columns[at].clone());
+        match input.schema().field(at).data_type() == schema.field(at).data_type() {
+            true => value,
+            false => cast_to(value, schema.field(at).data_type().clone()),
+        }
+    };
+    let is_seen = visible.clone().transform_up(|part| match &part {
+        Expr::Column(named) => match table.columns.iter().position(|own| own.name == named.name) {
+            Some(at) => Ok(Transformed::yes(value(at))),
+            None => Err(DataFusionError::Internal(format!("a row filter on {named}, which is not there"))),
+        },
+        _ => Ok(Transformed::no(part)),
+    })?;
+    let is_seen = match is_written {
+        Some(is_written) => is_written.is_not_true().or(is_seen.data),
+        None => is_seen.data,
+    };
+    let mut all: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
+    if let (Some(first), Some(name)) = (all.first_mut(), columns.first()) {
+        *first =
+            written(is_seen, &table.name, first.clone()).alias_qualified(name.relation.clone(), &name.name);
+    }
+    LogicalPlanBuilder::from(input).project(all)?.build()
 }
 
 fn default_value(target: &WarehouseTable, name: &str, kind: &DataType) -> Result<Expr> {

@@ -141,6 +141,11 @@ impl WarehouseTable {
         &self.viewer
     }
 
+    /// What is true for the rows that are seen, over the table's own columns; `None`: all are.
+    pub(crate) fn visible(&self) -> Option<&Expr> {
+        self.visible.as_ref()
+    }
+
     /// To privileges.
     pub(crate) fn object(&self) -> Object {
         Object::Table(self.table.id)

@@ -70,7 +70,16 @@ impl Backend for Sessions {
         }
         let session = self.engine.session();
         let identity = harrier_engine::Identity { role, database, process, client, server: None };
-        let settings: Vec<_> = self.settings.read().iter().cloned().chain(settings).collect();
+        let mut own = access.settings_of(&identity.role);
+        own.retain(|(name, value)| match session.checked_setting(name, value) {
+            Ok(_) => true,
+            Err(error) => {
+                // As PostgreSQL: who can log in can mend it.
+                tracing::warn!(role = identity.role, name, %error, "a role's setting is left out");
+                false
+            }
+        });
+        let settings: Vec<_> = self.settings.read().iter().cloned().chain(own).chain(settings).collect();
         session
             .begin(identity, Arc::clone(&self.surroundings), &settings)
             .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
