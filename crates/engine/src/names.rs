@@ -150,8 +150,7 @@ const SUBQUERY: &str = "(<subquery>)";
 /// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
 /// same name only if all of them are tables' own.
 fn tell_apart(select: &mut Select) {
-    let own =
-        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(expression));
+    let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
@@ -166,8 +165,8 @@ fn tell_apart(select: &mut Select) {
             _ => base.to_string().to_lowercase(),
         };
         let mut earlier = seen.iter().filter(|other| **other == key).count();
-        if earlier == 0 && is_column(base) && name.as_ref().is_some_and(|name| others.contains(name)) {
-            earlier = 1;
+        if is_column(base) && name.as_ref().is_some_and(|name| others.contains(name)) {
+            earlier += 1;
         }
         if earlier > 0 {
             let name = match base {
@@ -233,6 +232,7 @@ mod tests {
             ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
             ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
             ("SELECT t.a, 1 AS a FROM t", "SELECT t.a AS \"a_1\", 1 AS a FROM t"),
+            ("SELECT a, a, 1 AS a", "SELECT a AS \"a_1\", a AS \"a_2\", 1 AS a"),
             ("SELECT a, (SELECT u.a FROM u) FROM t", "SELECT a AS \"a_1\", (SELECT u.a FROM u) FROM t"),
             ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
             ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, make_array};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-
-use crate::sqlstate::{CodedError, SqlState};
 
 /// `harrier_only`: of structures of a value and the number of rows it is one of, the value; NULL for NULL.
 ///
@@ -51,8 +49,8 @@ fn value(rows: &ArrayRef) -> Result<ArrayRef> {
     let counts = rows.column(1).as_primitive::<Int64Type>();
     let is_several = |row: usize| rows.is_valid(row) && counts.is_valid(row) && counts.value(row) > 1;
     if (0..rows.len()).any(is_several) {
-        let message = "more than one row returned by a subquery used as an expression";
-        return Err(CodedError::new(SqlState::CARDINALITY_VIOLATION, message).into());
+        // In words by which its code is known on whatever way it comes here.
+        return exec_err!("more than one row returned by a subquery used as an expression");
     }
     let values = rows.column(0);
     let nulls = NullBuffer::union(rows.nulls(), values.logical_nulls().as_ref());
@@ -68,6 +66,8 @@ mod tests {
     use super::*;
     use datafusion::arrow::array::{Int64Array, StringArray, StructArray};
     use datafusion::arrow::datatypes::{Field, Fields};
+
+    use crate::sqlstate::SqlState;
 
     #[test]
     fn one_row_has_its_value_and_several_have_none() {

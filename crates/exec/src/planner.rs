@@ -3,6 +3,7 @@
 //! Some plans must stay on one rank as a whole:
 //! - recursive queries: the work table lives in one process;
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
+//! - scans of compressed text: that it is compressed is not in the form in which plans travel;
 //! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved, and
 //!   datafusion-distributed does not merge them in order.
 //!
@@ -18,6 +19,7 @@ use crate::table_files::plan::physical_plan;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
@@ -101,6 +103,9 @@ fn ready(one_rank: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 /// Whether the plan gives the same rows when it is spread over ranks.
 pub fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if ONE_RANK_ONLY.contains(&plan.name()) {
+        return false;
+    }
+    if file_scan(plan).is_some_and(|scan| scan.file_compression_type != FileCompressionType::UNCOMPRESSED) {
         return false;
     }
     if let Some(repartition) = plan.downcast_ref::<RepartitionExec>()

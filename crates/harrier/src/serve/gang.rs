@@ -206,8 +206,20 @@ impl Supervisor {
         }
     }
 
-    /// Keeps a gang running until `stop` is canceled, and then ends it.
+    /// Keeps a gang running until `stop` is canceled, and then ends it. No memory of any of its gangs stays on this host.
     pub(super) async fn run(self, stop: CancellationToken) {
+        let server = self.name();
+        self.keep(stop).await;
+        segments::sweep_all_of(&server).await;
+    }
+
+    /// The random end of the folder's name, which nobody else has.
+    fn name(&self) -> String {
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        folder.rsplit('-').next().unwrap_or_default().to_string()
+    }
+
+    async fn keep(self, stop: CancellationToken) {
         // A server that takes over again finds the channel where the last run has left it.
         let ordered = Arc::clone(&self.ordered);
         let mut ordered = ordered.lock().await;
@@ -254,9 +266,7 @@ impl Supervisor {
 
     /// Starts the ranks and waits until they have met.
     async fn start(&self, generation: u64, failures: u32) -> Result<Gang, String> {
-        // The random end of the folder's name, which nobody else has.
-        let server = self.folder.file_name().unwrap_or_default().to_string_lossy();
-        let name = format!("{}-{generation}", server.rsplit('-').next().unwrap_or_default());
+        let name = format!("{}-{generation}", self.name());
         let Start { mut command, desk } = self.plan.command(&name, &self.folder, failures).await?;
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let launcher = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
@@ -368,7 +378,6 @@ impl Supervisor {
                     self.link.down("the server is stopping");
                     drop(hold);
                     launcher.end().await;
-                    segments::sweep_host();
                     return None;
                 }
                 () = &mut look => {

@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where memory with names is.
 const PARENT: &str = "/dev/shm";
@@ -22,6 +23,10 @@ const PARENT: &str = "/dev/shm";
 /// How the folders of all gangs begin.
 const PREFIX: &str = "harrier-gang-";
 const LOCK: &str = "lock";
+
+/// How long ranks may take to go when their launcher has, and how often they are looked after.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What tells Open MPI where its files go: up to version 4, and since.
 pub(super) const VARIABLES: [&str; 2] =
@@ -77,6 +82,23 @@ impl Drop for Segments {
 /// Removes what gangs have left on this host whose last rank has gone.
 pub(super) fn sweep_host() {
     sweep(Path::new(PARENT));
+}
+
+/// Removes what all gangs of a server have left on this host, whose ranks are about to go; waits for them a little.
+///
+/// Cancellation: the next server sweeps.
+pub(super) async fn sweep_all_of(server: &str) {
+    let own = format!("{PREFIX}{server}-");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        sweep(Path::new(PARENT));
+        let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name());
+        if !names.any(|name| name.to_string_lossy().starts_with(&own)) || Instant::now() > deadline {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 fn sweep(parent: &Path) {
