@@ -7,9 +7,7 @@
 //! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
 //!
 //! # Crash
-//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`]. A job with a
-//! checkpoint goes on with the ranks that are left, which are numbered anew ([`World::rank`], [`World::ranks`]); so do those after it.
-//! Without rank 0 no job goes on.
+//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`].
 
 use crate::control::{Client, Coordinator, Down, Pool, Up};
 use crate::error::Error;
@@ -28,54 +26,23 @@ use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file that rank 0 writes "joined" to when the ranks have met, and its exit status when they part. A launcher that is told
-/// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
-pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
-
-/// The exit status of programs whose ranks were lost.
-pub const BROKEN: i32 = 3;
-
-fn tell_mpidrun(what: &str) {
-    let Some(path) = std::env::var_os(OUTCOME) else { return };
-    if let Err(error) = std::fs::write(path, what) {
-        tracing::warn!(%error, "mpidrun could not be told how it goes");
-    }
-}
-
 /// This process as one of the ranks that run jobs together. Cheap to clone.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
 struct Inner {
-    /// As the launcher numbered them.
     rank: usize,
-    members: Mutex<Members>,
+    ranks: usize,
+    ranks_here: usize,
     client: Arc<Client>,
     /// On rank 0.
     coordinator: Option<Arc<Coordinator>>,
     /// `None`: alone.
     link: Option<Link>,
     jobs: AtomicU32,
-    /// Of this epoch.
     gathers: AtomicU64,
-    exchanges: AtomicU32,
     left: AtomicBool,
 }
-
-/// Who is left.
-struct Members {
-    /// By the numbers that jobs know: as the launcher numbered them.
-    ranks: Vec<usize>,
-    /// Of this rank among them.
-    at: usize,
-    /// Members on this host.
-    here: usize,
-    /// Losses that were accepted.
-    epoch: u32,
-}
-
-/// Exchanges of an epoch at most, so that no two in a world's life have the same number.
-const EXCHANGES_MAX: u32 = 1 << 20;
 
 /// What ties this rank to the others.
 struct Link {
@@ -105,9 +72,6 @@ impl World {
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
-        if gang.rank() == 0 {
-            tell_mpidrun("joined");
-        }
         World::linked(gang, true)
     }
 
@@ -117,13 +81,13 @@ impl World {
         let coordinator = Arc::new(Coordinator::new(1, Arc::clone(&client)));
         World(Arc::new(Inner {
             rank: 0,
-            members: Mutex::new(Members { ranks: vec![0], at: 0, here: 1, epoch: 0 }),
+            ranks: 1,
+            ranks_here: 1,
             client,
             coordinator: Some(coordinator),
             link: None,
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
-            exchanges: AtomicU32::new(0),
             left: AtomicBool::new(false),
         }))
     }
@@ -161,17 +125,19 @@ impl World {
             mover.spawn(listen(down, Arc::clone(&client), talks));
             up
         });
-        mover.spawn(watch_losses(gang.clone(), coordinator.clone(), Arc::clone(&client)));
+        let watching = (gang.clone(), Arc::clone(&client));
+        mover.spawn(async move {
+            let (gang, client) = watching;
+            if let Some((rank, reason)) = gang.lost(0).await.into_iter().next() {
+                client.lose(rank, reason);
+            }
+        });
         let peers = gang.peers();
         let ranks_here = peers.iter().filter(|peer| peer.here).count().max(1);
         Ok(World(Arc::new(Inner {
             rank,
-            members: Mutex::new(Members {
-                ranks: (0..ranks).collect(),
-                at: rank,
-                here: ranks_here,
-                epoch: 0,
-            }),
+            ranks,
+            ranks_here,
             client,
             coordinator,
             link: Some(Link {
@@ -186,29 +152,21 @@ impl World {
             }),
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
-            exchanges: AtomicU32::new(0),
             left: AtomicBool::new(false),
         })))
     }
 
-    /// Of this rank among those that are left: as its launcher numbered it, as long as none was lost.
     pub fn rank(&self) -> usize {
-        self.0.members.lock().at
+        self.0.rank
     }
 
-    /// The ranks that are left.
     pub fn ranks(&self) -> usize {
-        self.0.members.lock().ranks.len()
+        self.0.ranks
     }
 
     /// Ranks on this host, this one included.
     pub fn ranks_here(&self) -> usize {
-        self.0.members.lock().here
-    }
-
-    /// As its launcher numbered it, for errors.
-    pub(crate) fn launched_rank(&self) -> usize {
-        self.0.rank
+        self.0.ranks_here
     }
 
     /// For people: what carries blocks between the ranks.
@@ -220,33 +178,10 @@ impl World {
     ///
     /// Errors: [`Error::RankLost`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let epoch = self.0.members.lock().epoch;
         let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
-        self.tell(Up::Gather { epoch, number, bytes: bytes.to_vec() });
-        let all = self.0.client.gathered(epoch, number)?;
+        self.tell(Up::Gather { number, bytes: bytes.to_vec() });
+        let all = self.0.client.gathered(number)?;
         Ok(Arc::try_unwrap(all).unwrap_or_else(|all| (*all).clone()))
-    }
-
-    /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that is.
-    pub(crate) fn is_new(&self) -> bool {
-        self.0.gathers.load(Ordering::Relaxed) == 0 && self.0.members.lock().epoch == 0
-    }
-
-    /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them; `None`: nobody can go on. All
-    /// members call it when a collective call has failed on all of them. No job may run on this rank.
-    pub(crate) fn go_on(&self) -> Option<Vec<usize>> {
-        let (epoch, lost) = self.0.client.accept_losses()?;
-        let mut members = self.0.members.lock();
-        members.ranks.retain(|rank| !lost.contains(rank));
-        members.at = members.ranks.iter().position(|rank| *rank == self.0.rank)?;
-        if let Some(link) = &self.0.link {
-            let peers = link.gang.peers();
-            members.here = members.ranks.iter().filter(|rank| peers[**rank].here).count().max(1);
-        }
-        members.epoch = epoch;
-        self.0.gathers.store(0, Ordering::Relaxed);
-        self.0.exchanges.store(0, Ordering::Relaxed);
-        Some(lost)
     }
 
     /// Leaves the other ranks in good order with this exit status. Collective; blocks until all have left.
@@ -258,10 +193,6 @@ impl World {
         }
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
-        if self.0.rank == 0 {
-            let told = if met.is_ok() { status } else { BROKEN };
-            tell_mpidrun(&told.to_string());
-        }
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
             coordinator.disconnect();
@@ -294,20 +225,8 @@ impl World {
         self.0.coordinator.as_ref()
     }
 
-    /// A number for a job: the n-th of the program, also when its ranks are started again.
     pub(crate) fn next_job(&self) -> u32 {
         self.0.jobs.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A number for an exchange, the same on all members: a job that goes on after a loss has another one.
-    pub(crate) fn next_exchange(&self) -> u32 {
-        let epoch = self.0.members.lock().epoch;
-        epoch * EXCHANGES_MAX + self.0.exchanges.fetch_add(1, Ordering::Relaxed) % EXCHANGES_MAX
-    }
-
-    /// The rank with this number, as the launcher numbered it.
-    fn launched(&self, rank: usize) -> usize {
-        self.0.members.lock().ranks[rank]
     }
 
     /// Tells rank 0 something. Never blocks.
@@ -337,7 +256,6 @@ impl World {
 
     /// An empty block for a frame to rank `to`, with room for the frame's header and `bytes` more.
     pub(crate) fn block(&self, to: usize, bytes: usize) -> Block {
-        let to = self.launched(to);
         match &self.0.link {
             Some(link) if to != self.0.rank => link.gang.block_for(to, bytes),
             _ => {
@@ -351,13 +269,13 @@ impl World {
     /// The stream of a job's blocks from rank `from`.
     pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
         let link = self.0.link.as_ref().expect("there is another rank");
-        let mut streams = link.gang.open(self.launched(from), &job.to_le_bytes(), 1, window_bytes, None);
+        let mut streams = link.gang.open(from, &job.to_le_bytes(), 1, window_bytes, None);
         streams.pop().expect("one was opened")
     }
 
     /// The other end of the stream that rank `to` opens here for a job, once it does.
     pub(crate) fn sender(&self, job: u32, to: usize) -> oneshot::Receiver<StreamSender> {
-        self.0.link.as_ref().expect("there is another rank").ports.wait(job, self.launched(to))
+        self.0.link.as_ref().expect("there is another rank").ports.wait(job, to)
     }
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -459,22 +377,6 @@ impl Service for Doors {
     }
 }
 
-/// Rank 0 tells the others who is lost. They look for themselves only whether rank 0 still is there.
-async fn watch_losses(gang: Interconnect, coordinator: Option<Arc<Coordinator>>, client: Arc<Client>) {
-    let mut known = 0;
-    loop {
-        let losses = gang.lost(known).await;
-        for (rank, reason) in &losses[known..] {
-            match &coordinator {
-                Some(coordinator) => coordinator.lose(*rank, reason),
-                None if *rank == 0 => client.lose_coordinator(reason.clone()),
-                None => {}
-            }
-        }
-        known = losses.len();
-    }
-}
-
 /// Rank 0's talk with another rank.
 async fn talk(
     from: usize,
@@ -514,8 +416,8 @@ async fn listen(mut down: MessageStream, client: Arc<Client>, talks: Arc<watch::
     while let Some(message) = down.next().await {
         match message.map(|message| Down::decode(&message)) {
             Ok(Ok(message)) => client.hear(message),
-            Ok(Err(damaged)) => client.lose_coordinator(damaged.to_string()),
-            Err(error) => client.lose_coordinator(error.to_string()),
+            Ok(Err(damaged)) => client.lose(0, damaged.to_string()),
+            Err(error) => client.lose(0, error.to_string()),
         }
     }
     talks.send_modify(|talks| *talks -= 1);
