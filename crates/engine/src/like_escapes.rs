@@ -2,10 +2,11 @@
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{ScalarValue, plan_err};
+use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::expr_fn::replace;
-use datafusion::logical_expr::{Expr, Like, LogicalPlan, lit};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, Like, LogicalPlan, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
@@ -22,8 +23,9 @@ impl AnalyzerRule for LikeEscapes {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = merge_schema(&plan.inputs());
             rewritten(plan, |expr| match expr {
-                Expr::Like(like) => with_backslash(like),
+                Expr::Like(like) => with_backslash(like, &schema),
                 other => Ok(Transformed::no(other)),
             })
         })?;
@@ -31,7 +33,7 @@ impl AnalyzerRule for LikeEscapes {
     }
 }
 
-fn with_backslash(mut like: Like) -> Result<Transformed<Expr>> {
+fn with_backslash(mut like: Like, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Some(escape) = like.escape_char.filter(|escape| *escape != '\\') else {
         return Ok(Transformed::no(Expr::Like(like)));
     };
@@ -51,7 +53,9 @@ fn with_backslash(mut like: Like) -> Result<Transformed<Expr>> {
             let pattern = replace(pattern.clone(), lit("\\"), lit("\\\\"));
             let pattern = replace(pattern, lit(format!("{sign}{sign}")), lit(ITSELF));
             let pattern = replace(pattern, lit(sign.as_str()), lit("\\"));
-            replace(pattern, lit(ITSELF), lit(sign.as_str()))
+            let pattern = replace(pattern, lit(ITSELF), lit(sign.as_str()));
+            // Both sides of LIKE are of one type.
+            cast(pattern, like.pattern.get_type(schema)?)
         }
     };
     like.pattern = Box::new(pattern);
