@@ -1,8 +1,8 @@
 //! The folder of one gang for the memory that MPI shares between its ranks, on each of their hosts.
 //!
 //! Open MPI makes a file for each rank in `/dev/shm`, 4 MiB or more, and removes it when the rank ends in good order. Of a rank that is
-//! killed together with its launcher it stays. In a folder of the gang's own it goes with that: MPICH removes the names of its files as soon as
-//! its ranks have met, and needs none.
+//! killed together with its launcher it stays. In a folder of the gang's own it goes with that.
+//! MPICH is not told of one.
 //!
 //! # Invariants
 //! Whoever uses a folder holds a shared lock on the file `lock` inside. Whoever can take that lock for itself may therefore delete the folder.
