@@ -137,8 +137,6 @@ impl Outcome {
 /// One user's tables and settings. One statement at a time; cheap to make.
 pub struct Session {
     context: SessionContext,
-    /// What RESET restores.
-    initial: HashMap<String, Option<String>>,
     engine: Engine,
     /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
     keeps_rows: AtomicBool,
@@ -193,10 +191,8 @@ impl Session {
             let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
             Arc::new(Kept { names, transactions, deferred: Mutex::default() })
         });
-        let initial = entries(engine.config().options());
         Self {
             context,
-            initial,
             engine,
             keeps_rows: AtomicBool::new(false),
             kept,
@@ -629,8 +625,10 @@ impl Session {
             let mut state = state.write();
             let options = state.config_mut().options_mut();
             let present = entries(options);
-            for (key, value) in self.initial.iter().filter(|(key, value)| present.get(*key) != Some(*value)) {
-                restore(options, key, value.as_deref())?;
+            for (key, value) in self.initial() {
+                if present.get(&key) != Some(&value) {
+                    restore(options, &key, value.as_deref())?;
+                }
             }
             return tell_functions(&mut state);
         }
@@ -649,13 +647,18 @@ impl Session {
             let plan = LogicalPlan::Statement(plan);
             return self.context.execute_logical_plan(plan).await.map(drop);
         }
-        let Some(value) = self.initial.get(name) else {
+        let Some(value) = self.initial().remove(name) else {
             return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, name).into());
         };
         let state = self.context.state_ref();
         let mut state = state.write();
         restore(state.config_mut().options_mut(), name, value.as_deref())?;
         tell_functions(&mut state)
+    }
+
+    /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle session's memory.
+    fn initial(&self) -> HashMap<String, Option<String>> {
+        entries(self.engine.config().options())
     }
 
     /// To be called after every statement, when its outcome has been dropped: has what it still holds on a gang taken back.

@@ -3,9 +3,6 @@
 //!
 //! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
 //! happens at frame 0, 1, 2, … of the statement until it is over before it. `HARRIER_FAULT_STEP` tries every n-th frame only.
-//!
-//! Not settled: with a rank that is cut off from the coordinator alone (`Cut(0, 1)`) nothing moves any more after some frames, in all three
-//! statements. `HARRIER_FAULT_ALL` tries that, and ranks that stall, too.
 
 use std::cell::{Cell, OnceCell};
 use std::path::Path;
@@ -146,10 +143,15 @@ fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks,
         check(&mut ranks, true);
         right
     };
-    let mut all = vec![Fault::Kill(1), Fault::Kill(2), Fault::Break(2), Fault::Cut(1, 2)];
-    if std::env::var_os("HARRIER_FAULT_ALL").is_some() {
-        all.extend([Fault::Cut(0, 1), SHORT, Fault::Stall(2, Duration::from_secs(40))]);
-    }
+    let all = [
+        Fault::Kill(1),
+        Fault::Kill(2),
+        Fault::Break(2),
+        Fault::Cut(0, 1),
+        Fault::Cut(1, 2),
+        SHORT,
+        Fault::Stall(2, Duration::from_secs(40)),
+    ];
     for fault in all {
         let (mut fired, mut failed) = (0, 0);
         for frame in (0..).step_by(step()) {

@@ -397,10 +397,14 @@ impl Driver {
                 continue;
             }
             state.stopped = if self.transport.is_stopped(peer) { state.stopped + 1 } else { 0 };
+            let patience = match peer < self.shared.rank {
+                true => SILENCE_NS_MAX / HEARTBEAT_NS + HEARTBEATS_FOR_LOWER,
+                false => SILENCE_NS_MAX / HEARTBEAT_NS,
+            };
             if state.stopped == STOPPED_LOOKS_MAX {
                 silent.push((peer, "is stopped".to_string()));
-            } else if now >= state.next_ping && u64::from(state.unanswered) == SILENCE_NS_MAX / HEARTBEAT_NS {
-                let seconds = SILENCE_NS_MAX / 1_000_000_000;
+            } else if now >= state.next_ping && u64::from(state.unanswered) == patience {
+                let seconds = patience * HEARTBEAT_NS / 1_000_000_000;
                 silent.push((peer, format!("has not answered for {seconds} s")));
             } else if now >= state.next_ping {
                 state.unanswered += 1;

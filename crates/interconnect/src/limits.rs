@@ -87,6 +87,10 @@ pub const HEARTBEAT_NS: u64 = 1_000_000_000;
 /// answers a heartbeat in microseconds even when its cores are busy; five missed ones mean it is stopped or cut off.
 pub const SILENCE_NS_MAX: u64 = 5 * HEARTBEAT_NS;
 
+/// Heartbeats more that a rank waits for one with a lower number. Of two that do not hear each other any more the one with the
+/// lower number is the first to say so, and stays: otherwise each might end the other, and with the coordinator the gang.
+pub const HEARTBEATS_FOR_LOWER: u64 = 2;
+
 const _: () = {
     assert!(HEADER_BYTES.is_multiple_of(BUFFER_ALIGNMENT_BYTES));
     assert!(BLOCK_BYTES_TARGET <= BLOCK_BYTES_MAX);

@@ -124,6 +124,8 @@ fn may_lose(fault: Fault, rank: usize, lost: usize) -> bool {
         Fault::Kill(dead) => lost == dead,
         // Its own losses are all of them.
         Fault::Break(broken) => rank == broken || lost == broken,
+        // The coordinator watches everybody, and is the first to say who is silent.
+        Fault::Cut(0, other) => rank == other || lost == other,
         Fault::Cut(one, other) => [one, other].contains(&lost) || [one, other].contains(&rank),
         // Short of the patience of the others.
         Fault::Stall(_, time) if time < Duration::from_secs(4) => false,

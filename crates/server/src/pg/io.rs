@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::reply::Reply;
 
@@ -15,7 +17,7 @@ pub(crate) const REPLY_BYTES: usize = 128 << 10;
 /// Bytes that a client may send ahead while a statement runs; then they wait in its own buffers.
 pub(crate) const AHEAD_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that are asked for at once.
+/// Bytes that are taken at once.
 const READ_BYTES: usize = 16 << 10;
 
 /// What bytes come and go over.
@@ -34,13 +36,29 @@ impl Io {
         Self { stream, input: BytesMut::new(), reply: Reply::default() }
     }
 
-    /// Waits for more bytes. Errors: the client is gone.
+    /// Waits for more bytes. What waits holds no buffers: most clients are idle most of the time.
+    ///
+    /// Errors: the client is gone.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
-        self.input.reserve(READ_BYTES);
-        match self.stream.read_buf(&mut self.input).await? {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+        if self.reply.0.is_empty() {
+            self.reply = Reply::default();
+        }
+        match poll_fn(|context| self.poll_read(context)).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Reads what is there. Returns the number of bytes: 0 at the end.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        self.input.extend_from_slice(buffer.filled());
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Takes what comes while something else is done. Ends when the client is gone.
@@ -57,18 +75,10 @@ impl Io {
 
     /// Takes what is there already, without waiting.
     pub(crate) async fn take_ready(&mut self) -> io::Result<()> {
-        let mut space = [0; READ_BYTES];
-        let mut buffer = ReadBuf::new(&mut space);
-        let stream = &mut self.stream;
-        let read =
-            poll_fn(|context| std::task::Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer)))
-                .await;
-        match read {
-            std::task::Poll::Ready(Err(error)) => Err(error),
-            _ => {
-                self.input.extend_from_slice(buffer.filled());
-                Ok(())
-            }
+        let read = poll_fn(|context| Poll::Ready(self.poll_read(context)));
+        match read.await {
+            Poll::Ready(Err(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 
