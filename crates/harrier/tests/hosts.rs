@@ -105,6 +105,18 @@ fn a_host_that_is_cut_off_is_done_without_until_it_is_back() {
     assert_eq!(served.stop(), Some(0));
 }
 
+/// It is known by the connection that closes with it, not by its silence.
+#[test]
+fn a_rank_that_ends_on_another_host_is_missed_at_once() {
+    let Some((network, served)) = start() else { return };
+    let mut client = ask_slow(&served, &["SET harrier.retry_reads = off"]);
+    network.kill_ranks(3);
+    let (state, message) = client.answer().unwrap_err();
+    assert!(state == "57P02" && message.contains("rank 2"), "{state} {message}");
+    assert!(message.contains(&format!("on {} ended", network.host(3))), "{message}");
+    assert_eq!(client.one(SUM), Ok(sum()));
+}
+
 #[test]
 fn a_gang_is_started_again_on_the_hosts_that_are_left() {
     let Some((network, served)) = start() else { return };

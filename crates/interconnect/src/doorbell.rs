@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::AtomicBool;
@@ -93,12 +93,12 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until somebody wakes or rings, a process behind one of `watched` ends, or `timeout_ns` passes. Returns the
+    /// Sleeps until somebody wakes or rings, one of `watched` is readable, or `timeout_ns` passes. Returns the
     /// indices of `watched` that are ready. Returns at once if `queue_is_empty` says no once `asleep` is published.
     pub fn sleep(
         &self,
         wake: &Wake,
-        watched: &[&OwnedFd],
+        watched: &[BorrowedFd<'_>],
         timeout_ns: u64,
         queue_is_empty: impl Fn() -> bool,
     ) -> io::Result<Vec<usize>> {
@@ -106,7 +106,7 @@ impl Doorbell {
         let mut fds = Vec::with_capacity(2 + watched.len());
         fds.push(PollFd::new(wake.event.as_fd(), PollFlags::POLLIN));
         fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
-        fds.extend(watched.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        fds.extend(watched.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(Duration::from_nanos(timeout_ns));
         let polled = ppoll(&mut fds, Some(timeout), None);
         wake.get_up();

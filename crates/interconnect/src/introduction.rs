@@ -97,6 +97,11 @@ impl Circle {
         self.all.iter().enumerate().filter(|(peer, _)| *peer != self.rank)
     }
 
+    /// Whether this rank can see the peer's process.
+    pub fn sees(&self, peer: usize) -> bool {
+        self.me().sees(&self.all[peer])
+    }
+
     /// By rank, whether it shares this rank's host and network namespace.
     pub fn here(&self) -> Vec<bool> {
         self.all.iter().map(|other| other.place == self.me().place).collect()

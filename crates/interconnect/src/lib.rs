@@ -24,7 +24,7 @@
 //! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
 //!
 //! # Crash
-//! A rank that dies is noticed through its pidfd (same host) or by its silence; every stream with it ends as lost. The
+//! A rank that dies is noticed through its pidfd (same host), a connection that closes (other hosts), or by its silence; every stream with it ends as lost. The
 //! others stay a gang as long as rank 0 lives: see [`Interconnect::members`] and `driver.rs`.
 
 pub mod decode;
@@ -44,6 +44,7 @@ mod handshake;
 mod introduction;
 mod launch;
 mod lending;
+mod lifelines;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
 pub use counts::StreamCounts;

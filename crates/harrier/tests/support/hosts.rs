@@ -136,13 +136,31 @@ impl Network {
 
     /// Ends all processes on a host at once.
     pub fn kill_all(&self, host: usize) {
+        kill(&self.processes(host));
+    }
+
+    /// Ends the ranks on a host, and nothing else there.
+    pub fn kill_ranks(&self, host: usize) {
+        let is_rank = |pid: &String| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = command.split(|byte| *byte == 0);
+            words.next().is_some_and(|program| program.ends_with(b"/harrier")) && words.next() == Some(b"rank")
+        };
+        let ranks: Vec<String> = self.processes(host).into_iter().filter(is_rank).collect();
+        assert!(!ranks.is_empty(), "no rank on host {host}");
+        kill(&ranks);
+    }
+
+    fn processes(&self, host: usize) -> Vec<String> {
         let output = Command::new("ip").args(["netns", "pids", &self.host(host)]).output();
-        let pids =
-            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        let pids: Vec<&str> = pids.split_whitespace().collect();
-        if !pids.is_empty() {
-            let _ = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
-        }
+        let pids = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        pids.unwrap_or_default().split_whitespace().map(str::to_string).collect()
+    }
+}
+
+fn kill(pids: &[String]) {
+    if !pids.is_empty() {
+        let _ = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
     }
 }
 

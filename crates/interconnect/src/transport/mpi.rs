@@ -9,9 +9,11 @@ use crate::Options;
 use crate::doorbell::Doorbell;
 use crate::error::StartError;
 use crate::introduction::{Circle, Introduction, create_arena, opened};
+use crate::lifelines::{self, Lifelines, Listening};
 use crate::limits::*;
 use harrier_mpi::{Block, Channel, Mpi, process};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,8 +36,12 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
     let here = circle.here();
     let doorbell = Doorbell::new(&circle.all[0].token, rank, &here)?;
     let windows = circle.windows();
+    let listening = Listening::start(&circle);
+    let told = mpi.all_gather(listening.as_ref().map_or(&[], Listening::told))?;
+    let lifeline = lifelines::connect(&circle, &told[0]);
     // Every rank listens to its doorbell, and has mapped what it can, before any sends.
     let everybodys = mpi.all_gather(&opened(&windows))?;
+    let lifelines = listening.map_or(lifeline, Listening::finish);
     let library = mpi.library();
     Ok(Joined {
         rank,
@@ -47,6 +53,7 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
             doorbell,
             pids: circle.all.iter().map(|other| other.pid).collect(),
             watched: circle.watches(),
+            lifelines,
             touched: vec![false; ranks],
             all_here: here.iter().all(|here| *here),
             in_flight_sleep_ns: IN_FLIGHT_SLEEP_NS_MIN,
@@ -61,6 +68,8 @@ struct MpiTransport {
     pids: Vec<u32>,
     /// One for every peer whose process this rank can watch, and that has not ended.
     watched: Vec<(usize, OwnedFd)>,
+    /// Of peers on other hosts.
+    lifelines: Lifelines,
     /// Peers to ring at the end of this turn.
     touched: Vec<bool>,
     all_here: bool,
@@ -123,12 +132,20 @@ impl Transport for MpiTransport {
 
     fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String> {
         let timeout_ns = self.sleep_ns_max(rest);
-        let fds: Vec<&OwnedFd> = self.watched.iter().map(|(_, fd)| fd).collect();
+        let processes = self.watched.iter().map(|(_, fd)| fd.as_fd());
+        let fds: Vec<_> = processes.chain(self.lifelines.descriptors().map(TcpStream::as_fd)).collect();
         let ready = self
             .doorbell
             .sleep(rest.wake, &fds, timeout_ns, rest.nothing_to_do)
             .map_err(|error| format!("the rank's doorbell failed: {error}"))?;
-        Ok(ready.into_iter().rev().map(|at| self.watched.remove(at).0).collect())
+        let here = self.watched.len();
+        if ready.iter().any(|at| *at >= here) {
+            self.lifelines.look();
+        }
+        let ended = ready.into_iter().rev().filter(|at| *at < here).map(|at| self.watched.remove(at).0);
+        let mut ended: Vec<usize> = ended.collect();
+        ended.extend(self.lifelines.ended());
+        Ok(ended)
     }
 
     fn is_stopped(&self, peer: usize) -> bool {
