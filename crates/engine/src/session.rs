@@ -31,7 +31,7 @@ use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::{StatementOptions, Transport, table_files};
+use harrier_exec::{RowCodec, StatementOptions, Transport, table_files};
 use parking_lot::Mutex;
 
 use crate::SqlError;
@@ -614,8 +614,11 @@ impl Session {
         let distribute_bytes_min = settings.distribute_bytes_min;
         let options = StatementOptions { transport, distribute_bytes_min, run: None };
         let on_ranks = gang.statement(options).await?;
+        let codec = RowCodec::named(&settings.interconnect_compression);
         let state = self.context.state_ref();
-        on_ranks.apply(state.write().config_mut())
+        let mut state = state.write();
+        state.config_mut().set_extension(Arc::new(codec));
+        on_ranks.apply(state.config_mut())
     }
 
     /// Gives one setting, or `all`, the value it had when the session began.

@@ -16,6 +16,8 @@ use crate::limits::{self, Limits};
 pub struct HarrierSettings {
     /// How rows travel between ranks: `mpi` or `grpc`.
     pub interconnect: String,
+    /// What rows are compressed by on their way to another host: `none`, `lz4` or `zstd`.
+    pub interconnect_compression: String,
     /// A scan of fewer bytes than this stays on one rank.
     pub distribute_bytes_min: usize,
     /// Whether long statements show a progress bar where standard error is a terminal.
@@ -39,6 +41,7 @@ impl Default for HarrierSettings {
     fn default() -> Self {
         Self {
             interconnect: "mpi".to_string(),
+            interconnect_compression: "none".to_string(),
             distribute_bytes_min: 0,
             progress: true,
             vacuum_age_seconds: 24 * 60 * 60,
@@ -65,6 +68,7 @@ impl HarrierSettings {
     }
 }
 
+const CODECS: &[&str] = &["none", "lz4", "zstd"];
 const INTERCONNECTS: &[&str] = &["mpi", "grpc", "inprocess"];
 
 impl ConfigExtension for HarrierSettings {
@@ -87,6 +91,7 @@ impl ExtensionOptions for HarrierSettings {
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "interconnect" => self.interconnect = one_of(key, value, INTERCONNECTS)?,
+            "interconnect_compression" => self.interconnect_compression = one_of(key, value, CODECS)?,
             "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
             "progress" => self.progress = boolean(key, value)?,
             "vacuum_age_seconds" => self.vacuum_age_seconds = number(key, value)?,
@@ -114,6 +119,11 @@ impl ExtensionOptions for HarrierSettings {
         };
         vec![
             entry("interconnect", self.interconnect.clone(), "How rows travel between ranks: mpi or grpc"),
+            entry(
+                "interconnect_compression",
+                self.interconnect_compression.clone(),
+                "What rows are compressed by on their way to another host: none, lz4 or zstd",
+            ),
             entry(
                 "distribute_bytes_min",
                 self.distribute_bytes_min.to_string(),
@@ -206,6 +216,8 @@ mod tests {
             ("interconnect", "mpi", None),
             ("interconnect", "GRPC", None),
             ("interconnect", "tcp", Some("22023")),
+            ("interconnect_compression", "zstd", None),
+            ("interconnect_compression", "gzip", Some("22023")),
             ("distribute_bytes_min", "0", None),
             ("distribute_bytes_min", "-1", Some("22023")),
             ("distribute_bytes_min", "many", Some("22023")),

@@ -5,6 +5,7 @@
 //! poll, because the producing side forgets plans that nobody asks for.
 
 use crate::convert::from_stream;
+use crate::settings::RowCodec;
 use crate::streams::StreamMeter;
 use crate::wire::{self, Ask, Request};
 use async_trait::async_trait;
@@ -21,7 +22,7 @@ use datafusion_distributed::{
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
-use harrier_interconnect::{BatchReceiver, Budget, Interconnect, MessageStream};
+use harrier_interconnect::{BatchReceiver, Budget, Interconnect, MessageStream, ReadOptions};
 use http::HeaderMap;
 use prost::Message;
 use std::pin::Pin;
@@ -108,8 +109,11 @@ impl WorkerChannel for RankChannel {
             self.to,
             &request.encode_to_vec(),
             streams,
-            MOTION_WINDOW_BYTES,
-            Some(budget),
+            ReadOptions {
+                window_bytes: MOTION_WINDOW_BYTES,
+                codec: RowCodec::of(context.session_config()),
+                budget: Some(budget),
+            },
         );
         let meter = StreamMeter::new(&metrics, self.to);
         Ok(receivers

@@ -9,13 +9,17 @@ use datafusion::prelude::SessionConfig;
 use datafusion_distributed::DistributedExt;
 
 use crate::limits::Scope;
+use harrier_interconnect::Codec;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::tasks;
 
 const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
+
+/// The setting that says what rows are compressed by between hosts.
+pub const ROW_CODEC: &str = "harrier.interconnect_compression";
 
 /// Settings that only make sense where the client is.
 const LOCAL_PREFIXES: [&str; 3] = ["datafusion.catalog.", "datafusion.explain.", "distributed."];
@@ -35,6 +39,21 @@ pub fn text(config: &SessionConfig) -> String {
         .filter_map(|entry| Some((entry.key, entry.value?)))
         .collect();
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+/// What [`ROW_CODEC`] says, where plans are run: an extension of their settings, on every rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowCodec(Option<Codec>);
+
+impl RowCodec {
+    /// By the codec's name; any other name is none.
+    pub fn named(name: &str) -> Self {
+        Self(Codec::named(name))
+    }
+
+    pub(crate) fn of(config: &SessionConfig) -> Option<Codec> {
+        config.get_extension::<Self>().and_then(|codec| codec.0)
+    }
 }
 
 /// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers from, with the
@@ -74,6 +93,9 @@ pub fn apply_text(text: &str, config: &mut SessionConfig) -> Result<()> {
 
 fn apply_pairs(pairs: &[u8], config: &mut SessionConfig) -> Result<()> {
     for (key, value) in url::form_urlencoded::parse(pairs) {
+        if key == ROW_CODEC {
+            config.set_extension(Arc::new(RowCodec::named(&value)));
+        }
         let known = key.split('.').next().is_some_and(|prefix| prefix == "datafusion")
             || config.options().extensions.iter().any(|(prefix, _)| key.starts_with(prefix));
         if known {

@@ -11,8 +11,8 @@
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use futures::StreamExt;
 use harrier_interconnect::{
-    BatchReceiver, BatchSender, Carrier, Incoming, Interconnect, Options, SendOutcome, Service, StreamSender,
-    launch,
+    BatchReceiver, BatchSender, Carrier, Incoming, Interconnect, Options, ReadOptions, SendOutcome, Service,
+    StreamSender, launch,
 };
 use nix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
@@ -149,7 +149,12 @@ async fn work(gang: &Interconnect, arguments: &[String], meetings: &mut Meetings
             let senders = (0..ranks).filter(|from| *from != me && (!one_way || (*from, me) == (0, 1)));
             let reads: Vec<_> = senders
                 .flat_map(|from| {
-                    gang.open(from, &request(&[BATCHES, size, batches]), streams as usize, WINDOW_BYTES, None)
+                    gang.open(
+                        from,
+                        &request(&[BATCHES, size, batches]),
+                        streams as usize,
+                        ReadOptions::window(WINDOW_BYTES),
+                    )
                 })
                 .map(|stream| tokio::spawn(read(BatchReceiver::new(stream, |_| {}))))
                 .collect();

@@ -80,9 +80,12 @@ impl BatchSender {
         let start = Instant::now();
         let mut block = self.sender.block_for(piece.payload_bytes());
         piece.encode(&mut block)?;
+        let compressed = self.sender.codec().and_then(|codec| codec.compress(&block));
+        let is_compressed = compressed.is_some();
+        let block = compressed.unwrap_or(block);
         // Before it is sent: the block tells it.
         self.sender.encoded(start.elapsed().as_nanos() as u64);
-        self.sender.send_untold(piece.rows(), block);
+        self.sender.send_untold(piece.rows(), block, is_compressed);
         Ok(())
     }
 
@@ -157,12 +160,16 @@ impl Stream for BatchReceiver {
                         Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
                     }
                 }
-                Some(Ok(Received::Block { rows, payload })) => {
+                Some(Ok(Received::Block { rows, payload, codec })) => {
                     let start = Instant::now();
                     let Some(schema) = &self.schema else {
                         return Poll::Ready(Some(Err(self.malformed("a block before its schema"))));
                     };
-                    let decoded = decode::decode(schema, rows, &payload);
+                    let decoded = match codec.map_or(Ok(payload.clone()), |codec| codec.decompress(&payload))
+                    {
+                        Ok(unpacked) => decode::decode(schema, rows, &unpacked),
+                        Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
+                    };
                     let decode_ns = start.elapsed().as_nanos() as u64;
                     let sent = self.receiver.counts();
                     (self.on_batch)(Arrival::Batch { bytes: payload.len(), decode_ns, sent });

@@ -114,6 +114,13 @@ impl Header {
     /// The payload of a `Block` is in the sender's shared memory; the frame's own payload is the loan, see [`encode_loan`].
     pub const FLAG_SHARED: u8 = 4;
 
+    /// Blocks of the streams of an `Open` may come compressed by this codec.
+    pub const FLAG_LZ4: u8 = 8;
+    pub const FLAG_ZSTD: u8 = 16;
+
+    /// The payload of a `Block` is compressed by the codec that its stream was opened with, see `codec.rs`.
+    pub const FLAG_COMPRESSED: u8 = 32;
+
     pub fn new(kind: Kind, epoch: u32, stream: u64) -> Header {
         Header {
             kind,

@@ -37,6 +37,7 @@ pub mod transport;
 
 mod batches;
 mod bundle;
+mod codec;
 mod counts;
 mod driver;
 mod error;
@@ -47,6 +48,7 @@ mod lending;
 mod lifelines;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
+pub use codec::Codec;
 pub use counts::StreamCounts;
 pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
@@ -175,6 +177,38 @@ pub(crate) struct Shared {
     leaving: AtomicBool,
     requests: AtomicU64,
     counters: CounterCells,
+}
+
+/// How streams that are opened together are read.
+#[derive(Clone)]
+pub struct ReadOptions {
+    /// Bounds the unread blocks of all of them.
+    pub window_bytes: usize,
+    /// What blocks are compressed by, where they come from another host and it is worth it.
+    pub codec: Option<Codec>,
+    /// What unread blocks are charged to.
+    pub budget: Option<Arc<dyn Budget>>,
+}
+
+impl ReadOptions {
+    /// Nothing is compressed and nobody charged.
+    pub fn window(window_bytes: usize) -> ReadOptions {
+        ReadOptions { window_bytes, codec: None, budget: None }
+    }
+}
+
+/// What an `Open` says.
+struct Opening {
+    streams: usize,
+    /// Of each stream, bytes.
+    window: u64,
+    flags: u8,
+    codec: Option<Codec>,
+}
+
+impl Opening {
+    const CALL: Opening =
+        Opening { streams: 1, window: limits::WINDOW_BYTES_MAX, flags: Header::FLAG_CALL, codec: None };
 }
 
 /// A frame that waits for the driver.
@@ -325,23 +359,22 @@ impl Interconnect {
 
     /// Opens `streams` streams from rank `to` to this one, and sends it `request`. Never blocks.
     ///
-    /// Unread blocks are charged to `budget`; `window_bytes` bounds them over all these streams.
     pub fn open(
         &self,
         to: usize,
         request: &[u8],
         streams: usize,
-        window_bytes: usize,
-        budget: Option<Arc<dyn Budget>>,
+        options: ReadOptions,
     ) -> Vec<StreamReceiver> {
+        let ReadOptions { window_bytes, codec, budget } = options;
         let window = limits::window_for(streams, window_bytes);
-        self.open_with(to, request, streams, window, 0, budget).0
+        let codec = codec.filter(|_| !self.shared.peers[to].here);
+        self.open_with(to, request, Opening { streams, window, flags: 0, codec }, budget).0
     }
 
     /// Calls rank `to`: sends it `request` and whatever is sent later, and yields its answers. Never blocks.
     pub fn call(&self, to: usize, request: &[u8]) -> (MessageSender, MessageStream) {
-        let (mut receivers, id) =
-            self.open_with(to, request, 1, limits::WINDOW_BYTES_MAX, Header::FLAG_CALL, None);
+        let (mut receivers, id) = self.open_with(to, request, Opening::CALL, None);
         let receiver = receivers.pop().expect("one stream was opened");
         (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
     }
@@ -356,15 +389,15 @@ impl Interconnect {
         &self,
         to: usize,
         request: &[u8],
-        streams: usize,
-        window: u64,
-        flags: u8,
+        opening: Opening,
         budget: Option<Arc<dyn Budget>>,
     ) -> (Vec<StreamReceiver>, u64) {
+        let Opening { streams, window, flags, codec } = opening;
         assert!(to != self.shared.rank, "a rank opens no stream to itself");
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
-        let receivers = self.shared.table.open_inbound(&self.shared, first, to, streams, window, budget);
+        let receivers =
+            self.shared.table.open_inbound(&self.shared, first, to, streams, window, codec, budget);
         let departure = self.shared.departures[to].borrow().clone();
         if let Some(departure) = departure {
             // Nobody would answer, and a stream without an answer stays for ever.
@@ -375,7 +408,7 @@ impl Interconnect {
             self.shared.table.on_lost(to, reason);
         } else {
             let mut header = self.shared.header(Kind::Open, first);
-            header.flags = flags;
+            header.flags = flags | codec.map_or(0, Codec::flag);
             header.sequence = window;
             header.a = streams as u64;
             self.shared.send(to, Channel::Control, header, request);

@@ -29,6 +29,7 @@
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
 
 use crate::Shared;
+use crate::codec::Codec;
 use crate::counts::{CreditWait, InQueue, StreamCells, StreamCounts};
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
@@ -56,6 +57,8 @@ pub enum Received {
     Block {
         rows: usize,
         payload: Bytes,
+        /// What `payload` is compressed by.
+        codec: Option<Codec>,
     },
 }
 
@@ -70,6 +73,8 @@ struct Inbound {
     peer: usize,
     /// Bytes, see [`block_cost`].
     window: u64,
+    /// What blocks may be compressed by.
+    codec: Option<Codec>,
     budget: Option<Arc<dyn Budget>>,
     state: Mutex<InboundState>,
 }
@@ -93,6 +98,8 @@ struct InboundState {
 struct Outbound {
     /// Bytes, see [`block_cost`].
     window: u64,
+    /// What its reader wants blocks to be compressed by.
+    codec: Option<Codec>,
     state: Mutex<OutboundState>,
 }
 
@@ -165,7 +172,12 @@ impl Table {
                 return Err(Violation(format!("a block without credit on stream {}", header.stream)));
             }
             state.unreturned += block_cost(payload.len());
-            Received::Block { rows: header.a as usize, payload }
+            let is_compressed = header.flags & Header::FLAG_COMPRESSED != 0;
+            if is_compressed && stream.codec.is_none() {
+                return Err(Violation(format!("a compressed block on stream {}", header.stream)));
+            }
+            let codec = stream.codec.filter(|_| is_compressed);
+            Received::Block { rows: header.a as usize, payload, codec }
         };
         if state.stopped {
             return Ok(());
@@ -283,13 +295,19 @@ impl Table {
         peer: usize,
         streams: usize,
         window: u64,
+        codec: Option<Codec>,
         budget: Option<Arc<dyn Budget>>,
     ) -> Vec<StreamReceiver> {
         let mut inbound = self.inbound.lock();
         (first..first + streams as u64)
             .map(|id| {
-                let stream =
-                    Arc::new(Inbound { peer, window, budget: budget.clone(), state: Mutex::default() });
+                let stream = Arc::new(Inbound {
+                    peer,
+                    window,
+                    codec,
+                    budget: budget.clone(),
+                    state: Mutex::default(),
+                });
                 inbound.insert(id, Arc::clone(&stream));
                 StreamReceiver { shared: Arc::clone(shared), id, stream, finished: false }
             })
@@ -315,10 +333,11 @@ impl Table {
         if let Some(id) = ids.clone().find(|id| outbound.contains_key(&(source, *id))) {
             return Err(Violation(format!("an open of stream {id}, which is open")));
         }
+        let codec = Codec::asked(header.flags);
         let mut messages = None;
         let senders = ids
             .map(|id| {
-                let stream = Arc::new(Outbound { window, state: Mutex::default() });
+                let stream = Arc::new(Outbound { window, codec, state: Mutex::default() });
                 outbound.insert((source, id), Arc::clone(&stream));
                 messages.get_or_insert_with(|| MessageReceiver { stream: Arc::clone(&stream) });
                 StreamSender {
@@ -450,6 +469,11 @@ impl StreamSender {
         self.to
     }
 
+    /// What its reader wants blocks to be compressed by.
+    pub(crate) fn codec(&self) -> Option<Codec> {
+        self.stream.codec
+    }
+
     /// Ready when a block may be sent. A producer is polled only after this, so that one without credit does not run.
     pub fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let mut state = self.stream.state.lock();
@@ -508,13 +532,13 @@ impl StreamSender {
     /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit, which must be
     /// there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the block.
     pub fn send(&mut self, rows: usize, block: Block) {
-        self.send_untold(rows, block);
+        self.send_untold(rows, block, false);
         self.flush();
     }
 
     /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the next wait for
-    /// credit, or the end of the stream.
-    pub(crate) fn send_untold(&mut self, rows: usize, block: Block) {
+    /// credit, or the end of the stream. `is_compressed`: by the stream's codec.
+    pub(crate) fn send_untold(&mut self, rows: usize, block: Block, is_compressed: bool) {
         let bytes = block.len();
         let mut state = self.stream.state.lock();
         assert!(state.used < self.stream.window, "a block needs a credit");
@@ -523,6 +547,9 @@ impl StreamSender {
         let mut header = self.shared.header(Kind::Block, self.id);
         header.sequence = self.blocks;
         header.a = rows as u64;
+        if is_compressed {
+            header.flags |= Header::FLAG_COMPRESSED;
+        }
         self.blocks += 1;
         self.shared.queue_block(self.to, Channel::Data, header, block, InQueue::new(&self.counts));
         self.untold_bytes += bytes;

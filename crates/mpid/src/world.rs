@@ -15,8 +15,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use harrier_interconnect::transport::Block;
 use harrier_interconnect::{
-    Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, Service, StreamReceiver,
-    StreamSender, launch, limits,
+    Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, ReadOptions, Service,
+    StreamReceiver, StreamSender, launch, limits,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -269,7 +269,7 @@ impl World {
     /// The stream of a job's blocks from rank `from`.
     pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
         let link = self.0.link.as_ref().expect("there is another rank");
-        let mut streams = link.gang.open(from, &job.to_le_bytes(), 1, window_bytes, None);
+        let mut streams = link.gang.open(from, &job.to_le_bytes(), 1, ReadOptions::window(window_bytes));
         streams.pop().expect("one was opened")
     }
 

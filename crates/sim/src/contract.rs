@@ -10,8 +10,8 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use harrier_interconnect::{
-    BatchReceiver, BatchSender, Failure, Incoming, Interconnect, SendOutcome, Service, StreamError,
-    StreamSender,
+    BatchReceiver, BatchSender, Failure, Incoming, Interconnect, ReadOptions, SendOutcome, Service,
+    StreamError, StreamSender,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -177,7 +177,8 @@ pub async fn exchange(gang: &Interconnect, exchange: Exchange) -> Result<usize, 
     for round in 0..exchange.rounds {
         let mut reads = Vec::new();
         for from in gang.members().into_iter().filter(|from| *from != gang.rank()) {
-            let receivers = gang.open(from, &round.to_le_bytes(), exchange.streams, 1 << 22, None);
+            let receivers =
+                gang.open(from, &round.to_le_bytes(), exchange.streams, ReadOptions::window(1 << 22));
             for (stream, receiver) in receivers.into_iter().enumerate() {
                 let script = exchange.script(from, gang.rank(), round, stream);
                 reads.push(tokio::spawn(read(script, BatchReceiver::new(receiver, |_| {}))));

@@ -9,7 +9,7 @@ use harrier_interconnect::limits::{BLOCK_OVERHEAD_BYTES, HEADER_BYTES, WINDOW_BY
 use harrier_interconnect::transport::{Block, Channel, InFlight, Joined, Lending, Progress, Rest, Transport};
 use harrier_interconnect::{
     BatchReceiver, Departure, Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Peer,
-    Service, StreamReceiver, StreamSender,
+    ReadOptions, Service, StreamReceiver, StreamSender,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -245,11 +245,14 @@ pub fn attack(input: &[u8]) {
         }
         match decisions.below(16) {
             0 => {
-                let streams = gang.open(HOSTILE, b"rows", 1 + decisions.below(3), 1 << 20, None);
+                let streams =
+                    gang.open(HOSTILE, b"rows", 1 + decisions.below(3), ReadOptions::window(1 << 20));
                 let batches = |stream| Reading::Batches(BatchReceiver::new(stream, |_| {}));
                 reading.extend(streams.into_iter().map(batches));
             }
-            1 => reading.extend(gang.open(HOSTILE, b"rows", 1, 1 << 20, None).into_iter().map(Reading::Raw)),
+            1 => reading.extend(
+                gang.open(HOSTILE, b"rows", 1, ReadOptions::window(1 << 20)).into_iter().map(Reading::Raw),
+            ),
             2 => {
                 let (messages, answers) = gang.call(HOSTILE, b"well?");
                 reading.push(Reading::Call(messages, answers));

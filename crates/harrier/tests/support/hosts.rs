@@ -144,7 +144,8 @@ impl Network {
         let is_rank = |pid: &String| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let mut words = command.split(|byte| *byte == 0);
-            words.next().is_some_and(|program| program.ends_with(b"/harrier")) && words.next() == Some(b"rank")
+            words.next().is_some_and(|program| program.ends_with(b"/harrier"))
+                && words.next() == Some(b"rank")
         };
         let ranks: Vec<String> = self.processes(host).into_iter().filter(is_rank).collect();
         assert!(!ranks.is_empty(), "no rank on host {host}");

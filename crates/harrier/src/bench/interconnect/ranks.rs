@@ -24,7 +24,7 @@ use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{
     BatchReceiver, BatchSender, Failure as StreamFailure, Incoming, Interconnect, Launch, MessageReceiver,
-    SendOutcome, Service, StreamSender,
+    ReadOptions, SendOutcome, Service, StreamSender,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -385,8 +385,12 @@ impl Rank {
         match &self.way {
             Way::Harrier(gang) => {
                 let request = transfer.to_json().to_string();
-                let streams =
-                    gang.open(from, request.as_bytes(), transfer.streams, MOTION_WINDOW_BYTES, None);
+                let streams = gang.open(
+                    from,
+                    request.as_bytes(),
+                    transfer.streams,
+                    ReadOptions::window(MOTION_WINDOW_BYTES),
+                );
                 let batches =
                     |stream| BatchReceiver::new(stream, |_| ()).map_err(|error| error.to_string()).boxed();
                 Ok(streams.into_iter().map(batches).collect())

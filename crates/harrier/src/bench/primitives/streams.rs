@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::StreamExt;
 use harrier_exec::interconnect_options;
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
-use harrier_interconnect::{Incoming, Interconnect, Launch, Received, Service, StreamReceiver, StreamSender};
+use harrier_interconnect::{
+    Incoming, Interconnect, Launch, ReadOptions, Received, Service, StreamReceiver, StreamSender,
+};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
@@ -53,7 +55,10 @@ impl Service for Answers {
             let _ = self.back.send(sender);
             return;
         }
-        let Some(receiver) = self.gang.open(from, BACK, 1, MOTION_WINDOW_BYTES, None).pop() else { return };
+        let Some(receiver) = self.gang.open(from, BACK, 1, ReadOptions::window(MOTION_WINDOW_BYTES)).pop()
+        else {
+            return;
+        };
         if request == ECHO {
             self.runtime.spawn(echo(receiver, sender));
         } else {
@@ -99,7 +104,7 @@ struct Streams {
 
 impl Streams {
     fn open(&mut self, request: &[u8]) -> Result<(StreamSender, StreamReceiver), String> {
-        let receiver = self.gang.open(1, request, 1, MOTION_WINDOW_BYTES, None).pop();
+        let receiver = self.gang.open(1, request, 1, ReadOptions::window(MOTION_WINDOW_BYTES)).pop();
         let sender = self.runtime.block_on(self.backs.recv());
         sender.zip(receiver).ok_or_else(|| "no stream could be opened".to_owned())
     }
