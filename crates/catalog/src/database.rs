@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
@@ -322,9 +323,25 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     }
 }
 
+/// Whether the URL of a database, or the environment, says who connects; else it is the user that runs this, as with PostgreSQL's own
+/// clients.
+fn names_user(url: &str) -> bool {
+    let place = url.split_once("://").map_or(url, |(_, place)| place);
+    let (authority, rest) = place.split_at(place.find(['/', '?']).unwrap_or(place.len()));
+    let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+    authority.contains('@')
+        || parameters.split('&').any(|parameter| parameter.starts_with("user="))
+        || std::env::var_os("PGUSER").is_some()
+}
+
 async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
     let options: PgConnectOptions = url.parse().map_err(Error::Database)?;
     let mut options = options.disable_statement_logging();
+    if !names_user(url)
+        && let Ok(Some(user)) = User::from_uid(Uid::effective())
+    {
+        options = options.username(&user.name);
+    }
     if let Some(fence) = fence {
         options = options.application_name(&fence.application());
     }

@@ -7,10 +7,11 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::bucket;
-use crate::{arithmetic, only, row_numbers, sums, written_rows};
+use crate::{arithmetic, long_texts, only, row_numbers, sums, written_rows};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    arithmetic::functions().chain([bucket(), only::only(), written_rows::function()])
+    let own = [bucket(), only::only(), written_rows::function()];
+    arithmetic::functions().chain(own).chain(long_texts::functions())
 }
 
 /// The scalar function of this name, if it is one of these.
@@ -28,9 +29,15 @@ pub(crate) fn install(builder: &mut SessionStateBuilder) {
 /// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
 pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     session.register_udaf(sums::sum())?;
+    for function in long_texts::functions() {
+        session.register_udf(function)?;
+    }
     for function in row_numbers::functions() {
         session.register_udwf(function)?;
     }
+    // As PostgreSQL calls it.
+    let uuid = datafusion::functions::string::uuid();
+    session.register_udf(Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid"])))?;
     Ok(())
 }
 

@@ -34,6 +34,7 @@ pub mod grpc_batches;
 pub mod history;
 mod inprocess;
 mod janitor;
+mod long_texts;
 pub mod look;
 mod loss;
 mod metrics;

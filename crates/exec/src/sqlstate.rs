@@ -545,6 +545,7 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("cannot coexist with", SqlState::SYNTAX_ERROR),
     ("returned more than one row", SqlState::CARDINALITY_VIOLATION),
     ("more than one row", SqlState::CARDINALITY_VIOLATION),
+    ("requested length too large", SqlState::PROGRAM_LIMIT_EXCEEDED),
     ("verflow", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
     ("out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
     ("not supported", SqlState::FEATURE_NOT_SUPPORTED),

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
+use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, TypeInfo, ValueRef};
 
 use crate::exit;
 use crate::output::{Format, row_writer};
+use crate::serve::NEEDS_RESTART;
 
 /// Where a server is unless something else is said.
 const HOST: &str = "127.0.0.1";
@@ -163,7 +165,10 @@ async fn done(args: Args) -> Result<(), Trouble> {
         What::Terminate { pid } => change(&mut connection, &format!("pg_terminate_backend({pid})")).await?,
         What::Drain { .. } => change(&mut connection, "harrier_drain()").await?,
         What::Resume => change(&mut connection, "harrier_resume()").await?,
-        What::Reload => change(&mut connection, "pg_reload_conf()").await?,
+        What::Reload => {
+            reload(&mut connection).await?;
+            true
+        }
         What::RankDown { rank } => change(&mut connection, &format!("harrier_rank_down({rank})")).await?,
         What::RankUp { rank } => change(&mut connection, &format!("harrier_rank_up({rank})")).await?,
         What::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
@@ -200,6 +205,24 @@ async fn restart(connection: &mut PgConnection, call: &str, wait: bool) -> Resul
     Ok(changed)
 }
 
+/// Has the configuration read again, and tells what came of it.
+async fn reload(connection: &mut PgConnection) -> Result<(), Trouble> {
+    const OUTCOME: &str = "harrier_reload_outcome()";
+    let before = one(connection, &format!("SELECT {OUTCOME}")).await?;
+    change(connection, "pg_reload_conf()").await?;
+    until(connection, &format!("SELECT {OUTCOME} <> '{}'", before.replace('\'', "''"))).await?;
+    let outcome = one(connection, &format!("SELECT {OUTCOME}")).await?;
+    // A number before it tells one outcome from the next.
+    let told = outcome.split_once(' ').map_or("", |(_, told)| told);
+    if let Some(restart) = told.strip_prefix(NEEDS_RESTART) {
+        eprintln!("a restart is needed for {restart}");
+    } else if !told.is_empty() {
+        let message = format!("ERROR F0000: the configuration stays as it is: {told}");
+        return Err(Trouble { message, status: exit::FAILED });
+    }
+    Ok(())
+}
+
 /// How often a gang was started.
 const GENERATION: &str = "SELECT coalesce(max(gang), 0) FROM sys.ranks";
 
@@ -218,8 +241,14 @@ async fn connect(args: &Args) -> Result<PgConnection, Trouble> {
         (None, true) => {}
         (None, false) => options = options.port(PORT),
     }
-    if let Some(user) = &args.user {
-        options = options.username(user);
+    match (&args.user, has("PGUSER")) {
+        (Some(user), _) => options = options.username(user),
+        (None, true) => {}
+        (None, false) => {
+            if let Ok(Some(user)) = User::from_uid(Uid::effective()) {
+                options = options.username(&user.name);
+            }
+        }
     }
     if !has("PGDATABASE") {
         options = options.database(DATABASE);

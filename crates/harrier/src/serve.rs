@@ -58,6 +58,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::gate::password_verifier;
+pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 pub(crate) use self::watching::work;
@@ -208,6 +209,7 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
         },
         rows: statements.rows_max.get().map(|rows| u64::from(*rows)),
     };
+    args.warehouse.make_folder().map_err(|message| Trouble::broken(format!("ERROR 58030: {message}")))?;
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
         return Err(Trouble::usage(message));
@@ -439,7 +441,7 @@ impl Running {
         }
         let facts = self.facts(described.clone(), since);
         if let Some(socket) = http {
-            self.open_pages(socket, Arc::clone(&facts));
+            self.open_pages(socket, Arc::clone(&facts))?;
         }
         self.open_telemetry(&described, facts)
     }
@@ -477,16 +479,27 @@ impl Running {
     }
 
     /// Serves the pages, and says where they are.
-    fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) {
-        let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-        sockets::say(format_args!("pages: http://harrier:{password}@{bound}/"));
+    fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) -> Result<(), Trouble> {
         let parts = &self.parts;
+        let password = match parts.config.server.http_password() {
+            Some(password) => {
+                let password = password.map_err(|error| Trouble::broken(format!("ERROR 58030: {error}")))?;
+                sockets::say(format_args!("pages: http://{bound}/ (user harrier)"));
+                password
+            }
+            None => {
+                let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
+                sockets::say(format_args!("pages: http://harrier:{password}@{bound}/"));
+                password
+            }
+        };
         let mut pages = Pages::new(Arc::clone(&parts.registry), facts);
         pages.names = parts.config.server.http_names.iter().map(|name| name.0.clone()).collect();
         pages.actions = parts.config.server.http_actions;
         // Loopback is everybody's on a machine that many use.
         pages.login = Some(Arc::new(move |_, given| http::are_equal(given.as_bytes(), password.as_bytes())));
         self.ends.push(spawn("the pages", http::serve(listener, pages, self.stop.clone().cancelled_owned())));
+        Ok(())
     }
 
     /// Exports to OpenTelemetry, if that is wanted.
@@ -627,10 +640,13 @@ impl Running {
     /// Reads the configuration again; if something is wrong with it, nothing changes.
     fn reload(&mut self) {
         notify::reloading();
-        match self.take_over() {
+        let outcome = self.take_over();
+        self.parts.controls.reloaded(&outcome);
+        match outcome {
+            Ok(restart) if restart.is_empty() => tracing::info!("the configuration was read again"),
             Ok(restart) => {
                 let restart = restart.join(", ");
-                tracing::info!(restart, "the configuration was read again; what is listed needs a restart");
+                tracing::warn!(restart, "the configuration was read again; what is listed needs a restart");
             }
             Err(error) => tracing::error!("the configuration stays as it is: {error}"),
         }

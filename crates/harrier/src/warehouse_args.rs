@@ -36,6 +36,17 @@ impl WarehouseArgs {
         }
     }
 
+    /// Makes the folder of a warehouse that is in one, if it is not there.
+    ///
+    /// Errors: it cannot be made; for people.
+    pub(crate) fn make_folder(&self) -> Result<(), String> {
+        if self.catalog.is_some() || self.warehouse.as_os_str() == IN_MEMORY {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.warehouse)
+            .map_err(|error| format!("cannot make the folder \"{}\": {error}", self.warehouse.display()))
+    }
+
     /// The database of the catalog, if one was named.
     pub(crate) fn catalog(&self) -> Option<&str> {
         self.catalog.as_deref()

@@ -88,6 +88,8 @@ fn rows_go_to_standard_output() {
     assert_eq!(copy(""), "1\ta,b\ttrue\n2\t\\N\tfalse\n");
     assert_eq!(copy("WITH (FORMAT csv, HEADER)"), "x,y,z\n1,\"a,b\",true\n2,,false\n");
     assert_eq!(copy("(FORMAT csv, DELIMITER '|', NULL '-')"), "1|a,b|true\n2|-|false\n");
+    let nothing = "COPY (SELECT NULL AS a, NULL::int AS b, '' AS c) TO STDOUT CSV";
+    assert_eq!(done(sql(folder.path(), &["-c", nothing], b"")), ",,\"\"\n");
     assert_eq!(copy("(FORMAT json)"), "{\"x\":1,\"y\":\"a,b\",\"z\":true}\n{\"x\":2,\"z\":false}\n");
 }
 

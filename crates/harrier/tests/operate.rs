@@ -195,11 +195,94 @@ fn a_configuration_is_read_again() {
     wait_until("it is told what needs a restart", || served.log().contains("server.http_names, settings"));
     // What is wrong changes nothing.
     write("[gang]\nstatements_max = 0");
-    wait_until("the session has gone", || ctl(&served, &["reload"]).status.success());
-    wait_until("the mistake is told", || served.log().contains("gang.statements_max: 0 is not allowed"));
+    let mistake = "ERROR F0000: the configuration stays as it is: ";
+    wait_until("the mistake is told", || {
+        let (status, told) = refused(&served, &["reload"]);
+        status == Some(1)
+            && told.starts_with(mistake)
+            && told.contains("gang.statements_max: 0 is not allowed")
+    });
+    assert!(served.log().contains("gang.statements_max: 0 is not allowed"), "{}", served.log());
+    write("[gang]\nstatements_max = 7\n[server]\nhttp_names = [\"b.example\"]");
+    wait_until("the session has gone", || {
+        let (status, told) = refused(&served, &["reload"]);
+        status == Some(0) && told == "a restart is needed for server.http_names\n"
+    });
     write("[gang]\nstatements_max = 9");
     wait_until("there is room", || ctl(&served, &["reload"]).status.success());
     served.wait_for(limit, "9");
+}
+
+/// Nobody says who calls: it is the operating system's user, also once there are roles.
+#[test]
+fn the_user_that_calls_is_known() {
+    let served = Served::start(ALONE);
+    served.client().query("CREATE ROLE ann LOGIN").unwrap();
+    let output = Command::new(BINARY)
+        .args(["ctl", "--host", "127.0.0.1", "--port", &served.port.to_string(), "queues"])
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("default"), "{output:?}");
+}
+
+/// The password of the pages is the same after a restart, so that what reads /metrics need not be told anew.
+#[test]
+fn the_password_of_the_pages_may_be_in_a_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (password, config) = (folder.path().join("password"), folder.path().join("harrier.toml"));
+    fs::write(&password, "it is long enough\n").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&config, "[server]\nhttp_password_file = \"password\"").unwrap();
+    let served = Served::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
+    let place = served.pages.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let with = |password: &str| page(&format!("http://harrier:{password}@{place}/"), "/metrics", true).0;
+    assert_eq!(with("it is long enough"), 200);
+    assert_eq!(with("another"), 401);
+    assert!(!served.log().contains("long enough"), "{}", served.log());
+    // One that others can read is none.
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o644)).unwrap();
+    let output = Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--launcher", "none", "--config"])
+        .arg(&config)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("others can read"), "{told}");
+}
+
+#[test]
+fn a_warehouse_that_cannot_be_made_is_told_at_once() {
+    let output = Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "off", "--launcher", "none"])
+        .args(["--warehouse", "/proc/nowhere"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("ERROR 58030: cannot make the folder \"/proc/nowhere\""), "{told}");
+    assert_eq!(output.status.code(), Some(3), "{told}");
+}
+
+/// As an upgrade does it: ranks that are lost afterwards are started again, of the build that the server is.
+#[test]
+fn the_program_may_be_replaced_while_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("harrier");
+    fs::copy(BINARY, &program).unwrap();
+    let arguments = ["--ranks", "2", "--threads", "1"];
+    let program = program.to_str().unwrap();
+    let served = Served::start_program(&[program], tempfile::tempdir().unwrap(), &arguments, &[]);
+    served.wait_for_ranks(2);
+    fs::remove_file(program).unwrap();
+    fs::write(program, "another").unwrap();
+    let generation = "SELECT max(gang) FROM sys.ranks";
+    let first = served.client().one(generation).unwrap();
+    told(&served, &["restart-gang", "--wait"]);
+    served.wait_for_ranks(2);
+    assert_ne!(served.client().one(generation).unwrap(), first);
 }
 
 #[test]

@@ -330,6 +330,8 @@ fn no_relation_and_no_error_tells_a_secret() {
         "data_files",
         "snapshots",
         "row_filters",
+        "disks",
+        "interconnect",
     ];
     let system = system.map(|name| format!("sys.{name}"));
     let relations: Vec<String> =
@@ -357,13 +359,13 @@ fn no_relation_and_no_error_tells_a_secret() {
         "SELECT secret FROM v",
         "SELECT x / 0 FROM v WHERE secret::int = 1",
         "EXPLAIN SELECT secret FROM t WHERE secret = 'a'",
-        "EXPLAIN (FORMAT json) SELECT secret FROM t",
+        "EXPLAIN (FORMAT pgjson) SELECT secret FROM t",
         "EXPLAIN ANALYZE SELECT min(secret) FROM t",
         "COPY t TO STDOUT",
         "SELECT * FROM t NATURAL JOIN v",
         "SELECT nosuch FROM t",
         "SELECT t.* FROM t",
-        "TABLE t",
+        "SELECT t FROM t",
         "SELECT to_json(t) FROM t",
         "SELECT pg_get_viewdef('v'::regclass)::int",
         "SELECT has_table_privilege('t', 'SELECT')::text",

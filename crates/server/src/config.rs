@@ -8,6 +8,7 @@ pub mod values;
 
 mod checks;
 mod findings;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,9 +120,13 @@ section! {
         /// The socket gets the name .s.PGSQL.<port>, with the port of the first address.
         restart unix_socket: OrOff<PathBuf> = OrOff::OFF;
 
-        /// Where the pages, /metrics and /healthz are. Their password, made at every start, and what they show are not
+        /// Where the pages, /metrics and /healthz are. Their password and what they show are not
         /// encrypted on the way: an address that other machines can reach is refused.
         restart http: OrOff<Address> = OrOff(Some(Address::loopback(8080)));
+
+        /// A file with the password of the user harrier of the pages and of /metrics, in its first line, that nobody else can read.
+        /// Off: one is made at every start and printed.
+        restart http_password_file: OrOff<PathBuf> = OrOff::OFF;
 
         /// Names by which browsers reach the pages, beside localhost and addresses.
         /// A request for another name is refused, so that a foreign page cannot have its own name point here.

@@ -98,15 +98,19 @@ pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec
     let columns = batch
         .columns()
         .iter()
-        .map(|column| Ok((column, ArrayFormatter::try_new(column.as_ref(), &options)?)))
+        .map(|column| {
+            // Of columns that are nothing but NULL, and of dictionaries, too.
+            let nulls = column.logical_nulls();
+            Ok((column, nulls, ArrayFormatter::try_new(column.as_ref(), &options)?))
+        })
         .collect::<Result<Vec<_>, ArrowError>>()?;
     let mut value = String::new();
     for row in 0..batch.num_rows() {
-        for (at, (column, formatter)) in columns.iter().enumerate() {
+        for (at, (column, nulls, formatter)) in columns.iter().enumerate() {
             if at > 0 {
                 text.push(layout.delimiter);
             }
-            if column.is_null(row) {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 text.extend_from_slice(layout.null.as_bytes());
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Statements that define: schemas, tables, views, and what is said about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::Array;
@@ -135,6 +135,7 @@ impl Ddl<'_> {
             let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
             columns.push(column_of(&field, &mut next_column)?);
         }
+        no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
             column.default = Some(default_value(default, &type_of(column, false)?)?);
@@ -723,6 +724,17 @@ fn duplicate_column(name: &str, table: &Table) -> DataFusionError {
         SqlState::DUPLICATE_COLUMN,
         format!("column \"{name}\" of relation \"{}\" already exists", table.name),
     )
+}
+
+fn no_column_twice(columns: &[Column]) -> Result<()> {
+    let mut names = HashSet::new();
+    match columns.iter().find(|column| !names.insert(&column.name)) {
+        Some(column) => {
+            let message = format!("column \"{}\" specified more than once", column.name);
+            Err(error(SqlState::DUPLICATE_COLUMN, message))
+        }
+        None => Ok(()),
+    }
 }
 
 fn column_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut Column> {

@@ -190,15 +190,20 @@ async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
     }
     let count =
         |pick: fn(&(i64, i64, i64, i64, i64)) -> i64| numbers(counts.iter().map(|all| Some(pick(all))));
+    // Who sees some rows of a table only is not told how many others there are.
+    let of_rows = |pick: fn(&(i64, i64, i64, i64, i64)) -> i64| {
+        let sees_all = |table: &Table| sight.viewer.row_filters(table.id).is_none();
+        numbers(all.iter().zip(&counts).map(|((_, table), all)| sees_all(table).then(|| pick(all))))
+    };
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(state, table)| schema_name(state, table)))),
         ("table_name", texts(all.iter().map(|(_, table)| Some(&table.name)))),
         ("table_id", numbers(all.iter().map(|(_, table)| Some(table.id)))),
-        ("rows", count(|all| all.0)),
+        ("rows", of_rows(|all| all.0)),
         ("files", count(|all| all.1)),
         ("bytes", count(|all| all.2)),
-        ("deleted_rows", count(|all| all.3)),
-        ("kept_rows", count(|all| all.4)),
+        ("deleted_rows", of_rows(|all| all.3)),
+        ("kept_rows", of_rows(|all| all.4)),
         ("partitioned_by", texts(all.iter().map(|(_, table)| partitioning(table)))),
         ("sorted_by", texts(all.iter().map(|(_, table)| sorting(table)))),
         ("location", texts(all.iter().map(|(state, table)| Some(state.table_path(table))))),

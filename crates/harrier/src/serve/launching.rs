@@ -1,7 +1,8 @@
 //! What a gang is to be, and the launcher that starts its ranks and ends with them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -91,6 +92,7 @@ impl Plan {
         let desk = folder.join(format!("desk-{name}"));
         let _ = std::fs::remove_file(&desk);
         let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let binary = still_there(binary, self.hosts.is_none() && self.launcher == Launcher::Mpirun);
         let ranks = self.count().to_string();
         let mut words: Vec<OsString> = match self.launcher {
             Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
@@ -126,6 +128,16 @@ impl Plan {
         // What the ranks say is for the log; nothing of it is for standard output.
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
         Ok(Start { command, desk })
+    }
+}
+
+/// Where this program is to be started again. One that was replaced while it runs, as by an upgrade, is reached on this host through
+/// its process: ranks of another build could not speak with this server. `all_here`: nothing of the gang is on another host.
+fn still_there(binary: PathBuf, all_here: bool) -> PathBuf {
+    match binary.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(_) if all_here => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
+        Some(path) => PathBuf::from(OsStr::from_bytes(path)),
+        None => binary,
     }
 }
 

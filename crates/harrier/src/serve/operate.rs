@@ -45,11 +45,22 @@ pub(super) struct Controls {
     mode: RwLock<Mode>,
     /// Somebody wants the configuration to be read again.
     pub(super) reload: Notify,
+    /// How often it was, and what came of the last time.
+    reloaded: RwLock<(u64, String)>,
 }
+
+/// Before the keys that differ and that only a restart takes over, in the outcome of a reload.
+pub(crate) const NEEDS_RESTART: &str = "restart: ";
 
 impl Controls {
     pub(super) fn new(registry: Arc<Registry>, gang: Option<Supervisor>, mode: Mode) -> Arc<Self> {
-        Arc::new(Self { registry, gang, mode: RwLock::new(mode), reload: Notify::new() })
+        Arc::new(Self {
+            registry,
+            gang,
+            mode: RwLock::new(mode),
+            reload: Notify::new(),
+            reloaded: RwLock::default(),
+        })
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -58,6 +69,17 @@ impl Controls {
 
     pub(super) fn set_mode(&self, mode: Mode) {
         *self.mode.write() = mode;
+    }
+
+    /// Keeps what came of reading the configuration again: what is wrong with it, or the keys that need a restart.
+    pub(super) fn reloaded(&self, outcome: &Result<Vec<&'static str>, String>) {
+        let told = match outcome {
+            Ok(restart) if restart.is_empty() => String::new(),
+            Ok(restart) => format!("{NEEDS_RESTART}{}", restart.join(", ")),
+            Err(error) => error.clone(),
+        };
+        let mut reloaded = self.reloaded.write();
+        *reloaded = (reloaded.0 + 1, told);
     }
 
     /// Why sessions are not let in, for people.
@@ -170,7 +192,7 @@ struct Asked<'a> {
     text: &'a str,
 }
 
-/// All functions that change something; each returns whether it did.
+/// What operators call. Functions that change something return whether they did.
 pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
     let function = |name, arguments: &[DataType], act: fn(&Controls, Asked<'_>) -> Result<bool, Refusal>| {
         let controls = Arc::clone(controls);
@@ -196,7 +218,21 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
         }
     };
     let rank = &[DataType::Int64];
+    let outcome = {
+        let controls = Arc::clone(controls);
+        ServerFunction {
+            name: "harrier_reload_outcome",
+            arguments: vec![],
+            returns: DataType::Utf8,
+            call: Arc::new(move |_: &Identity, viewer: &Viewer, _: &[ScalarValue]| {
+                may_operate(viewer.is_superuser()).map_err(failed)?;
+                let (times, told) = &*controls.reloaded.read();
+                Ok(ScalarValue::Utf8(Some(format!("{times} {told}"))))
+            }),
+        }
+    };
     vec![
+        outcome,
         function("harrier_drain", &[], |controls, asked| controls.drain(asked.process).map(|()| true)),
         function("harrier_resume", &[], |controls, _| Ok(controls.resume())),
         function("harrier_rank_down", rank, |controls, asked| {

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Config;
+use super::secrets::is_secret;
 use super::values::Launcher;
 
 mod entrance;
@@ -161,14 +162,12 @@ impl Config {
             if PrivateKeyDer::from_pem_file(path).is_err() {
                 found.wrong("server.tls_key", format!("{} has no private key in PEM", path.display()));
             }
-            // As PostgreSQL: the group may read a key that belongs to root.
-            let allowed = |metadata: fs::Metadata| match metadata.uid() {
-                0 => metadata.mode() & 0o037 == 0,
-                _ => metadata.mode() & 0o077 == 0,
-            };
-            if !fs::metadata(path).is_ok_and(allowed) {
+            if !is_secret(path) {
                 found.wrong("server.tls_key", format!("others can read {0}; chmod 600 {0}", path.display()));
             }
+        }
+        if let Some(Err(error)) = server.http_password() {
+            found.wrong("server.http_password_file", error);
         }
     }
 
