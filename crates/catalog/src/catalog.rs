@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::{ColumnStats, TableData};
 use crate::known::{FILES_MAX, Known};
-use crate::load::{self, Head, Settings, SnapshotInfo, TableStats};
+use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
 use crate::state::{Column, ColumnId, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
 use crate::{inlined, layout};
@@ -203,6 +203,12 @@ impl Catalog {
             self.inner.known.stats.put(key, Arc::new(stats.clone()));
         }
         Ok(stats)
+    }
+
+    /// What the files of all tables hold now, those without files left out.
+    pub async fn sizes(&self) -> Result<BTreeMap<ObjectId, TableSize>> {
+        let mut session = self.inner.database.read().await?;
+        load::sizes(&mut session).await
     }
 
     /// What is known of a table and its columns; `None` if no row was ever put in.

@@ -38,6 +38,6 @@ pub use catalog::Catalog;
 pub use commit::{CommitNote, Committed, Hook, Step};
 pub use error::{Error, Refusal, Result};
 pub use fence::{Fence, Holder, Lease};
-pub use load::{SnapshotInfo, TableColumnStats, TableStats};
+pub use load::{SnapshotInfo, TableColumnStats, TableSize, TableStats};
 pub use transaction::Transaction;
 pub use upkeep::{Expired, Expiry, ScheduledFile};

@@ -691,6 +691,32 @@ pub(crate) async fn column_stats(
     Ok(stats)
 }
 
+/// What the files of a table hold. Rows that are kept in the catalog are not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableSize {
+    /// Without those that were deleted.
+    pub rows: i64,
+    pub bytes: i64,
+}
+
+/// Of all tables as they are now, those without files left out.
+pub(crate) async fn sizes(session: &mut Session) -> Result<BTreeMap<ObjectId, TableSize>> {
+    let mut sizes = BTreeMap::new();
+    let files = "SELECT table_id, CAST(sum(record_count) AS BIGINT), CAST(sum(file_size_bytes) AS BIGINT) \
+                 FROM ducklake_data_file WHERE end_snapshot IS NULL GROUP BY table_id";
+    for row in session.query(files.to_string()).await? {
+        sizes.insert(row.integer(0)?, TableSize { rows: row.integer(1)?, bytes: row.integer(2)? });
+    }
+    let deleted = "SELECT table_id, CAST(sum(delete_count) AS BIGINT) FROM ducklake_delete_file \
+                   WHERE end_snapshot IS NULL GROUP BY table_id";
+    for row in session.query(deleted.to_string()).await? {
+        if let Some(size) = sizes.get_mut(&row.integer(0)?) {
+            size.rows -= row.integer(1)?;
+        }
+    }
+    Ok(sizes)
+}
+
 pub(crate) async fn table_stats(session: &mut Session, table: ObjectId) -> Result<Option<TableStats>> {
     let sql = format!(
         "SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = {table}"

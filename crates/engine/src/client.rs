@@ -247,6 +247,13 @@ impl Session {
         if let Some(source) = self.postgres().get().filter(|_| reads_catalogs) {
             source.look_at_views().await;
         }
+        let asks_sizes = statement.asked.as_ref().is_some_and(|asked| asked.may_ask_sizes);
+        if let Some(source) = self.postgres().get().filter(|_| asks_sizes)
+            && let Some(warehouse) = self.engine().warehouse()
+            && let Some(catalog) = warehouse.open().await?
+        {
+            source.set_sizes(catalog.sizes().await.map_err(crate::warehouse::explain)?);
+        }
         Ok(())
     }
 
@@ -258,7 +265,8 @@ impl Session {
         self.postgres().get()?;
         let text = text.to_ascii_lowercase();
         let may_read_catalogs = text.contains("pg_") || text.contains("information_schema");
-        let asked = Asked { statement: ast::Statement::clone(statement), may_read_catalogs };
+        let may_ask_sizes = ["_size", "reltuples", "relpages"].iter().any(|word| text.contains(word));
+        let asked = Asked { statement: ast::Statement::clone(statement), may_read_catalogs, may_ask_sizes };
         harrier_pgcatalog::rewrite(statement);
         names::tell_columns_apart(statement);
         Some(Arc::new(asked))

@@ -91,6 +91,8 @@ pub struct ParsedStatement {
 pub(crate) struct Asked {
     pub(crate) statement: ast::Statement,
     pub(crate) may_read_catalogs: bool,
+    /// It may ask how large tables are.
+    pub(crate) may_ask_sizes: bool,
 }
 
 /// A statement as one of the parsers has it.

@@ -277,6 +277,10 @@ fn a_row_that_is_filtered_leaves_no_trace() {
     // From the first filter on, whoever has none sees nothing.
     assert_eq!(bob.one("SELECT count(*) FROM t").as_deref(), Ok("0"));
     assert_eq!(admin.one("SELECT count(*) FROM t").as_deref(), Ok("100"));
+    // Nor is it counted.
+    let rows = "SELECT rows IS NULL FROM sys.tables WHERE table_name = 't'";
+    assert_eq!(ann.one(rows).as_deref(), Ok("t"));
+    assert_eq!(admin.one(rows).as_deref(), Ok("f"));
     // What is not seen is not changed either.
     allowed(&mut ann, "UPDATE t SET secret = 'seen'");
     allowed(&mut ann, "DELETE FROM t WHERE x >= 50");

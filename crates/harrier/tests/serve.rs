@@ -315,3 +315,22 @@ fn what_is_not_safe_is_refused() {
     let served = Served::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
     assert_eq!(Client::connect(served.port, &[]).err().unwrap().0, "28000");
 }
+
+#[test]
+fn tables_tell_how_large_they_are() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client
+        .query("CREATE TABLE t AS SELECT x, repeat('x', 10) AS s FROM generate_series(1, 50000) g(x)")
+        .unwrap();
+    let bytes = client.one("SELECT bytes FROM sys.tables WHERE table_name = 't'").unwrap();
+    assert!(bytes.parse::<u64>().unwrap() > 1000, "{bytes}");
+    for size in ["pg_relation_size('t')", "pg_table_size('t')", "pg_total_relation_size('t'::regclass)"] {
+        assert_eq!(client.one(&format!("SELECT {size}")).as_ref(), Ok(&bytes), "{size}");
+    }
+    assert_eq!(client.one("SELECT pg_database_size('warehouse')").as_ref(), Ok(&bytes));
+    let rows = "SELECT reltuples FROM pg_class WHERE relname = 't'";
+    assert_eq!(client.one(rows).as_deref(), Ok("50000"));
+    client.query("DELETE FROM t WHERE x % 5 = 0").unwrap();
+    assert_eq!(client.one(rows).as_deref(), Ok("40000"));
+}

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
+use harrier_catalog::TableSize;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
 use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -70,6 +71,8 @@ pub(crate) struct SessionSource {
     /// Of this session alone.
     own: Mutex<Vec<OwnTable>>,
     named: Mutex<Named>,
+    /// Of what is committed, when it was last asked for.
+    sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
 }
 
 /// What a session has under names of its own.
@@ -95,7 +98,14 @@ impl SessionSource {
             views: Mutex::default(),
             own: Mutex::default(),
             named: Mutex::default(),
+            sizes: Mutex::default(),
         }
+    }
+
+    /// What the catalogs tell of the sizes of tables from now on.
+    pub(crate) fn set_sizes(&self, sizes: BTreeMap<ObjectId, TableSize>) {
+        *self.sizes.lock() = sizes;
+        *self.contents.lock() = None;
     }
 
     fn viewer(&self) -> Viewer {
@@ -167,6 +177,8 @@ impl SessionSource {
             grants: told.grants(schema.id, WHOLE),
         });
         let mut relations = Vec::with_capacity(state.tables.len() + state.views.len());
+        let sizes = self.sizes.lock();
+        let viewer = self.viewer();
         for table in state.tables.values() {
             let types = schema_of(&table.columns)?;
             let columns = types.fields().iter().zip(&table.columns).map(|(field, column)| Column {
@@ -180,6 +192,7 @@ impl SessionSource {
                 comment: column.comment.clone(),
                 grants: told.grants(table.id, column.id),
             });
+            let size = sizes.get(&table.id);
             relations.push(Relation {
                 id: table.id,
                 schema: table.schema,
@@ -188,8 +201,11 @@ impl SessionSource {
                 owner: told.owner_of(CatalogObject::Table(table.id)),
                 comment: table.comment.clone(),
                 columns: columns.collect(),
-                rows: None,
-                bytes: None,
+                // Who sees some rows only is not told how many there are.
+                rows: size
+                    .filter(|_| viewer.row_filters(table.id).is_none())
+                    .and_then(|size| size.rows.try_into().ok()),
+                bytes: size.and_then(|size| size.bytes.try_into().ok()),
                 definition: None,
                 reads: vec![],
                 grants: told.grants(table.id, WHOLE),
