@@ -30,7 +30,7 @@ pub(crate) struct Answer {
     pub batches: Vec<RecordBatch>,
 }
 
-/// The answer to `plan`, if it is an EXPLAIN in the default format; DataFusion answers the other formats. The rows that it has if
+/// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other formats. The rows that it has if
 /// it runs, in `context`, are thrown away unless `keeps_rows`. `history`: what remembers what was run, and its text.
 pub(crate) async fn answer(
     state: &SessionState,
@@ -51,6 +51,11 @@ pub(crate) async fn answer(
             }
             let lines = explain::explain(&logical, &slices(&physical), asked.verbose);
             Ok(Some(Answer { lines, batches: vec![] }))
+        }
+        // One text, as those who draw plans read it.
+        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::PostgresJSON => {
+            let logical = state.optimize(&asked.plan)?;
+            Ok(Some(Answer { lines: vec![logical.display_pg_json().to_string()], batches: vec![] }))
         }
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;

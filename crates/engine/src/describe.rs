@@ -166,7 +166,7 @@ impl Session {
             return Ok(Described { parameters, columns: None });
         }
         if let LogicalPlan::Explain(asked) = &plan
-            && asked.explain_format == ExplainFormat::Indent
+            && matches!(asked.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
         {
             let columns = Some(query_plan());
             return Ok(Described { parameters, columns });

@@ -33,6 +33,7 @@ mod dialect;
 mod engine;
 mod error;
 mod explain;
+mod explain_options;
 mod files;
 mod grants;
 mod guard;

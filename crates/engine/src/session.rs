@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
@@ -43,6 +43,7 @@ use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect;
 use crate::engine::{Engine, setting_error};
+use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
@@ -292,7 +293,11 @@ impl Session {
         };
         let dialect = dialect_from_str(dialect)
             .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
-        let mut statements = DFParserBuilder::new(text)
+        let input = match explain_options::tokens(text, dialect.as_ref()) {
+            Some(tokens) => ParserInput::from(tokens),
+            None => ParserInput::from(text),
+        };
+        let mut statements = DFParserBuilder::new(input)
             .with_dialect(dialect.as_ref())
             .with_recursion_limit(recursion_limit)
             .build()?

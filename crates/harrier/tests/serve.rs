@@ -334,3 +334,15 @@ fn tables_tell_how_large_they_are() {
     client.query("DELETE FROM t WHERE x % 5 = 0").unwrap();
     assert_eq!(client.one(rows).as_deref(), Ok("40000"));
 }
+
+#[test]
+fn plans_are_told_as_json() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    let rows = client
+        .query("EXPLAIN (FORMAT JSON, BUFFERS) SELECT x FROM generate_series(1, 3) g(x) WHERE x > 1")
+        .unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let told: serde_json::Value = serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap();
+    assert!(told[0]["Plan"]["Node Type"].is_string(), "{told:#}");
+}
