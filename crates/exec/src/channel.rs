@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion_distributed::grpc::DefaultChannelResolver;
 use datafusion_distributed::{
@@ -104,7 +104,7 @@ impl WorkerChannel for RankChannel {
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let streams = request.target_partition_end - request.target_partition_start;
         let request = Request { ask: Some(Ask::Execute(wire::encode_execute(request, context)?)) };
-        let budget = Arc::new(PoolBudget(MemoryConsumer::new("motion").register(context.memory_pool())));
+        let budget = Arc::new(PoolBudget::new("motion", context.memory_pool()));
         let receivers = self.interconnect.open(
             self.to,
             &request.encode_to_vec(),
@@ -159,7 +159,13 @@ impl Stream for Answers {
 
 /// Unread blocks count against the statement's memory. They are bounded by their credits, so the pool is not asked but
 /// told: refusing what has already arrived would help nobody.
-struct PoolBudget(MemoryReservation);
+pub(crate) struct PoolBudget(MemoryReservation);
+
+impl PoolBudget {
+    pub(crate) fn new(name: &str, pool: &Arc<dyn MemoryPool>) -> Self {
+        Self(MemoryConsumer::new(name).register(pool))
+    }
+}
 
 impl Budget for PoolBudget {
     fn grow(&self, bytes: usize) {

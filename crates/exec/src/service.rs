@@ -3,6 +3,7 @@
 //! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await.
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
+use crate::channel::PoolBudget;
 use crate::clocks;
 use crate::convert::to_failure;
 use crate::disks::Disks;
@@ -173,9 +174,10 @@ async fn serve_execute(worker: Worker, execute: wire::Execute, mut senders: Vec<
         return;
     };
     match outcome {
-        Ok(Ok((streams, _))) => {
+        Ok(Ok((streams, context))) => {
+            let budget = Arc::new(PoolBudget::new("motion out", context.memory_pool()));
             for (stream, sender) in streams.into_iter().zip(senders) {
-                tokio::spawn(pump(stream, BatchSender::new(sender)));
+                tokio::spawn(pump(stream, BatchSender::charged(sender, Arc::clone(&budget) as _)));
             }
         }
         Ok(Err(error)) => fail_all(senders, &to_failure(&error)),

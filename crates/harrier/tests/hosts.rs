@@ -181,3 +181,28 @@ fn a_rank_is_moved_to_another_host() {
     served.wait_for(STATES, WHOLE);
     assert_eq!(client.one(SUM), Ok(sum()));
 }
+
+#[test]
+fn rows_between_hosts_are_compressed_where_asked() {
+    let Some((_network, served)) = start() else { return };
+    let mut client = served.client();
+    let sql =
+        format!("CREATE TABLE w AS SELECT x, repeat('abcde', 40) AS s FROM generate_series(1, {ROWS}) g(x)");
+    client.query(&sql).unwrap();
+    let bytes = "SELECT sum(bytes)::bigint FROM sys.interconnect WHERE kind = 'rank'";
+    // Every row has to go where its key is.
+    let mut moved = |codec: &str| -> i64 {
+        client.query(&format!("SET harrier.interconnect_compression = {codec}")).unwrap();
+        let before: i64 = client.one(bytes).unwrap().parse().unwrap();
+        let sql = "SELECT count(*) FROM (SELECT x % 20011 AS k, max(s) AS s, count(*) FROM w GROUP BY 1) g \
+                   JOIN (SELECT (x * 7) % 20011 AS k, min(s) AS s FROM w GROUP BY 1) h ON g.k = h.k AND g.s = h.s";
+        assert_eq!(client.one(sql).as_deref(), Ok("20011"), "{codec}");
+        client.one(bytes).unwrap().parse::<i64>().unwrap() - before
+    };
+    let plain = moved("none");
+    for codec in ["lz4", "zstd"] {
+        let compressed = moved(codec);
+        assert!(compressed * 2 < plain, "{compressed} bytes by {codec}, {plain} without");
+    }
+    assert_eq!(client.fails("SET harrier.interconnect_compression = gzip"), "22023");
+}

@@ -11,6 +11,7 @@
 use harrier_interconnect::{Carrier, Interconnect, Options, launch};
 use harrier_sim::contract::{self, Exchange};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a ledger may take to clear once everything is read.
@@ -22,8 +23,13 @@ fn run() -> Result<(), String> {
         let value = arguments.iter().skip_while(|argument| *argument != name).nth(1);
         value.map_or(Ok(default), |value| value.parse().map_err(|_| format!("{name} takes a number")))
     };
-    let mut exchange =
-        Exchange { seed: number("--seed", 1)?, rounds: number("--rounds", 5)?, streams: 3, rows_log2: 18 };
+    let mut exchange = Exchange {
+        seed: number("--seed", 1)?,
+        rounds: number("--rounds", 5)?,
+        streams: 3,
+        rows_log2: 18,
+        codec: None,
+    };
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let dies = number("--dies", u64::MAX)?;
     let idle = number("--idle", 0)?;
@@ -42,8 +48,8 @@ fn run() -> Result<(), String> {
     if dies == gang.rank() as u64 {
         exchange.rounds = exchange.rounds.div_ceil(2);
     }
-    let done = contract::serve(&gang, exchange, runtime.handle().clone());
-    let exchanged = runtime.block_on(contract::exchange(&gang, exchange));
+    let done = contract::serve(&gang, exchange, runtime.handle().clone(), Arc::default());
+    let exchanged = runtime.block_on(contract::exchange(&gang, exchange, Arc::default()));
     if dies == gang.rank() as u64 {
         std::process::abort();
     }

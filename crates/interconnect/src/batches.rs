@@ -3,7 +3,7 @@
 use crate::counts::StreamCounts;
 use crate::encode::cut;
 use crate::error::{Failure, StreamError};
-use crate::streams::{Closed, Received, StreamReceiver, StreamSender};
+use crate::streams::{Budget, Closed, Received, StreamReceiver, StreamSender};
 use crate::{decode, encode};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -34,6 +34,12 @@ pub enum SendOutcome {
 impl BatchSender {
     pub fn new(sender: StreamSender) -> Self {
         BatchSender { sender, schema: None }
+    }
+
+    /// One that charges `budget` with what it has sent, until it is known to be read.
+    pub fn charged(sender: StreamSender, budget: Arc<dyn Budget>) -> Self {
+        sender.charge_to(budget);
+        Self::new(sender)
     }
 
     /// Waits for permission to produce a batch. Cancel-safe.

@@ -23,7 +23,7 @@
 //!
 //! # Memory bound
 //! An opener holds at most the window and one block more of unread blocks per stream, charged to its [`Budget`] while they
-//! wait; a producer holds as much that the carrier has not sent.
+//! wait; a producer holds as much that the carrier has not sent, and charges its own for what it does not know to be read.
 //!
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
@@ -43,10 +43,34 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-/// Where received bytes are charged until they are read.
+/// Where bytes are charged: on the receiving side until they are read, on the sending side until it is known that they were.
 pub trait Budget: Send + Sync {
     fn grow(&self, bytes: usize);
     fn shrink(&self, bytes: usize);
+}
+
+/// What a producer has charged, given back when its stream is gone.
+struct Charge {
+    budget: Arc<dyn Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn grow(&mut self, bytes: u64) {
+        self.budget.grow(bytes as usize);
+        self.bytes += bytes;
+    }
+
+    fn shrink(&mut self, bytes: u64) {
+        self.budget.shrink(bytes as usize);
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.shrink(self.bytes as usize);
+    }
 }
 
 /// What a stream yields to its opener.
@@ -107,6 +131,8 @@ struct Outbound {
 struct OutboundState {
     /// Of the window, what is under way or unread as far as is known here: less than all of it when a block may be sent.
     used: u64,
+    /// As much, if somebody is charged.
+    charge: Option<Charge>,
     stopped: bool,
     lost: Option<String>,
     waker: Option<Waker>,
@@ -235,6 +261,9 @@ impl Table {
             return Err(Violation(format!("credit of {bytes} bytes for stream {id}, which used {used}")));
         }
         state.used -= bytes;
+        if let Some(charge) = &mut state.charge {
+            charge.shrink(bytes);
+        }
         state.wake();
         Ok(())
     }
@@ -469,6 +498,11 @@ impl StreamSender {
         self.to
     }
 
+    /// Charges blocks from now on until it is known that they were read.
+    pub(crate) fn charge_to(&self, budget: Arc<dyn Budget>) {
+        self.stream.state.lock().charge = Some(Charge { budget, bytes: 0 });
+    }
+
     /// What its reader wants blocks to be compressed by.
     pub(crate) fn codec(&self) -> Option<Codec> {
         self.stream.codec
@@ -542,7 +576,11 @@ impl StreamSender {
         let bytes = block.len();
         let mut state = self.stream.state.lock();
         assert!(state.used < self.stream.window, "a block needs a credit");
-        state.used += block_cost(bytes - HEADER_BYTES);
+        let cost = block_cost(bytes - HEADER_BYTES);
+        state.used += cost;
+        if let Some(charge) = &mut state.charge {
+            charge.grow(cost);
+        }
         drop(state);
         let mut header = self.shared.header(Kind::Block, self.id);
         header.sequence = self.blocks;
@@ -598,7 +636,12 @@ impl StreamSender {
         self.ended = true;
         self.shared.table.outbound.lock().remove(&(self.to, self.id));
         self.credit_wait.ends(&self.counts, &self.shared.counters);
-        if self.stream.state.lock().lost.is_none() {
+        let mut state = self.stream.state.lock();
+        // Whoever sees the end may rely on it that nothing is charged any more.
+        state.charge = None;
+        let is_lost = state.lost.is_some();
+        drop(state);
+        if !is_lost {
             let frame = self.shared.frame(header, payload);
             self.shared.queue(self.to, Channel::Data, frame, Some(InQueue::new(&self.counts)));
         }

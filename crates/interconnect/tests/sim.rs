@@ -2,8 +2,10 @@
 //!
 //! `HARRIER_SEED` repeats a run of one seed.
 
-use harrier_sim::contract::{self, Exchange, Problem};
+use harrier_interconnect::Codec;
+use harrier_sim::contract::{self, Exchange, Meter, Problem};
 use harrier_sim::{Fault, Simulation, Weather};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What came of an exchange: by rank; `None` for a rank that is dead.
@@ -12,20 +14,28 @@ type Outcome = Vec<Option<Result<usize, Problem>>>;
 struct Run {
     simulation: Simulation,
     outcome: Outcome,
+    /// What all ranks together were charged with.
+    sent: Arc<Meter>,
+    received: Arc<Meter>,
 }
 
 fn run(exchange: Exchange, ranks: usize, weather: Weather, prepare: impl FnOnce(&Simulation)) -> Run {
-    let mut simulation = Simulation::new(exchange.seed, ranks, weather);
+    let mut simulation = match exchange.codec {
+        Some(_) => Simulation::apart(exchange.seed, ranks, weather),
+        None => Simulation::new(exchange.seed, ranks, weather),
+    };
     prepare(&simulation);
+    let (sent, received) = (Arc::<Meter>::default(), Arc::<Meter>::default());
     let runtime = simulation.runtime().handle().clone();
     let work: Vec<_> = simulation
         .ranks
         .iter()
         .map(|gang| {
-            let done = contract::serve(gang, exchange, runtime.clone());
+            let done = contract::serve(gang, exchange, runtime.clone(), Arc::clone(&sent));
             let gang = gang.clone();
+            let received = Arc::clone(&received);
             runtime.spawn(async move {
-                let outcome = contract::exchange(&gang, exchange).await;
+                let outcome = contract::exchange(&gang, exchange, received).await;
                 contract::part(&gang, done).await;
                 outcome
             })
@@ -49,7 +59,7 @@ fn run(exchange: Exchange, ranks: usize, weather: Weather, prepare: impl FnOnce(
         outcome
     });
     let outcome = outcome.unwrap_or_else(|hang| panic!("seed {}: {hang}", exchange.seed));
-    Run { simulation, outcome }
+    Run { simulation, outcome, sent, received }
 }
 
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
@@ -61,8 +71,8 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
 fn rows_arrive_in_any_weather() {
     for seed in seeds(30) {
         for (ranks, weather) in [(2, Weather::CALM), (3, Weather::ROUGH), (5, Weather::ROUGH)] {
-            let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12 };
-            let Run { mut simulation, outcome } = run(exchange, ranks, weather, |_| {});
+            let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec: None };
+            let Run { mut simulation, outcome, sent, received } = run(exchange, ranks, weather, |_| {});
             for (rank, outcome) in outcome.into_iter().enumerate() {
                 let streams = outcome.expect("nobody dies").unwrap_or_else(|problem| {
                     panic!("seed {seed}, rank {rank} of {ranks}: {problem}");
@@ -70,6 +80,37 @@ fn rows_arrive_in_any_weather() {
                 assert_eq!(streams, 2 * 3 * (ranks - 1));
             }
             assert_eq!(simulation.unsettled(), [], "seed {seed}, {ranks} ranks");
+            for (side, meter) in [("sent", sent), ("received", received)] {
+                assert_eq!(meter.present(), 0, "seed {seed}, {ranks} ranks: {side}");
+                assert!(
+                    meter.most() > 0,
+                    "seed {seed}, {ranks} ranks: nobody was charged for what was {side}"
+                );
+            }
+        }
+    }
+}
+
+/// Half of every batch is one text again and again.
+#[test]
+fn rows_travel_compressed_between_hosts() {
+    for seed in seeds(5) {
+        let of = |codec| {
+            let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec };
+            let Run { mut simulation, outcome, .. } = run(exchange, 3, Weather::CALM, |_| {});
+            for outcome in outcome {
+                outcome.expect("nobody dies").unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
+            }
+            assert_eq!(simulation.unsettled(), [], "seed {seed}");
+            simulation.ranks.iter().map(|gang| gang.counters().bytes_sent).sum::<u64>()
+        };
+        let plain = of(None);
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let compressed = of(Some(codec));
+            assert!(
+                compressed < plain * 9 / 10,
+                "seed {seed}: {compressed} bytes by {codec:?}, {plain} without"
+            );
         }
     }
 }
@@ -91,9 +132,9 @@ fn a_fault_at_every_frame() {
         for fault in faults {
             let mut fired = 0;
             for frame in 0.. {
-                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10 };
+                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10, codec: None };
                 let context = format!("seed {seed}, {fault:?} at frame {frame}");
-                let Run { mut simulation, outcome } = run(exchange, 3, Weather::ROUGH, |simulation| {
+                let Run { mut simulation, outcome, .. } = run(exchange, 3, Weather::ROUGH, |simulation| {
                     simulation.network.plan(frame, fault);
                 });
                 if !simulation.network.fired() {
@@ -141,7 +182,7 @@ fn damaged_frames_end_something() {
     for seed in seeds(1) {
         for place in 0..64 {
             for frame in (0..60).step_by(7) {
-                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10 };
+                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10, codec: None };
                 let Run { mut simulation, .. } = run(exchange, 3, Weather::CALM, |simulation| {
                     simulation.network.plan(frame, Fault::Damage(place));
                 });

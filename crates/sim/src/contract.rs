@@ -10,13 +10,14 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use harrier_interconnect::{
-    BatchReceiver, BatchSender, Failure, Incoming, Interconnect, ReadOptions, SendOutcome, Service,
-    StreamError, StreamSender,
+    BatchReceiver, BatchSender, Budget, Codec, Failure, Incoming, Interconnect, ReadOptions, SendOutcome,
+    Service, StreamError, StreamSender,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -29,6 +30,37 @@ pub struct Exchange {
     pub streams: usize,
     /// A batch has fewer than 2 to the power of this many rows.
     pub rows_log2: u32,
+    /// What readers on other hosts ask blocks to be compressed by.
+    pub codec: Option<Codec>,
+}
+
+/// What one side of a rank's streams holds at present, and the most it held.
+#[derive(Default)]
+pub struct Meter {
+    present: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Meter {
+    pub fn present(&self) -> usize {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl Budget for Meter {
+    fn grow(&self, bytes: usize) {
+        let present = self.present.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.most.fetch_max(present, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, bytes: usize) {
+        let before = self.present.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "{bytes} bytes given back of {before}");
+    }
 }
 
 /// What one stream carries, from its seed alone.
@@ -77,12 +109,13 @@ struct Producer {
     rank: usize,
     runtime: Handle,
     done: mpsc::UnboundedSender<StreamSender>,
+    sent: Arc<Meter>,
 }
 
-/// Answers the streams that other ranks open to this one, with tasks on `runtime`.
-pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle) -> Done {
+/// Answers the streams that other ranks open to this one, with tasks on `runtime`. `sent` is charged with what they send.
+pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc<Meter>) -> Done {
     let (done, all_done) = mpsc::unbounded_channel();
-    gang.serve(Arc::new(Producer { exchange, rank: gang.rank(), runtime, done }));
+    gang.serve(Arc::new(Producer { exchange, rank: gang.rank(), runtime, done, sent }));
     Done(all_done)
 }
 
@@ -98,7 +131,8 @@ impl Service for Producer {
         }
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
             let script = self.exchange.script(self.rank, incoming.from, round, stream);
-            self.runtime.spawn(produce(script, BatchSender::new(sender)));
+            let sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            self.runtime.spawn(produce(script, sender));
         }
     }
 }
@@ -171,14 +205,23 @@ async fn read(script: Script, mut receiver: BatchReceiver) -> Result<Vec<RecordB
 }
 
 /// Reads what the other members of `gang` send, in every round. Returns how many streams that were.
-pub async fn exchange(gang: &Interconnect, exchange: Exchange) -> Result<usize, Problem> {
+/// `received` is charged with what waits to be read.
+pub async fn exchange(
+    gang: &Interconnect,
+    exchange: Exchange,
+    received: Arc<Meter>,
+) -> Result<usize, Problem> {
     let mut kept = Vec::new();
     let mut streams = 0;
     for round in 0..exchange.rounds {
         let mut reads = Vec::new();
         for from in gang.members().into_iter().filter(|from| *from != gang.rank()) {
-            let receivers =
-                gang.open(from, &round.to_le_bytes(), exchange.streams, ReadOptions::window(1 << 22));
+            let options = ReadOptions {
+                window_bytes: 1 << 22,
+                codec: exchange.codec,
+                budget: Some(Arc::clone(&received) as _),
+            };
+            let receivers = gang.open(from, &round.to_le_bytes(), exchange.streams, options);
             for (stream, receiver) in receivers.into_iter().enumerate() {
                 let script = exchange.script(from, gang.rank(), round, stream);
                 reads.push(tokio::spawn(read(script, BatchReceiver::new(receiver, |_| {}))));

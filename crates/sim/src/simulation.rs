@@ -50,9 +50,19 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// On one host.
     pub fn new(seed: u64, ranks: usize, weather: Weather) -> Simulation {
+        Self::of(seed, ranks, weather, true)
+    }
+
+    /// On a host for each rank.
+    pub fn apart(seed: u64, ranks: usize, weather: Weather) -> Simulation {
+        Self::of(seed, ranks, weather, false)
+    }
+
+    fn of(seed: u64, ranks: usize, weather: Weather, here: bool) -> Simulation {
         let network = Network::new(seed, ranks, weather);
-        let peer = |rank| Peer { host: "simulated".to_string(), pid: rank as u32, here: true };
+        let peer = |rank| Peer { host: "simulated".to_string(), pid: rank as u32, here };
         let (ranks, drivers) = (0..ranks)
             .map(|rank| {
                 Interconnect::over(Joined {
