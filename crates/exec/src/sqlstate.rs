@@ -242,6 +242,9 @@ pub fn of(error: &DataFusionError) -> SqlState {
             let unknown = ["not find config", "not found on", "Could not find FileFormat"];
             if unknown.iter().any(|phrase| text.contains(phrase)) {
                 SqlState::UNDEFINED_OBJECT
+            } else if text.contains("actory has not been configured") {
+                // Of functions that SQL would define.
+                SqlState::FEATURE_NOT_SUPPORTED
             } else {
                 SqlState::INVALID_PARAMETER_VALUE
             }
@@ -731,6 +734,7 @@ mod tests {
             ("could not find config namespace for key \"x\"", "42704"),
             ("Config value \"x\" not found on ConfigOptions", "42704"),
             ("Error parsing 'x' as bool", "22023"),
+            ("Function factory has not been configured", "0A000"),
         ] {
             check(DataFusionError::Configuration(text.into()), expected);
         }

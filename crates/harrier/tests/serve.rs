@@ -329,6 +329,11 @@ fn tables_tell_how_large_they_are() {
         assert_eq!(client.one(&format!("SELECT {size}")).as_ref(), Ok(&bytes), "{size}");
     }
     assert_eq!(client.one("SELECT pg_database_size('warehouse')").as_ref(), Ok(&bytes));
+    assert_eq!(
+        client.one("SELECT pg_typeof(x) || ' ' || pg_typeof(s) FROM t LIMIT 1").as_deref(),
+        Ok("bigint text")
+    );
+    assert_eq!(client.fails("CREATE FUNCTION f(int) RETURNS int LANGUAGE sql AS 'SELECT 1'"), "0A000");
     let rows = "SELECT reltuples FROM pg_class WHERE relname = 't'";
     assert_eq!(client.one(rows).as_deref(), Ok("50000"));
     client.query("DELETE FROM t WHERE x % 5 = 0").unwrap();

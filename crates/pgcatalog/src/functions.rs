@@ -24,6 +24,7 @@ use crate::types::catalog_field;
 mod definitions;
 mod lists;
 mod lookups;
+mod type_of;
 
 /// What an argument is made before a function sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -379,6 +380,7 @@ pub(crate) fn functions(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
         ScalarUDF::new_from_impl(ExpandArray::new()),
         ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
         ScalarUDF::new_from_impl(JsonObject::new()),
+        type_of::function(),
     ])
     .collect()
 }
