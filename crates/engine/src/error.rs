@@ -441,7 +441,10 @@ impl Parts {
         }
         let mut parts = Self::new("out of memory");
         parts.detail = Some(text.into_owned());
-        parts.hint = Some("raise --memory or the limit of statements (harrier.statement_memory), or lower --threads".to_string());
+        parts.hint = Some(
+            "raise --memory or the limit of statements (harrier.statement_memory), or lower --threads"
+                .to_string(),
+        );
         parts
     }
 

@@ -8,7 +8,7 @@
 //! Source: LZ4 block format, RFC 8878 (Zstandard).
 
 use crate::frame::Header;
-use crate::limits::{BLOCK_BYTES_HARD_MAX, COMPRESSED_BYTES_MIN, HEADER_BYTES};
+use crate::limits::{BLOCK_BYTES_MAX, COMPRESSED_BYTES_MIN, HEADER_BYTES};
 use bytes::Bytes;
 use harrier_mpi::Block;
 
@@ -50,7 +50,7 @@ impl Codec {
     /// `block` compressed, with room for a header in front; `None` where that saves too little to be worth unpacking.
     pub(crate) fn compress(self, block: &Block) -> Option<Block> {
         let payload = &block.as_slice()[HEADER_BYTES..];
-        if payload.len() < COMPRESSED_BYTES_MIN {
+        if !(COMPRESSED_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&payload.len()) {
             return None;
         }
         let compressed = match self {
@@ -75,7 +75,8 @@ impl Codec {
         let (bytes, compressed) =
             payload.split_first_chunk().ok_or("a compressed block without its length")?;
         let bytes = usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX);
-        if bytes > BLOCK_BYTES_HARD_MAX {
+        // A few bytes shall not take gigabytes: a row that is larger than a usual block is never compressed.
+        if bytes > BLOCK_BYTES_MAX {
             return Err(format!("a compressed block of {bytes} bytes"));
         }
         let mut block = Block::with_capacity(bytes);
@@ -135,6 +136,7 @@ mod tests {
         for codec in [Codec::Lz4, Codec::Zstd] {
             assert!(codec.compress(&block(&random)).is_none(), "{codec:?}");
             assert!(codec.compress(&block(&[0; COMPRESSED_BYTES_MIN - 1])).is_none(), "{codec:?}");
+            assert!(codec.compress(&block(&vec![0; BLOCK_BYTES_MAX + 1])).is_none(), "{codec:?}");
         }
     }
 
@@ -146,7 +148,8 @@ mod tests {
             for length in [0, 7, 8, 9, good.len() / 2, good.len() - 1] {
                 assert!(codec.decompress(&good[..length]).is_err(), "{codec:?}: {length} bytes of it");
             }
-            for length in [0u64, 1, even().len() as u64 - 1, even().len() as u64 + 1, u64::MAX] {
+            let bytes = even().len() as u64;
+            for length in [0, 1, bytes - 1, bytes + 1, BLOCK_BYTES_MAX as u64 + 1, u64::MAX] {
                 let mut wrong = good.to_vec();
                 wrong[..8].copy_from_slice(&length.to_le_bytes());
                 assert!(codec.decompress(&wrong).is_err(), "{codec:?}: of {length} bytes");

@@ -48,7 +48,7 @@ pub const BLOCK_OVERHEAD_BYTES: u64 = 512;
 /// turn, and in one message. It wakes the driver sooner when it waits or ends.
 pub const UNTOLD_BYTES_MAX: usize = 64 * 1024;
 
-/// Payload size in bytes from which a block may be compressed: a smaller one shares its message with others.
+/// Payload size in bytes from which a block may be compressed, up to [`BLOCK_BYTES_MAX`]: a smaller one shares its message with others.
 pub const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Bytes of a frame up to which it travels with others in one message: copying it once more is cheaper than a message.
