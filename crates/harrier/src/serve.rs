@@ -15,6 +15,7 @@ mod launching;
 mod notify;
 mod operate;
 mod options;
+mod orphan;
 mod overview;
 mod own_folder;
 mod queues;

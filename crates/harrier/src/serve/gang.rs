@@ -32,6 +32,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::launching::{Launched, Plan, Start};
+use super::orphan;
 use super::segments;
 
 /// How long the ranks of a gang may take to meet.
@@ -270,6 +271,7 @@ impl Supervisor {
         let Start { mut command, desk } = self.plan.command(&name, &self.folder, failures).await?;
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let launcher = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
+        orphan::remember(&self.folder, launcher.id());
         let mut launcher = Launched(Some(launcher));
         let deadline = Instant::now() + START_PATIENCE;
         let met = async {

@@ -3,12 +3,15 @@
 //! Invariants: its owner holds an exclusive lock on the file `lock` inside for as long as it lives. Whoever can take that lock may
 //! therefore delete the folder.
 //!
-//! Crash: a front end that was killed leaves its folder; the next one of the same user that starts beside it removes it.
+//! Crash: a front end that was killed leaves its folder, and perhaps its launcher (`orphan.rs`); the next one of the same user that starts
+//! beside it removes both.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use super::orphan;
 
 /// How the folders of all front ends begin, so that they can find each other's.
 const PREFIX: &str = "harrier-serve-";
@@ -61,7 +64,11 @@ fn remove_abandoned(parent: &Path) {
         }
         let path = entry.path();
         let Ok(lock) = File::open(path.join(LOCK)) else { continue };
-        if lock.try_lock().is_ok() && fs::remove_dir_all(&path).is_ok() {
+        if lock.try_lock().is_err() {
+            continue;
+        }
+        orphan::end(&path);
+        if fs::remove_dir_all(&path).is_ok() {
             tracing::info!(folder = %path.display(), "removed the folder of a server that was killed");
         }
     }
