@@ -142,3 +142,67 @@ fn a_server_inside_an_allocation_has_its_ranks_there() {
     let status = job.wait().unwrap();
     assert!(status.success(), "{status}: {}", said());
 }
+
+/// The script that ships is a job that serves until it is told to end.
+#[test]
+fn a_batch_job_is_a_warehouse() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("output");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/harrier.sbatch");
+    let slurm = |program: &str| {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", cluster.folder.path().join("slurm.conf"));
+        command
+    };
+    let path = std::env::var("PATH").unwrap_or_default();
+    let submitted = slurm("sbatch")
+        .args(["--parsable", "-N", "1", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=5", "--output"])
+        .arg(&output)
+        .arg(script)
+        .args(["--http", "off", "--set", "harrier.distribute_bytes_min=1"])
+        .env("PATH", format!("{}:{path}", Path::new(BINARY).parent().unwrap().display()))
+        .env("LISTEN", "127.0.0.1:0")
+        .env("WAREHOUSE", folder.path().join("warehouse"))
+        .env("TMPDIR", folder.path())
+        .env("OMPI_MCA_btl", "tcp,self")
+        .env("OMPI_MCA_btl_tcp_if_include", "lo")
+        .output()
+        .unwrap();
+    assert!(submitted.status.success(), "{}", text(&submitted.stderr));
+    let job = text(&submitted.stdout).trim().to_string();
+    let said = || std::fs::read_to_string(&output).unwrap_or_default();
+    let deadline = Instant::now() + PATIENCE;
+    let port: u16 = loop {
+        let port = said().lines().find_map(|line| {
+            line.strip_prefix("ready: psql -h 127.0.0.1 -p ")?.split(' ').next()?.parse().ok()
+        });
+        if let Some(port) = port {
+            break port;
+        }
+        assert!(Instant::now() < deadline, "job {job} does not serve: {}", said());
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(said().contains(&format!("from outside, ssh -L {port}:127.0.0.1:{port} ")), "{}", said());
+    let mut client = Client::connect(port, &[]).unwrap();
+    while client.one("SELECT count(*) FROM sys.ranks WHERE state = 'working'").as_deref() != Ok("2") {
+        assert!(Instant::now() < deadline, "the ranks do not meet: {}", said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 10000) s(x)").unwrap();
+    assert_eq!(client.one("SELECT sum(x) FROM t").as_deref(), Ok("50005000"));
+    drop(client);
+    // As Slurm does a minute before the end.
+    assert!(slurm("scancel").args(["--batch", "--signal=TERM", &job]).status().unwrap().success());
+    let state = || {
+        let told = slurm("scontrol").args(["show", "job", &job]).output().unwrap();
+        text(&told.stdout)
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("JobState=").map(str::to_string))
+    };
+    while state().as_deref() == Some("RUNNING") || state().as_deref() == Some("COMPLETING") {
+        assert!(Instant::now() < deadline + PATIENCE, "job {job} does not end: {}", said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(state().as_deref(), Some("COMPLETED"), "{}", said());
+}
