@@ -268,7 +268,11 @@ impl Session {
             kept.names.role().become_role(role.clone(), *is_local)?;
             let is_lost = *is_local && self.transaction() == TransactionState::Idle;
             let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
-            return Ok(Outcome::Command { tag: "SET".to_string(), warnings: warning.into_iter().collect() });
+            return Ok(Outcome::Command {
+                tag: "SET".to_string(),
+                warnings: warning.into_iter().collect(),
+                notices: vec![],
+            });
         }
         let catalog = kept.transactions.catalog_for_access().await?;
         let mut sight = kept.names.sight();
@@ -286,7 +290,7 @@ impl Session {
             }
             other => other?,
         };
-        Ok(Outcome::Command { tag: statement.tag().to_string(), warnings })
+        Ok(Outcome::Command { tag: statement.tag().to_string(), warnings, notices: vec![] })
     }
 
     /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among them.

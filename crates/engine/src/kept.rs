@@ -152,7 +152,7 @@ impl Session {
                 }
             }
         }
-        Ok(Outcome::Command { tag: tag?.to_string(), warnings })
+        Ok(Outcome::Command { tag: tag?.to_string(), warnings, notices: vec![] })
     }
 
     /// Runs a statement that changes the warehouse; `None` if it is none.
@@ -261,15 +261,15 @@ impl Session {
         kept: &Arc<Kept>,
     ) -> Result<Outcome> {
         let mut one = drop.clone();
-        let mut done = command("DROP");
-        let ast::Statement::Drop { names, .. } = drop else { return Ok(done) };
+        let (mut last, mut skipped) = ("DROP".to_string(), Vec::new());
+        let ast::Statement::Drop { names, .. } = drop else { return Ok(command(&last)) };
         for name in names {
             if let ast::Statement::Drop { names, .. } = &mut one {
                 *names = vec![name.clone()];
             }
             let whole = Statement::Statement(Box::new(one.clone()));
             let plan = self.plan(&whole, &statement.values).await?;
-            done = match self.run_plan(plan, &one, statement, ddl, kept).await? {
+            let outcome = match self.run_plan(plan, &one, statement, ddl, kept).await? {
                 Some(outcome) => outcome,
                 // It is the session's own.
                 None => {
@@ -283,8 +283,12 @@ impl Session {
                     command(tag)
                 }
             };
+            if let Outcome::Command { tag, notices, .. } = outcome {
+                last = tag;
+                skipped.extend(notices);
+            }
         }
-        Ok(done)
+        Ok(Outcome::Command { tag: last, warnings: vec![], notices: skipped })
     }
 
     /// An INSERT of rows that may have fewer values than the table has columns: with the names of those that they are for.
@@ -489,6 +493,8 @@ impl Session {
         ddl: &Ddl<'_>,
         kept: &Arc<Kept>,
     ) -> Result<Option<Outcome>> {
+        let mut notices = Vec::new();
+        let missing = |kind: &str, name: &str| format!("{kind} \"{name}\" does not exist, skipping");
         let tag = match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
@@ -498,6 +504,9 @@ impl Session {
                     create.input = Arc::new(self.context().state().optimize(&create.input)?);
                 }
                 let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows).await?;
+                if made.is_none() {
+                    notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
+                }
                 if let (Some(table), true) = (made, has_rows) {
                     let target = WarehouseTable::try_new(self.context().state(), &kept.names.sight(), table)?;
                     let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
@@ -530,19 +539,27 @@ impl Session {
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
-                ddl.create_schema(&create.schema_name, create.if_not_exists).await?;
+                if !ddl.create_schema(&create.schema_name, create.if_not_exists).await? {
+                    notices.push(format!("schema \"{}\" already exists, skipping", create.schema_name));
+                }
                 "CREATE SCHEMA"
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !kept.names.is_own(&drop.name) => {
-                ddl.drop_table(&drop.name, drop.if_exists).await?;
+                if !ddl.drop_table(&drop.name, drop.if_exists).await? {
+                    notices.push(missing("table", drop.name.table()));
+                }
                 "DROP TABLE"
             }
             LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !kept.names.is_own(&drop.name) => {
-                ddl.drop_view(&drop.name, drop.if_exists).await?;
+                if !ddl.drop_view(&drop.name, drop.if_exists).await? {
+                    notices.push(missing("view", drop.name.table()));
+                }
                 "DROP VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
-                ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await?;
+                if !ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await? {
+                    notices.push(missing("schema", &drop.name.to_string()));
+                }
                 "DROP SCHEMA"
             }
             LogicalPlan::Dml(dml) => {
@@ -558,7 +575,7 @@ impl Session {
             }
             _ => return Ok(None),
         };
-        Ok(Some(command(tag)))
+        Ok(Some(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }))
     }
 
     /// Says in a view's definition which schema its tables are in, where the search path of its maker leads elsewhere than that of

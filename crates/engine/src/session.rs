@@ -120,7 +120,12 @@ pub enum Outcome {
     /// Rows for the client, for whoever sends them to write down.
     CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
     /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user is to be told beside.
-    Command { tag: String, warnings: Vec<String> },
+    Command {
+        tag: String,
+        warnings: Vec<String>,
+        /// What was not done because it need not be.
+        notices: Vec<String>,
+    },
 }
 
 impl Outcome {
@@ -768,7 +773,7 @@ fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Resul
 }
 
 pub(crate) fn command(tag: &str) -> Outcome {
-    Outcome::Command { tag: tag.to_string(), warnings: vec![] }
+    Outcome::Command { tag: tag.to_string(), warnings: vec![], notices: vec![] }
 }
 
 fn ddl_tag(ddl: &DdlStatement) -> &'static str {

@@ -450,7 +450,10 @@ async fn show(
                 display.note(&copy.tag());
             }
         }
-        Outcome::Command { tag, warnings } => {
+        Outcome::Command { tag, warnings, notices } => {
+            for notice in notices.iter().filter(|_| display.is_chatty) {
+                eprintln!("NOTICE: {notice}");
+            }
             for warning in warnings {
                 eprintln!("WARNING: {warning}");
             }

@@ -248,7 +248,8 @@ impl Ddl<'_> {
             .await
     }
 
-    pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<()> {
+    /// Whether it was not there.
+    pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<bool> {
         // A name of several parts begins with the catalog.
         let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
         self.transactions
@@ -256,7 +257,7 @@ impl Ddl<'_> {
                 self.viewer().check(Object::Warehouse, Privilege::Create, &transaction.state)?;
                 if transaction.state.schema(&name).is_some() {
                     return match if_not_exists {
-                        true => Ok(()),
+                        true => Ok(false),
                         false => Err(error(
                             SqlState::DUPLICATE_SCHEMA,
                             format!("schema \"{name}\" already exists"),
@@ -280,12 +281,13 @@ impl Ddl<'_> {
                     options: BTreeMap::new(),
                 };
                 transaction.changing_state().schemas.insert(id, Arc::new(schema));
-                Ok(())
+                Ok(true)
             })
             .await
     }
 
-    pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<()> {
+    /// Whether it was there.
+    pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
                 let id = self
@@ -298,16 +300,17 @@ impl Ddl<'_> {
                         self.check_drop(Object::Table(id), &transaction.state)?;
                         transaction.data.remove(&id);
                         transaction.changing_state().tables.remove(&id);
-                        Ok(())
+                        Ok(true)
                     }
-                    None if if_exists => Ok(()),
+                    None if if_exists => Ok(false),
                     None => Err(no_relation("table", name)),
                 }
             })
             .await
     }
 
-    pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<()> {
+    /// Whether it was there.
+    pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
                 let id = self
@@ -319,21 +322,22 @@ impl Ddl<'_> {
                     Some(id) => {
                         self.check_drop(Object::View(id), &transaction.state)?;
                         transaction.changing_state().views.remove(&id);
-                        Ok(())
+                        Ok(true)
                     }
-                    None if if_exists => Ok(()),
+                    None if if_exists => Ok(false),
                     None => Err(no_relation("view", name)),
                 }
             })
             .await
     }
 
-    pub(crate) async fn drop_schema(&self, name: &str, if_exists: bool, cascade: bool) -> Result<()> {
+    /// Whether it was there.
+    pub(crate) async fn drop_schema(&self, name: &str, if_exists: bool, cascade: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
                 let Some(id) = transaction.state.schema(name).map(|schema| schema.id) else {
                     return match if_exists {
-                        true => Ok(()),
+                        true => Ok(false),
                         false => Err(error(
                             SqlState::INVALID_SCHEMA_NAME,
                             format!("schema \"{name}\" does not exist"),
@@ -373,7 +377,7 @@ impl Ddl<'_> {
                 tables.iter().for_each(|table| drop(state.tables.remove(table)));
                 views.iter().for_each(|view| drop(state.views.remove(view)));
                 state.schemas.remove(&id);
-                Ok(())
+                Ok(true)
             })
             .await
     }

@@ -567,7 +567,7 @@ fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
 }
 
 async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
-    let mut outcome = Outcome::Command { tag: String::new(), warnings: vec![] };
+    let mut outcome = Outcome::Command { tag: String::new(), warnings: vec![], notices: vec![] };
     for statement in session.statements(sql)? {
         outcome = session.execute(&statement).await?;
     }

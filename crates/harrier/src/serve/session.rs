@@ -350,10 +350,10 @@ impl Session for EngineSession {
             .await?;
         Ok(match outcome {
             Ran::Written(written) => Outcome::Done(done(written)),
-            Ran::Started(harrier_engine::Outcome::Command { tag, warnings }) => {
+            Ran::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
                 let starts = statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
                 let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
-                Outcome::Done(Done { tag, warnings, ..Done::default() })
+                Outcome::Done(Done { tag, warnings, notices })
             }
             Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
                 Outcome::Rows { schema: named.named(&schema), rows: batches(&runtime, stream, text) }
