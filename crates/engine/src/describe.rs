@@ -118,11 +118,7 @@ impl Session {
             return Ok(Described::default());
         };
         match Change::of(parsed) {
-            Some(Change::Show(name)) => {
-                let columns = Some(Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8, false)])));
-                return Ok(Described { parameters: vec![], columns });
-            }
-            Some(_) => return Ok(Described::default()),
+            Some(change) => return Ok(Described { parameters: vec![], columns: change.columns() }),
             None => {}
         }
         let returns_rows = returns_rows(parsed);

@@ -5,8 +5,10 @@
 //! What SET changes in a transaction is undone when that is rolled back; what SET LOCAL changes ends with it in any case.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::Result;
 use datafusion::sql::parser::{ResetStatement, Statement};
 use datafusion::sql::sqlparser::ast::{self, ContextModifier, Expr, Ident, ObjectName, UnaryOperator, Value};
@@ -154,6 +156,20 @@ pub(crate) enum Change {
     Reset(&'static str),
     ResetAll,
     Show(&'static str),
+    ShowAll,
+}
+
+impl Change {
+    /// The columns that it answers with, if it does.
+    pub(crate) fn columns(&self) -> Option<SchemaRef> {
+        let names: &[&str] = match self {
+            Self::Show(name) => &[name],
+            Self::ShowAll => &["name", "setting", "description"],
+            Self::Set { .. } | Self::Reset(_) | Self::ResetAll => return None,
+        };
+        let columns = names.iter().map(|name| Field::new(*name, DataType::Utf8, false));
+        Some(Arc::new(Schema::new(columns.collect::<Vec<_>>())))
+    }
 }
 
 type Values = BTreeMap<&'static str, String>;
@@ -521,6 +537,7 @@ impl Change {
             ["transaction", "isolation", "level"] => "transaction_isolation",
             ["time", "zone"] => "TimeZone",
             ["session", "authorization"] => "session_authorization",
+            ["all"] => return Some(Self::ShowAll),
             [name] => name_of(name)?,
             _ => return None,
         };
@@ -619,6 +636,7 @@ mod tests {
     #[test]
     fn statements_are_known() {
         let cases = [
+            ("SHOW ALL", Some(Change::ShowAll)),
             ("SHOW search_path", Some(Change::Show("search_path"))),
             ("SHOW TRANSACTION ISOLATION LEVEL", Some(Change::Show("transaction_isolation"))),
             ("SHOW datafusion.execution.batch_size", None),
