@@ -4,6 +4,7 @@
 mod fetch;
 mod insert;
 mod interval;
+mod joined_changes;
 mod patterns;
 mod times;
 mod windows;
@@ -26,7 +27,10 @@ pub(crate) use insert::{has_bare_rows, name_columns};
 /// Errors: a window that another is made of is not defined (42704), or is changed where it must not be (42P20).
 pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
-        Statement::Statement(statement) => rewrite(statement.as_mut()),
+        Statement::Statement(statement) => {
+            joined_changes::rewrite(statement.as_mut())?;
+            rewrite(statement.as_mut())
+        }
         Statement::Explain(explain) => prepare(&mut explain.statement),
         Statement::CopyTo(copy) => match &mut copy.source {
             datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut()),

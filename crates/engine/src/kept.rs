@@ -563,7 +563,11 @@ impl Session {
                 "DROP SCHEMA"
             }
             LogicalPlan::Dml(dml) => {
-                let verb = write_verb(&plan).unwrap_or("INSERT");
+                let verb = match write_verb(&plan) {
+                    // An UPDATE with FROM is run as one.
+                    Some("MERGE") if begins(&statement.text, "UPDATE") => "UPDATE",
+                    verb => verb.unwrap_or("INSERT"),
+                };
                 let inserted = match parsed {
                     ast::Statement::Insert(insert) => inserted(insert),
                     _ => None,
@@ -610,6 +614,10 @@ impl Session {
             other => other,
         })
     }
+}
+
+fn begins(text: &str, word: &str) -> bool {
+    text.trim_start().get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word))
 }
 
 /// The columns that an INSERT names.

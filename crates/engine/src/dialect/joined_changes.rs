@@ -1,0 +1,123 @@
+//! `UPDATE … FROM` and `DELETE … USING`, which change a table by the rows of others: the first as a MERGE, the second by whether there is such
+//! a row. A row that several others would change fails, as with MERGE (21000); PostgreSQL takes any of them.
+
+use datafusion::common::DataFusionError;
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{
+    Delete, Expr, SetExpr, Statement, TableWithJoins, Update, UpdateTableFromKind,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+/// Rewrites such a statement in place. One with what neither has (RETURNING, LIMIT) is left as it is, and refused by the planner.
+pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Update(update) => {
+            if let Some(merge) = merge(update)? {
+                *statement = merge;
+            }
+        }
+        Statement::Delete(delete) => {
+            if let Some(condition) = condition(delete)? {
+                delete.using = None;
+                delete.selection = Some(condition);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn merge(update: &Update) -> Result<Option<Statement>> {
+    let Update { table, assignments, from, selection, returning, output, or, order_by, limit, .. } = update;
+    let Some(UpdateTableFromKind::AfterSet(from)) = from else { return Ok(None) };
+    let is_plain = returning.is_none()
+        && output.is_none()
+        && or.is_none()
+        && order_by.is_empty()
+        && limit.is_none()
+        && table.joins.is_empty();
+    if !is_plain || from.is_empty() {
+        return Ok(None);
+    }
+    let source = match from.as_slice() {
+        [one] if one.joins.is_empty() => one.to_string(),
+        several => format!("({})", crossed(several)),
+    };
+    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
+    let changes = assignments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    parsed(&format!(
+        "MERGE INTO {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}"
+    ))
+    .map(Some)
+}
+
+/// What is true of a row that there is another one for.
+fn condition(delete: &Delete) -> Result<Option<Expr>> {
+    let Delete { using, selection, returning, output, order_by, limit, .. } = delete;
+    let Some(using) = using.as_deref().filter(|using| !using.is_empty()) else { return Ok(None) };
+    if returning.is_some() || output.is_some() || !order_by.is_empty() || limit.is_some() {
+        return Ok(None);
+    }
+    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
+    let query = parsed(&format!("SELECT 1 FROM {} WHERE {condition}", crossed(using)))?;
+    let Statement::Query(query) = query else {
+        return Err(DataFusionError::Internal("a SELECT is a query".to_string()));
+    };
+    debug_assert!(matches!(*query.body, SetExpr::Select(_)));
+    Ok(Some(Expr::Exists { subquery: query, negated: false }))
+}
+
+fn crossed(tables: &[TableWithJoins]) -> String {
+    tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" CROSS JOIN ")
+}
+
+fn parsed(text: &str) -> Result<Statement> {
+    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, text)?;
+    let missing = || DataFusionError::Internal(format!("not one statement: {text}"));
+    statements.pop().ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statement = parsed(sql).unwrap();
+        rewrite(&mut statement).unwrap();
+        statement.to_string()
+    }
+
+    #[test]
+    fn changes_by_other_tables_become_what_can_be_planned() {
+        for (sql, expected) in [
+            (
+                "UPDATE t SET a = s.a, b = t.b + 1 FROM s WHERE t.k = s.k",
+                "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a, b = t.b + 1",
+            ),
+            (
+                "UPDATE main.t AS x SET a = 1 FROM (SELECT 1 AS k) AS s, u JOIN v ON u.i = v.i",
+                "MERGE INTO main.t AS x USING ((SELECT 1 AS k) AS s CROSS JOIN u JOIN v ON u.i = v.i) ON true \
+                 WHEN MATCHED THEN UPDATE SET a = 1",
+            ),
+            (
+                "DELETE FROM t USING s, u WHERE t.k = s.k AND s.i = u.i",
+                "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s CROSS JOIN u WHERE t.k = s.k AND s.i = u.i)",
+            ),
+        ] {
+            assert_eq!(rewritten(sql), expected);
+        }
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        for sql in [
+            "UPDATE t SET a = 1 WHERE k = 2",
+            "UPDATE t SET a = s.a FROM s RETURNING t.a",
+            "DELETE FROM t WHERE k = 2",
+            "SELECT 1",
+        ] {
+            assert_eq!(rewritten(sql), sql);
+        }
+    }
+}
