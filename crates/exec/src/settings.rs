@@ -18,6 +18,8 @@ use crate::tasks;
 
 const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
 
+const CODEC: HeaderName = HeaderName::from_static("x-harrier-codec");
+
 /// The setting that says what rows are compressed by between hosts.
 pub const ROW_CODEC: &str = "harrier.interconnect_compression";
 
@@ -72,6 +74,10 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
         }
         None => drop(headers.insert(HEADER, header(&text(config))?)),
     }
+    // A desk knows no setting that begins with harrier., so that none is in its text.
+    if let Some(codec) = RowCodec::of(config) {
+        headers.insert(CODEC, HeaderValue::from_static(codec.name()));
+    }
     if let Some(run) = run {
         headers.insert(tasks::RUN, HeaderValue::from(run));
     }
@@ -80,6 +86,9 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
 
 /// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by session.
 pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
+    if let Some(name) = headers.get(CODEC).and_then(|name| name.to_str().ok()) {
+        config.set_extension(Arc::new(RowCodec::named(name)));
+    }
     match headers.get(HEADER) {
         Some(value) => apply_pairs(value.as_bytes(), config),
         None => Ok(()),

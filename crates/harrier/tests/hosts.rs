@@ -189,15 +189,29 @@ fn rows_between_hosts_are_compressed_where_asked() {
     let sql =
         format!("CREATE TABLE w AS SELECT x, repeat('abcde', 40) AS s FROM generate_series(1, {ROWS}) g(x)");
     client.query(&sql).unwrap();
-    let bytes = "SELECT sum(bytes)::bigint FROM sys.interconnect WHERE kind = 'rank'";
     // Every row has to go where its key is.
+    let sql = "FROM (SELECT x % 20011 AS k, max(s) AS s, count(*) FROM w GROUP BY 1) g \
+               JOIN (SELECT (x * 7) % 20011 AS k, min(s) AS s FROM w GROUP BY 1) h ON g.k = h.k AND g.s = h.s";
     let mut moved = |codec: &str| -> i64 {
         client.query(&format!("SET harrier.interconnect_compression = {codec}")).unwrap();
-        let before: i64 = client.one(bytes).unwrap().parse().unwrap();
-        let sql = "SELECT count(*) FROM (SELECT x % 20011 AS k, max(s) AS s, count(*) FROM w GROUP BY 1) g \
-                   JOIN (SELECT (x * 7) % 20011 AS k, min(s) AS s FROM w GROUP BY 1) h ON g.k = h.k AND g.s = h.s";
-        assert_eq!(client.one(sql).as_deref(), Ok("20011"), "{codec}");
-        client.one(bytes).unwrap().parse::<i64>().unwrap() - before
+        assert_eq!(
+            client.one(&format!("SELECT count(*) AS by_{codec} {sql}")).as_deref(),
+            Ok("20011"),
+            "{codec}"
+        );
+        // What its streams have moved is known a little later.
+        let bytes = format!(
+            "SELECT sum(bytes)::bigint FROM sys.interconnect WHERE kind = 'stream' AND state <> 'running' \
+             AND statement LIKE '%by_{codec} FROM%'"
+        );
+        let deadline = Instant::now() + served::PATIENCE;
+        loop {
+            if let Ok(Ok(bytes)) = client.one(&bytes).map(|bytes| bytes.parse()) {
+                return bytes;
+            }
+            assert!(Instant::now() < deadline, "{codec}: {bytes}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     };
     let plain = moved("none");
     for codec in ["lz4", "zstd"] {
