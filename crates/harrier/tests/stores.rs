@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use harrier_launch::Launcher;
@@ -11,6 +12,9 @@ use harrier_servers::{ACCESS_KEY, Fault, Hdfs, Postgres, Proxy, REGION, Rule, S3
 use harrier_testkit::session::{Answer, Configuration, Failure, Session};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Held by tests of the one HDFS server: what it is asked is counted over all of them.
+static HDFS: Mutex<()> = Mutex::new(());
 
 fn run(session: &mut Session, sql: &str) {
     session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
@@ -139,6 +143,7 @@ fn every_statement_works_on_s3() {
 
 #[test]
 fn every_statement_works_on_hdfs() {
+    let _alone = HDFS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(server) = Hdfs::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let one = configuration(folder.path(), &format!("{}/lake/", server.url()), &[]);
@@ -289,6 +294,7 @@ fn vacuum_sweeps_s3() {
 
 #[test]
 fn vacuum_sweeps_hdfs() {
+    let _alone = HDFS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(server) = Hdfs::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let configuration = configuration(folder.path(), &format!("{}/swept/", server.url()), &[]);

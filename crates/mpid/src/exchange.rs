@@ -371,7 +371,7 @@ async fn receive(
             Some(Ok(Received::Block { payload, .. })) => payload,
             Some(Ok(Received::Schema(_))) => continue,
             Some(Err(StreamError::Lost { rank, reason })) => {
-                return stop.fail(Error::RankLost { rank, reason });
+                return stop.fail(world.loss_behind(rank, reason).await);
             }
             Some(Err(StreamError::Failed { .. })) => return stop.follow(),
             Some(Err(error)) => return stop.fail(Error::Damaged { rank, message: error.to_string() }),

@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -43,6 +44,9 @@ struct Inner {
     gathers: AtomicU64,
     left: AtomicBool,
 }
+
+/// How long a rank that left without a word is held to have missed another one, whose loss is still to be heard of.
+const LOSS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What ties this rank to the others.
 struct Link {
@@ -102,7 +106,7 @@ impl World {
         let client = Arc::new(Client::new());
         let coordinator = (rank == 0).then(|| Arc::new(Coordinator::new(ranks, Arc::clone(&client))));
         let start = |error: std::io::Error| Error::Start(error.into());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(start)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(start)?;
         let mover = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new().name("mpid mover".to_string());
@@ -122,7 +126,7 @@ impl World {
         }));
         let up = (rank > 0).then(|| {
             let (up, down) = gang.call(0, b"mpid");
-            mover.spawn(listen(down, Arc::clone(&client), talks));
+            mover.spawn(listen(down, gang.clone(), Arc::clone(&client), talks));
             up
         });
         let watching = (gang.clone(), Arc::clone(&client));
@@ -182,6 +186,15 @@ impl World {
         self.tell(Up::Gather { number, bytes: bytes.to_vec() });
         let all = self.0.client.gathered(number)?;
         Ok(Arc::try_unwrap(all).unwrap_or_else(|all| (*all).clone()))
+    }
+
+    /// The loss behind the end of what came from `rank`.
+    pub(crate) async fn loss_behind(&self, rank: usize, reason: String) -> Error {
+        let (rank, reason) = match &self.0.link {
+            Some(link) => first_lost(&link.gang, rank, reason).await,
+            None => (rank, reason),
+        };
+        Error::RankLost { rank, reason }
     }
 
     /// Leaves the other ranks in good order with this exit status. Collective; blocks until all have left.
@@ -411,13 +424,28 @@ async fn talk(
     talks.send_modify(|talks| *talks -= 1);
 }
 
+/// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another leave, and that may be heard before
+/// the other one's loss.
+async fn first_lost(gang: &Interconnect, rank: usize, reason: String) -> (usize, String) {
+    let losses = tokio::time::timeout(LOSS_PATIENCE, gang.lost(0)).await;
+    losses.ok().and_then(|losses| losses.into_iter().next()).unwrap_or((rank, reason))
+}
+
 /// Another rank's talk with rank 0.
-async fn listen(mut down: MessageStream, client: Arc<Client>, talks: Arc<watch::Sender<usize>>) {
+async fn listen(
+    mut down: MessageStream,
+    gang: Interconnect,
+    client: Arc<Client>,
+    talks: Arc<watch::Sender<usize>>,
+) {
     while let Some(message) = down.next().await {
         match message.map(|message| Down::decode(&message)) {
             Ok(Ok(message)) => client.hear(message),
             Ok(Err(damaged)) => client.lose(0, damaged.to_string()),
-            Err(error) => client.lose(0, error.to_string()),
+            Err(error) => {
+                let (rank, reason) = first_lost(&gang, 0, error.to_string()).await;
+                client.lose(rank, reason);
+            }
         }
     }
     talks.send_modify(|talks| *talks -= 1);
