@@ -1,11 +1,11 @@
 #!/bin/sh
 # Installs what the pages, the metrics and the telemetry of a server are tested with: Chromium and promtool of the system's packages,
-# and the definitions of OpenTelemetry and Prometheus from PyPI into .harrier/pages.
+# and the definitions of OpenTelemetry and Prometheus, and Rotel, a collector, from PyPI into .harrier/pages.
 #
 # usage: scripts/pages.sh
 #
 # Prints the folder, with python/ (an environment of Python). What is there already is kept. OpenTelemetry's collector is used where
-# HARRIER_OTELCOL names one, and is not installed. Exit status: 0 if all is there, 1 if not.
+# HARRIER_OTELCOL names one, and is not installed; Rotel is where it has a wheel for this Python. Exit status: 0 if all is there, 1 if not.
 
 set -eu
 . "$(dirname -- "$0")/packages.sh"
@@ -13,16 +13,17 @@ set -eu
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/pages
 wanted="opentelemetry-proto==1.39.1 prometheus-client==0.23.1"
+collector="rotel==0.0.1a15"
 missing=
 
 main() {
     need_packages
-    if [ "$(cat "$folder/.version" 2>/dev/null)" != "$wanted" ]; then
+    if [ "$(cat "$folder/.version" 2>/dev/null)" != "$wanted $collector" ]; then
         # One at a time: the tests of several crates may ask for it at once.
         mkdir -p "$checkout/.harrier"
         (
             flock 9
-            [ "$(cat "$folder/.version" 2>/dev/null)" = "$wanted" ] || install_python
+            [ "$(cat "$folder/.version" 2>/dev/null)" = "$wanted $collector" ] || install_python
         ) 9>"$checkout/.harrier/pages.lock"
     fi
     if [ -n "$missing" ]; then
@@ -42,7 +43,9 @@ install_python() {
         echo "pages: pip could not install $wanted" >&2
         exit 1
     fi
-    echo "$wanted" >"$folder/.version"
+    "$folder/python/bin/python3" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$collector" >&2 ||
+        echo "pages: pip could not install $collector, so that no collector is tried" >&2
+    echo "$wanted $collector" >"$folder/.version"
 }
 
 need_packages() {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! - No call here waits, but the rest.
+//! - No call here waits, but the rest. If one does all the same, the process is ended (`watchdog.rs`).
 //! - A rank that is lost stays lost: it is sent nothing, and nothing that it still sends is looked at. Every stream with it
 //!   ends, and every waiting task learns of it.
 //! - Who is lost is agreed on through the coordinator: whoever loses a rank tells rank 0, which tells every other rank
@@ -23,6 +23,7 @@ use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
+use crate::watchdog::{self, Pulse};
 use crate::{CounterCells, Departure, Incoming, Peer, Queued, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
@@ -66,8 +67,12 @@ pub(crate) fn start(
         }
         match join().and_then(Driver::new) {
             Ok(mut driver) => {
+                if let Err(error) = watchdog::start(Arc::clone(&driver.pulse)) {
+                    tracing::warn!(%error, "nobody looks after the interconnect's thread");
+                }
                 let _ = ready_tx.send(Ok(Arc::clone(&driver.shared)));
                 driver.run();
+                driver.pulse.end();
                 driver.end();
             }
             Err(error) => {
@@ -87,6 +92,7 @@ pub struct Driver {
     peers: Vec<PeerState>,
     next_watch: Instant,
     bundles: Bundles,
+    pulse: Arc<Pulse>,
     /// Kept for its memory.
     arrived: Vec<(usize, Block)>,
 }
@@ -147,6 +153,7 @@ impl Driver {
             peers: (0..ranks).map(peer).collect(),
             next_watch: now,
             bundles: Bundles::new(ranks, EPOCH),
+            pulse: Arc::default(),
             arrived: Vec::new(),
         })
     }
@@ -172,6 +179,7 @@ impl Driver {
         let mut leaving_since = None;
         let mut idle_turns = 0;
         loop {
+            self.pulse.beat();
             let moved = match self.turn() {
                 Ok(moved) => moved,
                 Err(reason) => {
@@ -485,7 +493,10 @@ impl Driver {
         };
         // Those who come now wait for the next one.
         let looks = shared.looks.len();
-        let ended = match self.transport.rest(&rest) {
+        self.pulse.rest(true);
+        let ended = self.transport.rest(&rest);
+        self.pulse.rest(false);
+        let ended = match ended {
             Ok(ended) => ended,
             Err(error) => return self.lose_all(&error),
         };

@@ -46,6 +46,7 @@ mod introduction;
 mod launch;
 mod lending;
 mod lifelines;
+mod watchdog;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
 pub use codec::Codec;

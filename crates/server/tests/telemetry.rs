@@ -1,11 +1,12 @@
 //! Statements on their way to OpenTelemetry, over real HTTP: to a receiver that says what a test wants, decoded by the protocol's own
-//! Protocol Buffers, and to OpenTelemetry's collector where there is one.
+//! Protocol Buffers, and to collectors that are there.
 
 #[path = "support/python.rs"]
 mod python;
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -417,23 +418,75 @@ async fn a_server_that_ends_sends_what_is_left_but_waits_for_no_collector() {
     tokio::time::timeout(WAIT_MAX, exporting).await.unwrap().unwrap();
 }
 
-/// OpenTelemetry's own collector, if `HARRIER_OTELCOL` names one that has the receiver `otlp` and the exporter `debug`.
-#[tokio::test]
-async fn the_collector_takes_the_spans() {
+/// A collector that takes OTLP over HTTP and writes what it took to a log, span by span.
+struct Collector {
+    command: Command,
+    /// As it writes these.
+    kind: &'static str,
+    failed: &'static str,
+}
+
+/// OpenTelemetry's own, if `HARRIER_OTELCOL` names one that has the receiver `otlp` and the exporter `debug`.
+fn otelcol(port: u16, _: &Path) -> Option<Collector> {
     let Ok(program) = std::env::var("HARRIER_OTELCOL") else {
-        eprintln!("SKIPPED: HARRIER_OTELCOL names no collector, so that none took spans");
-        return;
+        eprintln!("SKIPPED: HARRIER_OTELCOL names no collector, so that OpenTelemetry's own took no spans");
+        return None;
     };
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let settings = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{http: {{endpoint: '127.0.0.1:{port}'}}}}}}}}, \
          exporters: {{debug: {{verbosity: detailed}}}}, \
          service: {{telemetry: {{metrics: {{level: none}}}}, \
          pipelines: {{traces: {{receivers: [otlp], exporters: [debug]}}}}}}}}"
     );
+    let mut command = Command::new(program);
+    command.arg(format!("--config={settings}"));
+    Some(Collector { command, kind: "Server", failed: "Error" })
+}
+
+/// Rotel, a collector that the Python package index has, if `scripts/pages.sh` could install it.
+fn rotel(port: u16, folder: &Path) -> Option<Collector> {
+    let asked = Command::new(python())
+        .args([
+            "-c",
+            "import importlib.util; print(importlib.util.find_spec('rotel').submodule_search_locations[0])",
+        ])
+        .stderr(Stdio::null())
+        .output();
+    let Some(place) = asked.ok().filter(|asked| asked.status.success()) else {
+        eprintln!("SKIPPED: Rotel is not installed, so that it took no spans");
+        return None;
+    };
+    let program = Path::new(String::from_utf8(place.stdout).unwrap().trim()).join("rotel-agent");
+    let mut command = Command::new(program);
+    command.args([
+        "start",
+        "--exporter",
+        "blackhole",
+        "--debug-log",
+        "traces",
+        "--debug-log-verbosity",
+        "detailed",
+    ]);
+    command.arg(format!("--otlp-http-endpoint=127.0.0.1:{port}"));
+    command.args(["--otlp-grpc-endpoint", "127.0.0.1:0", "--pid-file"]).arg(folder.join("pid"));
+    command.arg("--log-file").arg(folder.join("log"));
+    Some(Collector { command, kind: "SPAN_KIND_SERVER", failed: "STATUS_CODE_ERROR" })
+}
+
+#[tokio::test]
+async fn collectors_take_the_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in [otelcol, rotel] {
+        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        if let Some(collector) = kind(port, folder.path()) {
+            takes_the_spans(collector, port).await;
+        }
+    }
+}
+
+async fn takes_the_spans(Collector { mut command, kind, failed }: Collector, port: u16) {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut collector = Command::new(program)
-        .arg(format!("--config={settings}"))
+    let mut collector = command
         .stdin(Stdio::null())
         .stdout(log.reopen().unwrap())
         .stderr(log.reopen().unwrap())
@@ -456,11 +509,11 @@ async fn the_collector_takes_the_spans() {
         format!("Parent ID      : {PARENT}"),
         "Name           : SELECT warehouse".to_string(),
         "Name           : slice 1".to_string(),
-        "Kind           : Server".to_string(),
+        format!("Kind           : {kind}"),
         "service.name: Str(warehouse-1)".to_string(),
         "db.query.text: Str(SELECT ? FROM t WHERE a = ?)".to_string(),
         "harrier.busy_seconds: Double(1.5)".to_string(),
-        "Status code    : Error".to_string(),
+        format!("Status code    : {failed}"),
     ];
     let missing = loop {
         let told = std::fs::read_to_string(log.path()).unwrap();

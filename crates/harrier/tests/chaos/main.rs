@@ -143,7 +143,7 @@ fn the_service_bears_what_comes() {
     print(&figures, &shared);
     leaves_nothing(&service, (descriptors, memory), first_pid, &shared);
     let violations = shared.violations.lock().expect("no panic holds it");
-    assert!(violations.is_empty(), "seed {seed}: {violations:#?}\n{}", tail(&service.log()));
+    assert!(violations.is_empty(), "seed {seed}: {violations:#?}\n{}", service::tail(&service.log()));
 }
 
 fn make_tables(service: &Service) {
@@ -162,7 +162,7 @@ fn make_tables(service: &Service) {
 fn wait_until_whole(service: &Service) {
     let deadline = Instant::now() + PATIENCE;
     while service.ranks().len() < RANKS || answer(service).is_none() {
-        assert!(Instant::now() < deadline, "the gang is not whole again\n{}", tail(&service.log()));
+        assert!(Instant::now() < deadline, "the gang is not whole again\n{}", service.diagnosis());
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -289,7 +289,7 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
 fn until_answered(fault: Fault, service: &Service, since: Instant) -> Duration {
     let deadline = since + PATIENCE;
     while answer(service).is_none() {
-        assert!(Instant::now() < deadline, "no right answer after {fault:?}\n{}", tail(&service.log()));
+        assert!(Instant::now() < deadline, "no right answer after {fault:?}\n{}", service.diagnosis());
         thread::sleep(Duration::from_millis(5));
     }
     since.elapsed()
@@ -443,9 +443,4 @@ fn abandoned_segments() -> Vec<PathBuf> {
     let is_abandoned =
         |path: &PathBuf| fs::File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
     entries.map(|entry| entry.path()).filter(is_gangs).filter(is_abandoned).collect()
-}
-
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(60)..].join("\n")
 }

@@ -195,6 +195,26 @@ impl Service {
         self.child.lock().expect("no panic holds it").as_ref().map_or(0, Child::id)
     }
 
+    /// What a service that stands still is doing: its last words, what the catalog's server is asked, and, where there is gdb, the
+    /// stacks of the front end and of the ranks.
+    pub fn diagnosis(&self) -> String {
+        let asked = "SELECT pid, state, wait_event, now() - state_change, left(query, 120) FROM pg_stat_activity \
+                     WHERE backend_type = 'client backend'";
+        let asked = self.postgres.psql(&self.database, asked);
+        let ranks = self.ranks();
+        let stacks = |pid: u32| {
+            let mut gdb = Command::new("gdb");
+            gdb.args(["-batch", "-ex", "thread apply all bt 24", "-p", &pid.to_string()]);
+            match gdb.stdin(Stdio::null()).output() {
+                Ok(output) => format!("process {pid}:\n{}", String::from_utf8_lossy(&output.stdout)),
+                Err(error) => format!("no stacks of process {pid}: {error}"),
+            }
+        };
+        let pids = std::iter::once(self.pid()).chain(ranks.iter().map(|rank| rank.pid));
+        let stacks: Vec<String> = pids.map(stacks).collect();
+        format!("{}\n{asked}\nranks: {ranks:?}\n{}", tail(&self.log()), stacks.join("\n"))
+    }
+
     /// Kills the front end and waits until it is gone.
     pub fn kill_front_end(&self) {
         if let Some(mut child) = self.child.lock().expect("no panic holds it").take() {
@@ -339,4 +359,10 @@ pub fn signal(pid: u32, signal: Signal) {
     {
         let _ = kill(Pid::from_raw(pid), signal);
     }
+}
+
+/// The last lines of a log.
+pub fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
 }
