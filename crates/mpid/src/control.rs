@@ -136,10 +136,10 @@ pub(crate) struct Coordinator {
 struct CoordinatorState {
     /// To every other rank that has called, by rank.
     peers: Vec<Option<mpsc::UnboundedSender<Down>>>,
-    /// Whether each rank is lost.
-    lost: Vec<bool>,
-    /// Losses so far.
-    epoch: u32,
+    /// Ranks that are lost, in that order, and why.
+    losses: Vec<(usize, String)>,
+    /// Nothing more is told.
+    is_over: bool,
     /// Of this epoch.
     gathers: HashMap<u64, Vec<Option<Vec<u8>>>>,
     jobs: HashMap<u32, Pool>,
@@ -156,37 +156,56 @@ pub(crate) struct Pool {
     pub commits: Option<Commits>,
 }
 
+impl CoordinatorState {
+    /// Losses so far.
+    fn epoch(&self) -> u32 {
+        self.losses.len() as u32
+    }
+
+    fn is_lost(&self, rank: usize) -> bool {
+        self.losses.iter().any(|(lost, _)| *lost == rank)
+    }
+}
+
 impl Coordinator {
     pub fn new(ranks: usize, own: Arc<Client>) -> Coordinator {
         let state = CoordinatorState {
             peers: (0..ranks).map(|_| None).collect(),
-            lost: vec![false; ranks],
-            epoch: 0,
+            losses: Vec::new(),
+            is_over: false,
             gathers: HashMap::new(),
             jobs: HashMap::new(),
         };
         Coordinator { state: Mutex::new(state), own }
     }
 
-    /// Says how `rank` is told things.
+    /// Says how `rank` is told things. It is told of losses that were before it came.
     pub fn connect(&self, rank: usize, peer: mpsc::UnboundedSender<Down>) {
-        self.state.lock().peers[rank] = Some(peer);
+        let mut state = self.state.lock();
+        for (at, (lost, reason)) in state.losses.iter().enumerate() {
+            let _ = peer.send(Down::Lost { rank: *lost, reason: reason.clone(), epoch: at as u32 + 1 });
+        }
+        if !state.is_over {
+            state.peers[rank] = Some(peer);
+        }
     }
 
     /// Nothing more is told.
     pub fn disconnect(&self) {
-        self.state.lock().peers.iter_mut().for_each(|peer| *peer = None);
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.peers.iter_mut().for_each(|peer| *peer = None);
     }
 
     /// A rank is lost: tells every rank, behind what was gathered before.
     pub fn lose(&self, rank: usize, reason: &str) {
         let mut state = self.state.lock();
-        if std::mem::replace(&mut state.lost[rank], true) {
+        if state.is_lost(rank) {
             return;
         }
-        state.epoch += 1;
+        state.losses.push((rank, reason.to_string()));
         state.gathers.clear();
-        let epoch = state.epoch;
+        let epoch = state.epoch();
         for other in (0..state.peers.len()).filter(|other| *other != rank) {
             self.tell(&state, other, Down::Lost { rank, reason: reason.to_string(), epoch });
         }
@@ -221,13 +240,14 @@ impl Coordinator {
                 self.tell(&state, from, Down::Task { job, o_task });
             }
             Up::Gather { epoch, number, bytes } => {
-                if epoch != state.epoch || state.lost[from] {
+                if epoch != state.epoch() || state.is_lost(from) {
                     return;
                 }
                 let state = &mut *state;
                 let all = state.gathers.entry(number).or_insert_with(|| vec![None; ranks]);
                 all[from] = Some(bytes);
-                if all.iter().zip(&state.lost).all(|(said, lost)| said.is_some() || *lost) {
+                let is_lost = |rank: usize| state.losses.iter().any(|(lost, _)| *lost == rank);
+                if all.iter().enumerate().all(|(rank, said)| said.is_some() || is_lost(rank)) {
                     let all = state.gathers.remove(&number).expect("it is there");
                     let all = Arc::new(all.into_iter().flatten().collect::<Vec<_>>());
                     for rank in 0..ranks {
@@ -288,8 +308,8 @@ struct Heard {
 
 impl Heard {
     fn loss(&self) -> Option<Error> {
-        // Without rank 0 nothing else that was lost matters.
-        let (rank, reason) = self.silent.as_ref().or(self.lost.first())?;
+        // Rank 0 leaves because of a loss, too, and then is silent.
+        let (rank, reason) = self.lost.first().or(self.silent.as_ref())?;
         Some(Error::RankLost { rank: *rank, reason: reason.clone() })
     }
 

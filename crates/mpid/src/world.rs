@@ -364,12 +364,8 @@ impl World {
     /// The stream of a job's blocks from rank `from`.
     pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
         let link = self.0.link.as_ref().expect("there is another rank");
-        let mut streams = link.gang.open(
-            self.launched(from),
-            &job.to_le_bytes(),
-            1,
-            ReadOptions::window(window_bytes),
-        );
+        let mut streams =
+            link.gang.open(self.launched(from), &job.to_le_bytes(), 1, ReadOptions::window(window_bytes));
         streams.pop().expect("one was opened")
     }
 
@@ -532,12 +528,7 @@ async fn talk(
 
 /// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another leave, and that may be heard before
 /// the other one's loss.
-async fn first_lost(
-    gang: &Interconnect,
-    client: &Client,
-    rank: usize,
-    reason: String,
-) -> (usize, String) {
+async fn first_lost(gang: &Interconnect, client: &Client, rank: usize, reason: String) -> (usize, String) {
     let accepted = client.accepted();
     let news = async {
         let mut known = 0;
@@ -569,5 +560,7 @@ async fn listen(
             }
         }
     }
+    // Whoever waits here would not be told anything any more.
+    client.lose_coordinator(0, "it has left".to_string());
     talks.send_modify(|talks| *talks -= 1);
 }
