@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-serve clean
+.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
 	@echo 'make bench-serve  a server under load, beside PostgreSQL, DuckDB and the Thrift server of Spark (SECONDS=1.5)'
+	@echo 'make bench-mpid   programs in keys and values, beside Hadoop and Spark, with charts (BYTES=1000000000)'
 	@echo 'make clean        remove what was built, generated and installed here'
 
 demo:
@@ -49,6 +50,9 @@ bench-commit:
 
 bench-serve:
 	@scripts/bench.sh serve $(SECONDS)
+
+bench-mpid:
+	@scripts/bench.sh mpid $(BYTES)
 
 clean:
 	@scripts/clean.sh

@@ -2,6 +2,7 @@
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
 # usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE]
+#        scripts/bench.sh mpid [BYTES]           (of input: 1000000000 without it, an hour or two for all)
 #        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 12 minutes for all)
 . "$(dirname -- "$0")/common.sh"
 
@@ -70,6 +71,12 @@ serve() {
 }
 
 case $what in
+    mpid)
+        build
+        need_mpi
+        step "programs in keys and values"
+        "$harrier" bench mpid --bytes "${2:-1000000000}"
+        ;;
     serve)
         seconds=${2:-1.5}
         build
@@ -112,7 +119,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE], or serve [SECONDS]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE], serve [SECONDS], or mpid [BYTES]" >&2
         exit 2
         ;;
 esac

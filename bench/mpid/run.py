@@ -1,135 +1,341 @@
 #!/usr/bin/env python3
-"""Compares the programs in keys and values with a plain program of one thread, Spark from PyPI, and Hadoop's own examples.
+"""What `harrier bench mpid` runs: the programs in keys and values against Hadoop, Spark and a plain program, and against themselves
+over the values of a knob.
 
-    bench/mpid/run.py --program wordcount --bytes 1000000000 --json out.json [--peer plain] [--peer spark] [--peer hadoop]
-    bench/mpid/run.py --knob MEMORY_SHARE=0,0.2,0.4,0.8 --program aggregate        (also SEND_QUEUE, BLOCKING, PARALLELISM)
+    bench/mpid/run.py --bytes 1000000000                          all figures, into .harrier/bench/mpid.json and mpid-*.svg
+    bench/mpid/run.py --figures programs,sizes --peers spark      some of them
 
-Every configuration runs once to warm up, then all of them in turn, so often as --runs says; medians are printed. What is timed is the
-whole process from its start to its end, and for the Java peers also what they say of themselves. A figure from a machine that does
-something else at the same time is none.
+| figure   | what                                                                          | after                        |
+|----------|-------------------------------------------------------------------------------|------------------------------|
+| programs | WordCount, TeraSort, AGGREGATE, PageRank, k-means, beside the peers            |                              |
+| sizes    | WordCount over the size of its input                                          | mpi-d, figure 6              |
+| memory   | AGGREGATE and JOIN over the share of memory for received pairs                | hive-on-datampi, figure 8    |
+| queue    | the same over the length of the send queue                                    | hive-on-datampi, figure 8    |
+| style    | blocking and non-blocking sends                                               | hive-on-datampi, figure 6    |
+| skew     | JOIN over the number of A tasks: time, and the largest part                   | hive-on-datampi, IV-D        |
+| spill    | TeraSort of ten times as much data as there is memory for received pairs       |                              |
+
+Every way of a case runs once to warm up, which is when its answer is compared with the others'; then all of them in turn, so often as
+--runs says. Told are medians: `wall` of the whole process from its start to its end, `cpu` of all its processes, and `told`, what a
+Java peer says that it took without its start. MR-MPI is not among the peers: no registry has it.
+
+Exit status: 1 if a program failed or answers differ. What cannot be installed is left out, with a line on stderr.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import platform
 import re
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+import chart
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-DATA = {"wordcount": "text", "grep": "text", "index": "text", "terasort": "records", "aggregate": "uservisits"}
-HADOOP = {"wordcount": "wordcount", "terasort": "terasort"}
-# What Java 17 does not let a library do unless it is told to.
-JAVA = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Xmx4g", "-Dhadoop.root.logger=ERROR,console"]
+ROUNDS = 10
+MISSING = 64
+FIGURES = ["programs", "sizes", "memory", "queue", "style", "skew", "spill"]
+PEERS = ["plain", "spark", "hadoop"]
+# What a program reads, as the generator calls it, and how much of --bytes: a round over much less costs as much as one pass.
+INPUT = {
+    "wordcount": ("text", 1.0), "terasort": ("records", 1.0), "aggregate": ("uservisits", 1.0), "join": ("uservisits", 1.0),
+    "pagerank": ("graph", 0.1), "kmeans": ("points", 0.25),
+}
 
 
-def programs():
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return str(target / "release" / "mpid-programs")
+def say(line):
+    print(line, flush=True)
 
 
-def launcher(ranks):
-    if ranks == 1:
-        return []
-    mpirun = os.environ.get("HARRIER_MPIRUN", "mpirun")
-    words = [mpirun, "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1", "-n", str(ranks)]
-    return words[:1] + ["--allow-run-as-root"] + words[1:] if os.geteuid() == 0 else words
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.programs = options.programs_binary or str(
+            pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "mpid-programs"
+        )
+        self.out = pathlib.Path(options.out)
+        self.data = pathlib.Path(options.data)
+        self.scratch = self.data / "out"
+        self.peers = [peer for peer in options.peers.split(",") if peer and self.install(peer)]
+        self.problems = 0
+
+    def install(self, peer):
+        if peer not in PEERS:
+            sys.exit(f"{peer} is none of {', '.join(PEERS)}")
+        tool = {"spark": [ROOT / "bench/peers/run", "--install", "spark"], "hadoop": [HERE / "hadoop", "--install"]}.get(peer)
+        if tool and subprocess.run(tool).returncode != 0:
+            print(f"left out: {peer} could not be installed", file=sys.stderr)
+            return False
+        return True
+
+    def input(self, kind, size):
+        """A folder of generated input; kept for the next time."""
+        folder = self.data / f"{kind}-{size}"
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            say(f"generating {size} bytes of {kind}")
+            command = [self.programs, "generate", kind, "--bytes", str(size), "--out", str(folder / "in")]
+            if kind == "records":
+                command.append("--printable")
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            (folder / "done").touch()
+        return str(folder / "in")
+
+    def launcher(self, variables):
+        ranks = self.options.ranks
+        if ranks == 1:
+            return []
+        words = [os.environ.get("HARRIER_MPIRUN", "mpirun")]
+        words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        words += ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"]
+        for name in variables:
+            words += ["-x", name]
+        return words + ["-n", str(ranks)]
+
+    def mine(self, program, source, size, extra=(), **knobs):
+        """A command of this library, and the variables of its environment."""
+        variables = {f"HARRIER_MPID_{name}": str(value) for name, value in knobs.items()}
+        variables["HARRIER_MPID_PROGRESS"] = "1"
+        command = [self.programs, program, "--input", source, "--output", "{out}", *extra]
+        if program == "join":
+            command += ["--rankings", self.input("rankings", size // 6)]
+        if program in ("pagerank", "kmeans"):
+            command += ["--rounds", str(ROUNDS)]
+        return self.launcher(variables) + command, variables
+
+    def ways(self, program, source, size):
+        """By name: command, variables, and which answer it leaves."""
+        kind = {"terasort": "records", "pagerank": "numbers", "kmeans": None}.get(program, "lines")
+        found = {"harrier": (*self.mine(program, source, size), kind)}
+        ranks = str(self.options.ranks)
+        for peer in self.peers:
+            if peer == "plain" and program == "wordcount":
+                found["plain, 1 thread"] = ([self.programs, "plain-wordcount", "--input", source], {}, None)
+            elif peer == "spark" and program != "join":
+                worker = [str(ROOT / ".harrier/peers/spark/bin/python3"), str(HERE / "spark_worker.py")]
+                found["spark"] = (worker + [program, source, "{out}", ranks, str(ROUNDS)], {}, kind)
+            elif peer == "hadoop" and program in ("wordcount", "terasort"):
+                found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks], {}, kind)
+        return found
+
+    def run(self, command, variables):
+        """Runs it once: seconds of the wall, of processors, what it tells, its stderr; or the problem."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(str(self.scratch) + ".tmp", ignore_errors=True)
+        words = [str(self.scratch) if word == "{out}" else word for word in command]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        begin = time.monotonic()
+        done = subprocess.run(words, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wall = time.monotonic() - begin
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode != 0:
+            return {"problem": f"exit status {done.returncode}: {(done.stderr or done.stdout)[-600:]}"}
+        told = re.search(r"^seconds ([0-9.]+)", done.stdout, re.MULTILINE)
+        return {
+            "wall": wall,
+            "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "told": float(told.group(1)) if told else None,
+            "stderr": done.stderr,
+        }
+
+    def answer(self, kind, source):
+        """What can be compared of the answer that lies in the scratch folder; raises ValueError for a wrong one."""
+        files = sorted(path for path in self.scratch.glob("part-*") if path.stat().st_size > 0)
+        if kind == "lines":
+            return sorted(line for path in files for line in path.read_bytes().splitlines())
+        if kind == "numbers":
+            rows = (line.split(b"\t") for path in files for line in path.read_bytes().splitlines())
+            return {int(name): float(value) for name, value in rows}
+        if kind == "records":
+            checked = [self.programs, "validate", "--input", source, "--output", str(self.scratch)]
+            done = subprocess.run(checked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if done.returncode != 0:
+                raise ValueError(done.stderr.strip())
+        return None
+
+    @staticmethod
+    def same(first, other):
+        if isinstance(first, dict):
+            # Sums of fractions depend on their order in the last digits.
+            close = lambda a, b: abs(a - b) <= 1e-5 * (1 + abs(a))
+            return first.keys() == other.keys() and all(close(first[key], other[key]) for key in first)
+        return first == other
+
+    def case(self, name, ways, source, runs=None):
+        """Measures the ways of a case, interleaved. Returns a row for each."""
+        first, rows = None, {way: {"way": way, "runs": []} for way in ways}
+        for way, (command, variables, kind) in ways.items():
+            done = self.run(command, variables)
+            row = rows[way]
+            if "problem" in done:
+                row["problem"] = done["problem"]
+            elif kind is not None:
+                try:
+                    answer = self.answer(kind, source)
+                    first = answer if first is None else first
+                    if not self.same(first, answer):
+                        row["problem"] = "another answer than the first way's"
+                except (ValueError, OSError) as error:
+                    row["problem"] = str(error)
+        for _ in range(runs or self.options.runs):
+            for way, (command, variables, _) in ways.items():
+                row = rows[way]
+                done = {} if "problem" in row else self.run(command, variables)
+                if "problem" in done:
+                    row["problem"] = done["problem"]
+                elif done:
+                    row["runs"].append({key: done[key] for key in ("wall", "cpu", "told")})
+                    row["counters"] = counters(done["stderr"])
+        for row in rows.values():
+            if "problem" in row:
+                self.problems += 1
+                say(f"{name:30} {row['way']:24} FAILED: {row['problem']}")
+                continue
+            for key in ("wall", "cpu", "told"):
+                values = [run[key] for run in row["runs"] if run[key] is not None]
+                row[key] = statistics.median(values) if values else None
+            told = f"   without its start {row['told']:8.2f} s" if row["told"] else ""
+            say(f"{name:30} {row['way']:24} {row['wall']:8.2f} s   {row['cpu']:8.2f} s of processors{told}")
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        return {"case": name, "rows": list(rows.values())}
+
+    def programs_figure(self):
+        cases = []
+        for program in ("wordcount", "terasort", "aggregate", "pagerank", "kmeans"):
+            kind, share = INPUT[program]
+            size = int(self.options.bytes * share)
+            source = self.input(kind, size)
+            cases.append(self.case(program, self.ways(program, source, size), source))
+        return cases
+
+    def sizes_figure(self):
+        cases = []
+        for part in (8, 4, 2, 1):
+            size = self.options.bytes // part
+            source = self.input("text", size)
+            cases.append(self.case(f"{size / 1e6:.0f} MB", self.ways("wordcount", source, size), source))
+        return cases
+
+    def knob_figure(self, settings):
+        """`settings`: by label, the knobs. Of AGGREGATE, without its combiner's table, and of JOIN."""
+        size = self.options.bytes
+        source = self.input("uservisits", size)
+        cases = []
+        for label, knobs in settings.items():
+            ways = {}
+            for program in ("aggregate", "join"):
+                # Combined, AGGREGATE has next to nothing to send.
+                plain = {"COMBINE": 4096} if program == "aggregate" else {}
+                ways[program] = (*self.mine(program, source, size, **plain, **knobs), None)
+            cases.append(self.case(label, ways, source))
+        return cases
+
+    def memory_figure(self):
+        # With as much memory for a rank as its part of the input, a small share has most of the pairs go to disk.
+        memory = self.options.bytes // self.options.ranks
+        shares = (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+        return self.knob_figure({str(share): {"MEMORY": memory, "MEMORY_SHARE": share} for share in shares})
+
+    def queue_figure(self):
+        return self.knob_figure({str(blocks): {"SEND_QUEUE": blocks} for blocks in (1, 2, 4, 6, 8, 12)})
+
+    def style_figure(self):
+        return self.knob_figure({"non-blocking": {"BLOCKING": 0}, "blocking": {"BLOCKING": 1}})
+
+    def skew_figure(self):
+        size = self.options.bytes
+        source = self.input("uservisits", size)
+        cases = []
+        few = self.options.ranks
+        settings = {f"{tasks} A tasks": {"A": tasks} for tasks in (few, 4 * few, 16 * few)}
+        settings["enhanced"] = {"PARALLELISM": "enhanced"}
+        for label, knobs in settings.items():
+            cases.append(self.case(label, {"join": (*self.mine("join", source, size, **knobs), None)}, source))
+        return cases
+
+    def spill_figure(self):
+        size = self.options.bytes
+        source = self.input("records", size)
+        # The share of all ranks together is a tenth of the data.
+        little = {"MEMORY": size // 10 // self.options.ranks, "MEMORY_SHARE": 1.0}
+        ways = {
+            "in memory": (*self.mine("terasort", source, size, MEMORY=4 * size), "records"),
+            "a tenth in memory": (*self.mine("terasort", source, size, **little), "records"),
+        }
+        return [self.case("terasort", ways, source)]
 
 
-def spark_python():
-    python = ROOT / ".harrier" / "peers" / "mpid-spark" / "bin" / "python3"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "pyspark==4.3.0"], check=True)
-    return str(python)
+def counters(stderr):
+    """Of the last job that told them: skew, and bytes spilled."""
+    skew = re.findall(r"skew ([0-9.]+)", stderr)
+    spilled = re.findall(r"spilled\s+\d+ runs, (\d+) bytes", stderr)
+    return {"skew": max(map(float, skew), default=None), "spilled_bytes": sum(map(int, spilled))}
 
 
-def hadoop_jars():
-    folder = ROOT / ".harrier" / "peers" / "mpid-hadoop"
-    if not (folder / "done").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / "hadoop-pom.xml", folder / "pom.xml")
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"]
-        subprocess.run(command, cwd=folder, check=True)
-        (folder / "done").touch()
-    return str(folder / "jars" / "*")
-
-
-def commands(arguments, source, out):
-    """By name: the command, and the variables of its environment."""
-    pattern = ["ing "] if arguments.program == "grep" else []
-    mine = [programs(), arguments.program, *pattern, "--input", source, "--output", out]
-    found = {}
-    if arguments.knob:
-        name, values = arguments.knob.split("=", 1)
-        for value in values.split(","):
-            found[f"mpid {name}={value}"] = (launcher(arguments.ranks) + mine, {f"HARRIER_MPID_{name}": value})
-    else:
-        found[f"mpid {arguments.ranks} ranks"] = (launcher(arguments.ranks) + mine, {})
-        found["mpid alone, 1 thread"] = (mine, {"HARRIER_MPID_THREADS": "1"})
-    for peer in arguments.peer:
-        if peer == "plain" and arguments.program == "wordcount":
-            found["plain, 1 thread"] = ([programs(), "plain-wordcount", "--input", source], {})
-        elif peer == "spark" and arguments.program in ("wordcount", "terasort", "aggregate"):
-            worker = [spark_python(), str(HERE / "spark_worker.py"), arguments.program, source, out, str(arguments.ranks)]
-            found["spark"] = (worker, {})
-        elif peer == "hadoop" and arguments.program in HADOOP:
-            main = ["java", *JAVA, "-cp", hadoop_jars(), "org.apache.hadoop.examples.ExampleDriver"]
-            found["hadoop local"] = (main + [HADOOP[arguments.program], source, out], {})
-        else:
-            print(f"{peer} has no {arguments.program}", file=sys.stderr)
-    return found
-
-
-def run(command, variables, out):
-    shutil.rmtree(out, ignore_errors=True)
-    begin = time.monotonic()
-    done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    seconds = time.monotonic() - begin
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr[-4000:]}")
-    told = re.search(r"^seconds ([0-9.]+)", done.stdout, re.MULTILINE)
-    return seconds, float(told.group(1)) if told else None
+def draw(figure, cases, options):
+    ways = []
+    for case in cases:
+        ways += [row["way"] for row in case["rows"] if row["way"] not in ways and "problem" not in row]
+    if not ways:
+        return None
+    value = lambda case, way: next((row["wall"] for row in case["rows"] if row["way"] == way and "problem" not in row), None)
+    rows = [(case["case"], [value(case, way) for way in ways]) for case in cases]
+    size = f"{options.bytes / 1e6:.0f} MB"
+    subtitle = f"seconds of the whole run, median of {options.runs}, {options.ranks} ranks, {os.cpu_count()} cores"
+    if figure == "programs":
+        return chart.bars(f"Programs in keys and values, {size}", subtitle, ways, rows)
+    if figure == "sizes":
+        return chart.lines("WordCount over the size of its input", subtitle, ways, rows, "bytes of text")
+    if figure == "memory":
+        return chart.lines(f"Share of memory for received pairs, {size}", subtitle, ways, rows, "share; a rank has its part of the input as memory")
+    if figure == "queue":
+        return chart.lines(f"Length of the send queue, {size}", subtitle, ways, rows, "blocks that wait for one rank")
+    if figure == "skew":
+        rows = [(f"{case['case']}, skew {case['rows'][0].get('counters', {}).get('skew', 0):.2f}", row[1]) for case, row in zip(cases, rows)]
+        return chart.bars(f"JOIN of skewed keys over parallelism, {size}", subtitle, ways, rows)
+    titles = {"style": "Blocking and non-blocking sends", "spill": "Ten times the memory for received pairs"}
+    return chart.bars(f"{titles[figure]}, {size}", subtitle, ways, rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", choices=sorted(DATA), default="wordcount")
+    parser.add_argument("--figures", default=",".join(FIGURES))
     parser.add_argument("--bytes", type=int, default=1_000_000_000)
     parser.add_argument("--ranks", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--peer", action="append", default=[], choices=["plain", "spark", "hadoop"])
-    parser.add_argument("--knob", help="NAME=VALUE,VALUE…: compares the library with itself")
-    parser.add_argument("--json", type=pathlib.Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="harrier-mpid-") as folder:
-        source, out = os.path.join(folder, "in"), os.path.join(folder, "out")
-        generate = [programs(), "generate", DATA[arguments.program], "--bytes", str(arguments.bytes), "--out", source]
-        subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
-        found = commands(arguments, source, out)
-        for command, variables in found.values():
-            run(command, variables, out)
-        seconds = {name: [] for name in found}
-        for _ in range(arguments.runs):
-            for name, (command, variables) in found.items():
-                seconds[name].append(run(command, variables, out))
-    answer = {"program": arguments.program, "bytes": arguments.bytes, "ranks": arguments.ranks, "configurations": []}
-    for name, measured in seconds.items():
-        wall = statistics.median(wall for wall, _ in measured)
-        told = [told for _, told in measured if told is not None]
-        entry = {"name": name, "wall_s": wall, "runs_s": [wall for wall, _ in measured]}
-        if told:
-            entry["told_s"] = statistics.median(told)
-        answer["configurations"].append(entry)
-        print(f"{name:32} {wall:9.3f} s" + (f"   of it without the start {entry['told_s']:.3f} s" if told else ""))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(answer, indent=1) + "\n")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--out", default=str(ROOT / ".harrier/bench"), help="folder for mpid.json and the charts")
+    parser.add_argument("--data", default=str(ROOT / ".harrier/data/mpid"), help="folder for generated input, which is kept")
+    parser.add_argument("--programs-binary", help="mpid-programs [default: of the target folder]")
+    options = parser.parse_args()
+    figures = options.figures.split(",")
+    if unknown := [figure for figure in figures if figure not in FIGURES]:
+        sys.exit(f"{unknown[0]} is none of {', '.join(FIGURES)}")
+    bench = Bench(options)
+    bench.out.mkdir(parents=True, exist_ok=True)
+    result = bench.out / "mpid.json"
+    measured = json.loads(result.read_text()) if result.exists() else {}
+    for figure in figures:
+        say(f"\n{figure}")
+        cases = getattr(bench, f"{figure}_figure")()
+        measured[figure] = {
+            "bytes": options.bytes, "ranks": options.ranks, "runs": options.runs, "cores": os.cpu_count(),
+            "system": platform.release(), "cases": cases,
+        }
+        # What was measured stays, whatever becomes of the next figure.
+        result.write_text(json.dumps(measured, indent=1) + "\n")
+        drawing = draw(figure, cases, options)
+        if drawing:
+            (bench.out / f"mpid-{figure}.svg").write_text(drawing)
+            say(f"chart: {bench.out / f'mpid-{figure}.svg'}")
+    sys.exit(1 if bench.problems else 0)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@
 
     harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))
 
-It stands on the C library (libmpid.so), which is looked for in HARRIER_MPID_LIBRARY, beside this file, and on the system. A program
-is started alone, or as ranks: mpirun -n 4 python3 program.py. All ranks run the same program, and `run` is called once.
+It stands on the C library (libmpid.so), which a wheel has in it; HARRIER_MPID_LIBRARY names another one, and without either the one of
+the system is used. A program is started alone, or as ranks: mpirun -n 4 python3 program.py. All ranks run the same program, and `run` is called once.
 """
 
 import ctypes
 import ctypes.util
+import glob
 import os
 import pickle
 import struct
@@ -38,8 +39,8 @@ class JobError(Exception):
 
 
 def _load():
-    beside = os.path.join(os.path.dirname(__file__), "libmpid.so")
-    tried = [os.environ.get("HARRIER_MPID_LIBRARY"), beside, ctypes.util.find_library("mpid")]
+    within = glob.glob(os.path.join(os.path.dirname(__file__), "_library", "*.so"))
+    tried = [os.environ.get("HARRIER_MPID_LIBRARY"), *within, ctypes.util.find_library("mpid")]
     for path in tried:
         if path and (os.sep not in path or os.path.exists(path)):
             library = ctypes.CDLL(path)

@@ -26,6 +26,7 @@ mod interconnect;
 mod local_ranks;
 mod machine;
 mod measure;
+mod mpid;
 mod primitives;
 mod progress;
 mod protocol;
@@ -73,6 +74,8 @@ enum What {
     Commit(commit::Options),
     /// A server under the load of many clients, against others
     Serve(serve::Options),
+    /// Programs in keys and values, against Hadoop and Spark, and over their knobs
+    Mpid(mpid::Options),
     /// Draw what --json wrote
     Chart(ChartOptions),
 }
@@ -169,6 +172,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Primitives(options) => primitives::run(&options),
         What::Commit(options) => commit::run(&options),
         What::Serve(options) => serve::run(&options),
+        What::Mpid(options) => mpid::run(&options),
         What::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {

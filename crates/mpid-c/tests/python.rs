@@ -1,38 +1,67 @@
-//! The Python package over the library, alone and under the MPI runtimes there are. What is absent is skipped with a line on stderr;
-//! with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
+//! The Python package, alone and under the MPI runtimes there are: from the checkout with the library that was just built, and as the
+//! wheel that `scripts/wheel.sh` has built with maturin and installed beside NumPy. What is absent is skipped with a line on stderr; with
+//! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
 mod built;
 
 use built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// A run takes about a second. One that takes longer than this on any machine hangs.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
-fn package() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python").canonicalize().unwrap()
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs a script alone and on ranks. `None`: there is no Python.
-fn runs(script: &str, arguments: &[&str]) -> Option<Vec<Run>> {
-    let Some(python) = on_path("python3") else {
+/// A Python, and the variables with which it finds the package; none for the wheel, which is installed.
+struct Python {
+    program: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
+}
+
+/// The environment with the wheel and NumPy.
+fn wheel() -> Option<Python> {
+    let program = checkout().join(".harrier/mpid/python/bin/python3");
+    if !program.exists() {
+        absent("the wheel (scripts/wheel.sh)");
+        return None;
+    }
+    Some(Python { program, variables: vec![] })
+}
+
+/// The one of the system, with the package of the checkout.
+fn system() -> Option<Python> {
+    let Some(program) = on_path("python3") else {
         absent("python3");
         return None;
     };
-    let library = library();
+    let variables = vec![("PYTHONPATH", checkout().join("python")), ("HARRIER_MPID_LIBRARY", library())];
+    Some(Python { program, variables })
+}
+
+/// Runs a script alone and on ranks.
+fn runs_on(pythons: Vec<Option<Python>>, script: &str, arguments: &[&str]) -> Vec<Run> {
     let _turn = alone();
-    let launchers = [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)];
-    let run = |launcher: Launcher| {
-        let mut command = launcher.command(&python).inspect_err(|reason| absent(reason)).ok()?;
-        // On one host the ranks have the launcher's environment.
-        command.env("PYTHONPATH", package()).env("HARRIER_MPID_LIBRARY", &library);
-        command.arg(package().join(script)).args(arguments);
-        Some(finish(command, RUN_TIME_MAX))
-    };
-    Some(launchers.into_iter().filter_map(run).collect())
+    let mut runs = Vec::new();
+    for Python { program, variables } in pythons.into_iter().flatten() {
+        for launcher in [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)] {
+            let Ok(mut command) = launcher.command(&program).inspect_err(|reason| absent(reason)) else {
+                continue;
+            };
+            // On one host the ranks have the launcher's environment.
+            command.envs(variables.iter().map(|(name, value)| (*name, value)));
+            command.arg(checkout().join("python").join(script)).args(arguments);
+            runs.push(finish(command, RUN_TIME_MAX));
+        }
+    }
+    runs
+}
+
+fn runs(script: &str, arguments: &[&str]) -> Vec<Run> {
+    runs_on(vec![system(), wheel()], script, arguments)
 }
 
 /// The numbers of the lines of A tasks, added up: tasks, and what each told.
@@ -59,7 +88,7 @@ fn words_are_counted() {
         })
         .collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    for run in runs("examples/wordcount.py", &files).unwrap_or_default() {
+    for run in runs("examples/wordcount.py", &files) {
         let mut lines: Vec<&str> = run.stdout.lines().collect();
         lines.sort();
         assert_eq!(lines, ["be\t3", "is\t1", "not\t1", "or\t1", "that\t1", "to\t3"], "{run:#?}");
@@ -68,24 +97,21 @@ fn words_are_counted() {
 
 #[test]
 fn objects_combiners_and_failures() {
-    for run in runs("tests/checks.py", &["objects"]).unwrap_or_default() {
+    for run in runs("tests/checks.py", &["objects"]) {
         assert_eq!(totals(&run), (2, 10, 0), "{run:#?}");
     }
-    for run in runs("tests/checks.py", &["largest"]).unwrap_or_default() {
+    for run in runs("tests/checks.py", &["largest"]) {
         assert_eq!(totals(&run), (3, 7, (493..500).sum()), "{run:#?}");
     }
-    for run in runs("tests/checks.py", &["fails"]).unwrap_or_default() {
+    for run in runs("tests/checks.py", &["fails"]) {
         assert!(run.stdout.contains("failed: O task 2") && run.stdout.contains("on purpose"), "{run:#?}");
     }
 }
 
 #[test]
 fn arrays_are_sent_and_received() {
-    let numpy = Command::new("python3").args(["-c", "import numpy"]).output();
-    if !numpy.is_ok_and(|output| output.status.success()) {
-        return absent("NumPy");
-    }
-    for run in runs("tests/checks.py", &["arrays"]).unwrap_or_default() {
+    // The environment of the wheel has NumPy.
+    for run in runs_on(vec![wheel()], "tests/checks.py", &["arrays"]) {
         assert_eq!(totals(&run), (3, 4000, 3999 * 4000 / 2), "{run:#?}");
     }
 }

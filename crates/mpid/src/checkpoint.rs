@@ -4,15 +4,16 @@
 //! - Every block is in the log of its A task before its pairs are used.
 //! - An O task is committed once every A task has logged all of it; then, and only then, does it not run again. Rank 0 alone
 //!   writes commits.
-//! - A run of a job that goes on from a checkpoint is a new generation. A log may hold blocks of an O task of several
-//!   generations; only those of the generation that was committed count.
+//! - A run of a job that goes on from a checkpoint is a new generation, with logs of its own. They may hold blocks of an O task of
+//!   several generations; only those of the generation that was committed count. So a rank that was given up as lost and still
+//!   writes does no harm: nothing of what it writes is committed any more, and it writes to files that are only read.
 //!
 //! # Order of calls
 //! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what counts; then
 //! [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0. Last, [`Commits::remove`].
 //!
 //! # Crash
-//! A record that was cut off is known by its checksum, and what follows it is cut off too. Files are written, not synced: they
+//! A record that was cut off is known by its checksum, and what follows it is not looked at. Files are written, not synced: they
 //! survive the end of processes, not that of the machine.
 
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
@@ -39,18 +40,27 @@ pub(crate) fn folder(checkpoint: &Path, job: u32, name: &str) -> PathBuf {
     checkpoint.join(format!("{job}-{name}"))
 }
 
+/// How many tasks a job has, and whether its program says so; if not, it goes on with as many as it had, however many ranks are left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tasks {
+    pub count: u32,
+    pub fixed: bool,
+}
+
 /// Rank 0's list of what is done.
 pub(crate) struct Commits {
     folder: PathBuf,
     file: File,
     pub generation: u32,
+    /// O and A tasks of the job.
+    pub tasks: (u32, u32),
 }
 
 impl Commits {
-    /// Opens the checkpoint in `folder`, or makes it. Returns what is done already.
+    /// Opens the checkpoint in `folder`, or makes it for a job with so many tasks. Returns what is done already.
     ///
-    /// Errors: the folder cannot be used, or belongs to a job with other numbers of tasks.
-    pub fn open(folder: &Path, o_tasks: u32, a_tasks: u32) -> io::Result<(Commits, Committed)> {
+    /// Errors: the folder cannot be used, or belongs to a job with other numbers of tasks, of which the program has said one.
+    pub fn open(folder: &Path, o_tasks: Tasks, a_tasks: Tasks) -> io::Result<(Commits, Committed)> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join("commits");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -75,17 +85,22 @@ impl Commits {
         }
         file.set_len(valid)?;
         file.seek(SeekFrom::Start(valid))?;
-        let mut commits = Commits { folder: folder.to_path_buf(), file, generation: generation + 1 };
-        if shape.len() < 2 {
+        let tasks = (o_tasks.count, a_tasks.count);
+        let mut commits = Commits { folder: folder.to_path_buf(), file, generation: generation + 1, tasks };
+        if let [o_before, a_before] = shape[..] {
+            let fits = |now: Tasks, before: u32| !now.fixed || now.count == before;
+            if !fits(o_tasks, o_before) || !fits(a_tasks, a_before) {
+                return Err(io::Error::other(format!(
+                    "it is of a job with {o_before} O tasks and {a_before} A tasks, not {} and {}",
+                    o_tasks.count, a_tasks.count
+                )));
+            }
+            commits.tasks = (o_before, a_before);
+        } else {
             commits.file.set_len(0)?;
             commits.file.seek(SeekFrom::Start(0))?;
-            commits.write(KIND_SHAPE, o_tasks)?;
-            commits.write(KIND_SHAPE, a_tasks)?;
-        } else if shape != [o_tasks, a_tasks] {
-            return Err(io::Error::other(format!(
-                "it is of a job with {} O tasks and {} A tasks, not {o_tasks} and {a_tasks}",
-                shape[0], shape[1]
-            )));
+            commits.write(KIND_SHAPE, o_tasks.count)?;
+            commits.write(KIND_SHAPE, a_tasks.count)?;
         }
         commits.write(KIND_GENERATION, commits.generation)?;
         Ok((commits, committed))
@@ -121,47 +136,25 @@ pub(crate) struct Log {
 const BLOCK_RECORD_BYTES: usize = 8;
 
 impl Log {
-    /// Opens the log of `a_task`, or makes it, and gives `replay` every block of a committed O task.
+    /// Makes the log of `a_task` for this generation, and gives `replay` every block of a committed O task that earlier ones have.
     pub fn open<E: From<io::Error>>(
         folder: &Path,
         a_task: u32,
+        generation: u32,
         committed: &Committed,
         mut replay: impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
     ) -> Result<Log, E> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(format!("a{a_task}.pairs"));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let length = file.metadata()?.len();
-        let mut input = BufReader::with_capacity(1 << 20, file);
-        let mut valid = 0;
-        loop {
-            let mut head = [0; BLOCK_RECORD_BYTES];
-            if valid + BLOCK_RECORD_BYTES as u64 > length {
-                break;
-            }
-            input.read_exact(&mut head)?;
-            let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-            let block_bytes = number(0) as usize;
-            let end = valid + (BLOCK_RECORD_BYTES + block_bytes) as u64;
-            if end > length {
-                break;
-            }
-            let mut block = vec![0; block_bytes];
-            input.read_exact(&mut block)?;
-            if crc32fast::hash(&block) != number(4) {
-                break;
-            }
-            valid = end;
-            let header =
-                BlockHeader::decode(&block).map_err(|damaged| io::Error::other(damaged.to_string()))?;
-            let counts = committed.get(&header.o_task) == Some(&header.generation);
-            if counts && header.kind == BlockKind::Pairs {
-                replay(header, Bytes::from(block).slice(BLOCK_HEADER_BYTES..))?;
+        let path = |generation: u32| folder.join(format!("a{a_task}.{generation}.pairs"));
+        for earlier in 1..generation {
+            match File::open(path(earlier)) {
+                Ok(file) => read_log(file, committed, &mut replay)?,
+                // It had no blocks for this A task, or ended before it began.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        let mut file = input.into_inner();
-        file.set_len(valid)?;
-        file.seek(SeekFrom::Start(valid))?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path(generation))?;
         Ok(Log { file: BufWriter::with_capacity(1 << 16, file) })
     }
 
@@ -184,17 +177,52 @@ impl Log {
     }
 }
 
+/// Gives `replay` the blocks of a log that count. A record that was cut off, or is being written, ends it.
+fn read_log<E: From<io::Error>>(
+    file: File,
+    committed: &Committed,
+    replay: &mut impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
+) -> Result<(), E> {
+    let length = file.metadata()?.len();
+    let mut input = BufReader::with_capacity(1 << 20, file);
+    let mut at = 0;
+    while at + BLOCK_RECORD_BYTES as u64 <= length {
+        let mut head = [0; BLOCK_RECORD_BYTES];
+        input.read_exact(&mut head)?;
+        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        let block_bytes = number(0) as usize;
+        at += (BLOCK_RECORD_BYTES + block_bytes) as u64;
+        if at > length {
+            break;
+        }
+        let mut block = vec![0; block_bytes];
+        input.read_exact(&mut block)?;
+        if crc32fast::hash(&block) != number(4) {
+            break;
+        }
+        let header = BlockHeader::decode(&block).map_err(|damaged| io::Error::other(damaged.to_string()))?;
+        let counts = committed.get(&header.o_task) == Some(&header.generation);
+        if counts && header.kind == BlockKind::Pairs {
+            replay(header, Bytes::from(block).slice(BLOCK_HEADER_BYTES..))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIXED_3: Tasks = Tasks { count: 3, fixed: true };
+    const FIXED_1: Tasks = Tasks { count: 1, fixed: true };
 
     fn header(o_task: u32, generation: u32) -> BlockHeader {
         BlockHeader { kind: BlockKind::Pairs, o_task, a_task: 0, pairs: 1, window: 0, generation }
     }
 
-    fn replayed(folder: &Path, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
+    fn replayed(folder: &Path, generation: u32, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
         let mut blocks = Vec::new();
-        Log::open::<io::Error>(folder, 0, committed, |header, pairs| {
+        Log::open::<io::Error>(folder, 0, generation, committed, |header, pairs| {
             blocks.push((header.o_task, pairs.to_vec()));
             Ok(())
         })
@@ -205,10 +233,10 @@ mod tests {
     #[test]
     fn what_was_committed_comes_back_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
+        let (mut commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
         assert!(committed.is_empty());
         let first = commits.generation;
-        let mut log = Log::open::<io::Error>(folder.path(), 0, &committed, |_, _| Ok(())).unwrap();
+        let mut log = Log::open::<io::Error>(folder.path(), 0, first, &committed, |_, _| Ok(())).unwrap();
         log.append(header(0, first), b"zero").unwrap();
         log.append(header(1, first), b"one, not committed").unwrap();
         log.flush().unwrap();
@@ -216,23 +244,26 @@ mod tests {
         drop((commits, log));
         // A death in the middle of a record, in both files.
         for (name, bytes) in
-            [("commits", &[3u8, 0, 0, 0, 2][..]), ("a0.pairs", &[200, 0, 0, 0, 1, 2, 3, 4, 5])]
+            [("commits", &[3u8, 0, 0, 0, 2][..]), ("a0.1.pairs", &[200, 0, 0, 0, 1, 2, 3, 4, 5])]
         {
             let mut file = OpenOptions::new().append(true).open(folder.path().join(name)).unwrap();
             file.write_all(bytes).unwrap();
         }
-        let (mut commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
+        let (mut commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
         assert_eq!(committed, Committed::from([(0, first)]));
-        assert_eq!(replayed(folder.path(), &committed), [(0, b"zero".to_vec())]);
         let second = commits.generation;
+        assert_eq!(replayed(folder.path(), second, &committed), [(0, b"zero".to_vec())]);
         assert_ne!(first, second);
-        let mut log = Log::open::<io::Error>(folder.path(), 0, &committed, |_, _| Ok(())).unwrap();
+        let mut log = Log::open::<io::Error>(folder.path(), 0, second, &committed, |_, _| Ok(())).unwrap();
         log.append(header(1, second), b"one").unwrap();
         log.flush().unwrap();
         commits.commit(1).unwrap();
         drop((commits, log));
-        let (commits, committed) = Commits::open(folder.path(), 3, 1).unwrap();
-        assert_eq!(replayed(folder.path(), &committed), [(0, b"zero".to_vec()), (1, b"one".to_vec())]);
+        let (commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
+        assert_eq!(
+            replayed(folder.path(), commits.generation, &committed),
+            [(0, b"zero".to_vec()), (1, b"one".to_vec())]
+        );
         commits.remove().unwrap();
         assert!(!folder.path().exists());
     }
@@ -240,8 +271,12 @@ mod tests {
     #[test]
     fn another_job_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        drop(Commits::open(folder.path(), 3, 1).unwrap());
-        let error = Commits::open(folder.path(), 4, 1).err().unwrap().to_string();
+        drop(Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap());
+        let four = Tasks { count: 4, fixed: true };
+        let error = Commits::open(folder.path(), four, FIXED_1).err().unwrap().to_string();
         assert!(error.contains("3 O tasks"), "{error}");
+        // Numbers that nobody has said are those of the checkpoint.
+        let open = Tasks { count: 4, fixed: false };
+        assert_eq!(Commits::open(folder.path(), open, open).unwrap().0.tasks, (3, 1));
     }
 }

@@ -3,14 +3,19 @@
 //! ```text
 //!   rank r                     rank 0
 //!   Take{job}          ──────►  the next O task of the job, or none
-//!   Gather{n, bytes}   ──────►  when all ranks have come to their n-th: everything to everybody
+//!   Gather{n, bytes}   ──────►  when all members have come to their n-th: everything to everybody
 //!   Fail{job}          ──────►  Abort{job} to everybody
 //!   Stored{job, task}  ──────►  when every A task has it: the commit is written (checkpoints only)
+//!                      ◄──────  Lost{rank}, when a rank is lost: the beginning of an epoch
 //! ```
 //!
 //! # Invariants
-//! - Ranks gather in the same order: the n-th gather of one is the n-th of all.
+//! - Ranks gather in the same order: the n-th gather of one in an epoch is the n-th of all.
+//! - A loss comes between the same two gathers on every rank: rank 0 tells of both in one order, and what was gathered before the loss
+//!   is found by who comes for it later. So all ranks agree on whether a job had ended before.
 //! - Who waits here is woken by a loss of any rank, and waits for no other reason than a rank that still works.
+//! - After a loss nothing is gathered until it is accepted ([`Client::accept_losses`]), which begins the next epoch on this rank. What
+//!   is left of an earlier epoch is not looked at.
 
 use crate::checkpoint::Commits;
 use crate::error::{Damaged, Error};
@@ -24,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Up {
     Take { job: u32 },
-    Gather { number: u64, bytes: Vec<u8> },
+    Gather { epoch: u32, number: u64, bytes: Vec<u8> },
     Fail { job: u32 },
     Stored { job: u32, o_task: u32 },
 }
@@ -37,16 +42,19 @@ pub(crate) enum Down {
         o_task: Option<u32>,
     },
     Gathered {
+        epoch: u32,
         number: u64,
+        /// Of the members, in the order of their ranks.
         all: Arc<Vec<Vec<u8>>>,
     },
     Abort {
         job: u32,
     },
-    /// A rank is lost, and rank 0 is about to part.
+    /// A rank is lost, and the epoch of this number begins.
     Lost {
         rank: usize,
         reason: String,
+        epoch: u32,
     },
 }
 
@@ -55,7 +63,7 @@ impl Up {
         let mut out = Writer::default();
         match self {
             Up::Take { job } => out.u8(1).u32(*job),
-            Up::Gather { number, bytes } => out.u8(2).u64(*number).bytes(bytes),
+            Up::Gather { epoch, number, bytes } => out.u8(2).u32(*epoch).u64(*number).bytes(bytes),
             Up::Fail { job } => out.u8(3).u32(*job),
             Up::Stored { job, o_task } => out.u8(4).u32(*job).u32(*o_task),
         };
@@ -66,7 +74,7 @@ impl Up {
         let mut input = Reader(bytes);
         Ok(match input.u8()? {
             1 => Up::Take { job: input.u32()? },
-            2 => Up::Gather { number: input.u64()?, bytes: input.bytes()?.to_vec() },
+            2 => Up::Gather { epoch: input.u32()?, number: input.u64()?, bytes: input.bytes()?.to_vec() },
             3 => Up::Fail { job: input.u32()? },
             4 => Up::Stored { job: input.u32()?, o_task: input.u32()? },
             _ => return Err(Damaged("a message of no kind")),
@@ -81,8 +89,8 @@ impl Down {
             Down::Task { job, o_task } => {
                 out.u8(1).u32(*job).u8(u8::from(o_task.is_some())).u32(o_task.unwrap_or(0));
             }
-            Down::Gathered { number, all } => {
-                out.u8(2).u64(*number).u64(all.len() as u64);
+            Down::Gathered { epoch, number, all } => {
+                out.u8(2).u32(*epoch).u64(*number).u64(all.len() as u64);
                 all.iter().for_each(|bytes| {
                     out.bytes(bytes);
                 });
@@ -90,8 +98,8 @@ impl Down {
             Down::Abort { job } => {
                 out.u8(3).u32(*job);
             }
-            Down::Lost { rank, reason } => {
-                out.u8(4).u64(*rank as u64).text(reason);
+            Down::Lost { rank, reason, epoch } => {
+                out.u8(4).u64(*rank as u64).text(reason).u32(*epoch);
             }
         }
         out.0
@@ -107,13 +115,13 @@ impl Down {
                 Down::Task { job, o_task: some.then_some(o_task) }
             }
             2 => {
-                let number = input.u64()?;
+                let (epoch, number) = (input.u32()?, input.u64()?);
                 let ranks = input.u64()?;
                 let all = (0..ranks).map(|_| Ok(input.bytes()?.to_vec())).collect::<Result<_, Damaged>>()?;
-                Down::Gathered { number, all: Arc::new(all) }
+                Down::Gathered { epoch, number, all: Arc::new(all) }
             }
             3 => Down::Abort { job: input.u32()? },
-            4 => Down::Lost { rank: input.u64()? as usize, reason: input.text()? },
+            4 => Down::Lost { rank: input.u64()? as usize, reason: input.text()?, epoch: input.u32()? },
             _ => return Err(Damaged("a message of no kind")),
         })
     }
@@ -128,6 +136,11 @@ pub(crate) struct Coordinator {
 struct CoordinatorState {
     /// To every other rank that has called, by rank.
     peers: Vec<Option<mpsc::UnboundedSender<Down>>>,
+    /// Ranks that are lost, in that order, and why.
+    losses: Vec<(usize, String)>,
+    /// Nothing more is told.
+    is_over: bool,
+    /// Of this epoch.
     gathers: HashMap<u64, Vec<Option<Vec<u8>>>>,
     jobs: HashMap<u32, Pool>,
 }
@@ -143,31 +156,60 @@ pub(crate) struct Pool {
     pub commits: Option<Commits>,
 }
 
+impl CoordinatorState {
+    /// Losses so far.
+    fn epoch(&self) -> u32 {
+        self.losses.len() as u32
+    }
+
+    fn is_lost(&self, rank: usize) -> bool {
+        self.losses.iter().any(|(lost, _)| *lost == rank)
+    }
+}
+
 impl Coordinator {
     pub fn new(ranks: usize, own: Arc<Client>) -> Coordinator {
         let state = CoordinatorState {
             peers: (0..ranks).map(|_| None).collect(),
+            losses: Vec::new(),
+            is_over: false,
             gathers: HashMap::new(),
             jobs: HashMap::new(),
         };
         Coordinator { state: Mutex::new(state), own }
     }
 
-    /// Says how `rank` is told things.
+    /// Says how `rank` is told things. It is told of losses that were before it came.
     pub fn connect(&self, rank: usize, peer: mpsc::UnboundedSender<Down>) {
-        self.state.lock().peers[rank] = Some(peer);
+        let mut state = self.state.lock();
+        for (at, (lost, reason)) in state.losses.iter().enumerate() {
+            let _ = peer.send(Down::Lost { rank: *lost, reason: reason.clone(), epoch: at as u32 + 1 });
+        }
+        if !state.is_over {
+            state.peers[rank] = Some(peer);
+        }
     }
 
-    /// Nothing more is told. If ranks part because one was lost, the last word is which: what else they would see is that this rank
-    /// left, and it may reach them first.
+    /// Nothing more is told.
     pub fn disconnect(&self) {
         let mut state = self.state.lock();
-        let lost = self.own.heard.lock().lost.clone();
-        for peer in state.peers.iter_mut().filter_map(Option::take) {
-            if let Some((rank, reason)) = lost.clone() {
-                let _ = peer.send(Down::Lost { rank, reason });
-            }
+        state.is_over = true;
+        state.peers.iter_mut().for_each(|peer| *peer = None);
+    }
+
+    /// A rank is lost: tells every rank, behind what was gathered before.
+    pub fn lose(&self, rank: usize, reason: &str) {
+        let mut state = self.state.lock();
+        if state.is_lost(rank) {
+            return;
         }
+        state.losses.push((rank, reason.to_string()));
+        state.gathers.clear();
+        let epoch = state.epoch();
+        for other in (0..state.peers.len()).filter(|other| *other != rank) {
+            self.tell(&state, other, Down::Lost { rank, reason: reason.to_string(), epoch });
+        }
+        state.peers[rank] = None;
     }
 
     /// Says what O tasks a job has, before any rank asks for one.
@@ -197,14 +239,19 @@ impl Coordinator {
                 });
                 self.tell(&state, from, Down::Task { job, o_task });
             }
-            Up::Gather { number, bytes } => {
+            Up::Gather { epoch, number, bytes } => {
+                if epoch != state.epoch() || state.is_lost(from) {
+                    return;
+                }
+                let state = &mut *state;
                 let all = state.gathers.entry(number).or_insert_with(|| vec![None; ranks]);
                 all[from] = Some(bytes);
-                if all.iter().all(Option::is_some) {
+                let is_lost = |rank: usize| state.losses.iter().any(|(lost, _)| *lost == rank);
+                if all.iter().enumerate().all(|(rank, said)| said.is_some() || is_lost(rank)) {
                     let all = state.gathers.remove(&number).expect("it is there");
                     let all = Arc::new(all.into_iter().flatten().collect::<Vec<_>>());
                     for rank in 0..ranks {
-                        self.tell(&state, rank, Down::Gathered { number, all: Arc::clone(&all) });
+                        self.tell(state, rank, Down::Gathered { epoch, number, all: Arc::clone(&all) });
                     }
                 }
             }
@@ -244,11 +291,33 @@ pub(crate) struct Client {
 #[derive(Default)]
 struct Heard {
     tasks: HashMap<u32, VecDeque<Option<u32>>>,
-    gathered: HashMap<u64, Arc<Vec<Vec<u8>>>>,
+    /// By epoch and number.
+    gathered: HashMap<(u32, u64), Arc<Vec<Vec<u8>>>>,
     /// By job: told to whoever works for it.
     aborts: HashMap<u32, watch::Sender<bool>>,
     aborted: HashSet<u32>,
-    lost: Option<(usize, String)>,
+    /// Losses that were not accepted yet, in their order.
+    lost: Vec<(usize, String)>,
+    /// Those that were.
+    accepted: HashSet<usize>,
+    /// Rank 0 tells nothing any more, because this rank was lost.
+    silent: Option<(usize, String)>,
+    /// Losses so far.
+    epoch: u32,
+}
+
+impl Heard {
+    fn loss(&self) -> Option<Error> {
+        // Rank 0 leaves because of a loss, too, and then is silent.
+        let (rank, reason) = self.lost.first().or(self.silent.as_ref())?;
+        Some(Error::RankLost { rank: *rank, reason: reason.clone() })
+    }
+
+    fn stop_all(&self) {
+        self.aborts.values().for_each(|abort| {
+            abort.send_replace(true);
+        });
+    }
 }
 
 impl Client {
@@ -257,14 +326,11 @@ impl Client {
     }
 
     pub fn hear(&self, message: Down) {
-        if let Down::Lost { rank, reason } = message {
-            return self.lose(rank, reason);
-        }
         let mut heard = self.heard.lock();
         match message {
             Down::Task { job, o_task } => heard.tasks.entry(job).or_default().push_back(o_task),
-            Down::Gathered { number, all } => {
-                heard.gathered.insert(number, all);
+            Down::Gathered { epoch, number, all } => {
+                heard.gathered.insert((epoch, number), all);
             }
             Down::Abort { job } => {
                 heard.aborted.insert(job);
@@ -272,30 +338,47 @@ impl Client {
                     abort.send_replace(true);
                 }
             }
-            Down::Lost { .. } => unreachable!("it was just looked at"),
+            Down::Lost { rank, reason, epoch } => {
+                heard.epoch = epoch;
+                heard.lost.push((rank, reason));
+                // Nobody who waits will be answered.
+                heard.stop_all();
+            }
         }
         self.news.notify_all();
     }
 
-    /// A rank is lost: nobody who waits will be answered.
-    pub fn lose(&self, rank: usize, reason: String) {
+    /// Rank 0 tells nothing any more, because `rank` was lost, which may be another one that rank 0 has missed.
+    pub fn lose_coordinator(&self, rank: usize, reason: String) {
         let mut heard = self.heard.lock();
-        heard.lost.get_or_insert((rank, reason));
-        heard.aborts.values().for_each(|abort| {
-            abort.send_replace(true);
-        });
+        heard.silent.get_or_insert((rank, reason));
+        heard.stop_all();
         self.news.notify_all();
     }
 
-    pub fn loss(&self) -> Option<Error> {
-        let heard = self.heard.lock();
-        heard.lost.as_ref().map(|(rank, reason)| Error::RankLost { rank: *rank, reason: reason.clone() })
+    /// Ranks whose loss was accepted.
+    pub fn accepted(&self) -> HashSet<usize> {
+        self.heard.lock().accepted.clone()
+    }
+
+    /// Begins the latest epoch: whoever asks from now on is told by the members that are left. Returns its number, and the ranks that
+    /// were lost since the last time; `None` if nothing can be told any more. Nobody may wait.
+    pub fn accept_losses(&self) -> Option<(u32, Vec<usize>)> {
+        let mut heard = self.heard.lock();
+        if heard.silent.is_some() {
+            return None;
+        }
+        let lost: Vec<usize> = std::mem::take(&mut heard.lost).into_iter().map(|(rank, _)| rank).collect();
+        heard.accepted.extend(&lost);
+        let epoch = heard.epoch;
+        heard.gathered.retain(|(of, _), _| *of >= epoch);
+        Some((epoch, lost))
     }
 
     /// Becomes true when the job is to stop.
     pub fn aborts(&self, job: u32) -> watch::Receiver<bool> {
         let mut heard = self.heard.lock();
-        let now = heard.aborted.contains(&job) || heard.lost.is_some();
+        let now = heard.aborted.contains(&job) || heard.loss().is_some();
         heard.aborts.entry(job).or_insert_with(|| watch::channel(now).0).subscribe()
     }
 
@@ -314,8 +397,8 @@ impl Client {
     pub fn task(&self, job: u32) -> Result<Option<u32>, Error> {
         let mut heard = self.heard.lock();
         loop {
-            if let Some((rank, reason)) = &heard.lost {
-                return Err(Error::RankLost { rank: *rank, reason: reason.clone() });
+            if let Some(loss) = heard.loss() {
+                return Err(loss);
             }
             if heard.aborted.contains(&job) {
                 return Ok(None);
@@ -327,15 +410,15 @@ impl Client {
         }
     }
 
-    /// Waits until every rank has come to its gather of this number.
-    pub fn gathered(&self, number: u64) -> Result<Arc<Vec<Vec<u8>>>, Error> {
+    /// Waits until every member has come to its gather of this number.
+    pub fn gathered(&self, epoch: u32, number: u64) -> Result<Arc<Vec<Vec<u8>>>, Error> {
         let mut heard = self.heard.lock();
         loop {
-            if let Some(all) = heard.gathered.remove(&number) {
+            if let Some(all) = heard.gathered.remove(&(epoch, number)) {
                 return Ok(all);
             }
-            if let Some((rank, reason)) = &heard.lost {
-                return Err(Error::RankLost { rank: *rank, reason: reason.clone() });
+            if let Some(loss) = heard.loss() {
+                return Err(loss);
             }
             self.news.wait(&mut heard);
         }
@@ -350,7 +433,7 @@ mod tests {
     fn messages_come_back() {
         for up in [
             Up::Take { job: 3 },
-            Up::Gather { number: 1 << 40, bytes: vec![1, 2] },
+            Up::Gather { epoch: 2, number: 1 << 40, bytes: vec![1, 2] },
             Up::Fail { job: 1 },
             Up::Stored { job: 1, o_task: 9 },
         ] {
@@ -359,9 +442,9 @@ mod tests {
         for down in [
             Down::Task { job: 1, o_task: Some(0) },
             Down::Task { job: 1, o_task: None },
-            Down::Gathered { number: 2, all: Arc::new(vec![vec![], vec![5]]) },
+            Down::Gathered { epoch: 1, number: 2, all: Arc::new(vec![vec![], vec![5]]) },
             Down::Abort { job: 8 },
-            Down::Lost { rank: 2, reason: "it ended".to_string() },
+            Down::Lost { rank: 2, reason: "it ended".to_string(), epoch: 3 },
         ] {
             assert_eq!(Down::decode(&down.encode()).unwrap(), down);
             assert!(Down::decode(&down.encode()[..3]).is_err());

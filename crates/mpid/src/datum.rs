@@ -51,6 +51,7 @@ fn wrong_length(what: &str, bytes: &[u8], wanted: usize) -> Rejected {
     Rejected(format!("{} bytes are no {what}, which has {wanted}", bytes.len()))
 }
 
+#[inline]
 fn written(scratch: &mut Vec<u8>, bytes: impl AsRef<[u8]>) -> &[u8] {
     let from = scratch.len();
     scratch.extend_from_slice(bytes.as_ref());
@@ -64,10 +65,12 @@ macro_rules! unsigned {
             const BYTE_ORDER: bool = true;
             const WIDTH: Option<usize> = Some(size_of::<$number>());
 
+            #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
                 written(scratch, self.to_be_bytes())
             }
 
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<$number, Rejected> {
                 let bytes = bytes.try_into();
                 bytes.map(<$number>::from_be_bytes).map_err(|_| Rejected(format!(
@@ -88,10 +91,12 @@ macro_rules! signed {
             const BYTE_ORDER: bool = true;
             const WIDTH: Option<usize> = Some(size_of::<$number>());
 
+            #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
                 written(scratch, (*self as $unsigned ^ <$unsigned>::MAX ^ (<$unsigned>::MAX >> 1)).to_be_bytes())
             }
 
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<$number, Rejected> {
                 let number = <$unsigned as Datum>::decode(bytes)?;
                 Ok((number ^ <$unsigned>::MAX ^ (<$unsigned>::MAX >> 1)) as $number)
@@ -110,6 +115,7 @@ macro_rules! floating {
             const BYTE_ORDER: bool = true;
             const WIDTH: Option<usize> = Some(size_of::<$number>());
 
+            #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
                 let sign = <$bits>::MAX ^ (<$bits>::MAX >> 1);
                 let bits = self.to_bits();
@@ -117,6 +123,7 @@ macro_rules! floating {
                 written(scratch, ordered.to_be_bytes())
             }
 
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<$number, Rejected> {
                 let sign = <$bits>::MAX ^ (<$bits>::MAX >> 1);
                 let ordered = <$bits as Datum>::decode(bytes)?;
@@ -133,10 +140,12 @@ impl Datum for bool {
     const BYTE_ORDER: bool = true;
     const WIDTH: Option<usize> = Some(1);
 
+    #[inline]
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         written(scratch, [u8::from(*self)])
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<bool, Rejected> {
         match bytes {
             [0] => Ok(false),
@@ -151,10 +160,12 @@ impl Datum for () {
     const BYTE_ORDER: bool = true;
     const WIDTH: Option<usize> = Some(0);
 
+    #[inline]
     fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
         &[]
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<(), Rejected> {
         if bytes.is_empty() { Ok(()) } else { Err(wrong_length("unit", bytes, 0)) }
     }
@@ -164,10 +175,12 @@ impl Datum for [u8] {
     type View<'a> = &'a [u8];
     const BYTE_ORDER: bool = true;
 
+    #[inline]
     fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
         self
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<&[u8], Rejected> {
         Ok(bytes)
     }
@@ -177,10 +190,12 @@ impl Datum for Vec<u8> {
     type View<'a> = &'a [u8];
     const BYTE_ORDER: bool = true;
 
+    #[inline]
     fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
         self
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<&[u8], Rejected> {
         Ok(bytes)
     }
@@ -190,10 +205,12 @@ impl Datum for str {
     type View<'a> = &'a str;
     const BYTE_ORDER: bool = true;
 
+    #[inline]
     fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
         self.as_bytes()
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<&str, Rejected> {
         std::str::from_utf8(bytes).map_err(|error| Rejected(format!("no UTF-8: {error}")))
     }
@@ -203,10 +220,12 @@ impl Datum for String {
     type View<'a> = &'a str;
     const BYTE_ORDER: bool = true;
 
+    #[inline]
     fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
         self.as_bytes()
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<&str, Rejected> {
         <str as Datum>::decode(bytes)
     }
@@ -217,10 +236,12 @@ impl<T: Datum + ?Sized> Datum for &T {
     const BYTE_ORDER: bool = T::BYTE_ORDER;
     const WIDTH: Option<usize> = T::WIDTH;
 
+    #[inline]
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         (**self).encode(scratch)
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<T::View<'_>, Rejected> {
         T::decode(bytes)
     }
@@ -239,12 +260,14 @@ impl<T: Datum, const N: usize> Datum for [T; N] {
         None => panic!("the elements of an array all have as many bytes"),
     };
 
+    #[inline]
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let from = scratch.len();
         self.iter().for_each(|value| append(value, scratch));
         &scratch[from..]
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<[T::View<'_>; N], Rejected> {
         let width = T::WIDTH.expect("checked when the codec was compiled");
         if bytes.len() != width * N {
@@ -297,6 +320,7 @@ impl<T: Datum> Datum for List<T> {
     type View<'a> = ListView<'a, T>;
     const BYTE_ORDER: bool = T::BYTE_ORDER;
 
+    #[inline]
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         assert!(T::WIDTH.is_some_and(|width| width > 0), "the elements of a list all have as many bytes");
         let from = scratch.len();
@@ -304,6 +328,7 @@ impl<T: Datum> Datum for List<T> {
         &scratch[from..]
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<ListView<'_, T>, Rejected> {
         match T::WIDTH {
             Some(width) if width > 0 && bytes.len().is_multiple_of(width) => {
@@ -324,6 +349,7 @@ impl<T: Datum> Datum for List<T> {
 }
 
 /// Writes the bytes of `value` behind what `out` has.
+#[inline]
 pub fn append<T: Datum + ?Sized>(value: &T, out: &mut Vec<u8>) {
     let from = out.len();
     let own_bytes = value.encode(out).len();
@@ -335,6 +361,7 @@ pub fn append<T: Datum + ?Sized>(value: &T, out: &mut Vec<u8>) {
 }
 
 /// A part of a tuple: with its length before it if it is not the last one and parts of its type differ in length.
+#[inline]
 fn append_part<T: Datum + ?Sized>(value: &T, last: bool, out: &mut Vec<u8>) {
     if last || T::WIDTH.is_some() {
         return append(value, out);
@@ -347,6 +374,7 @@ fn append_part<T: Datum + ?Sized>(value: &T, last: bool, out: &mut Vec<u8>) {
 }
 
 /// The part that `bytes` begin with, and what follows it.
+#[inline]
 fn split_part<T: Datum + ?Sized>(bytes: &[u8], last: bool) -> Option<(&[u8], &[u8])> {
     if last {
         return Some((bytes, &[]));
@@ -373,6 +401,7 @@ macro_rules! tuple {
                 _ => None,
             };
 
+            #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
                 let from = scratch.len();
                 $(append_part(&self.$at, false, scratch);)*
@@ -381,6 +410,7 @@ macro_rules! tuple {
             }
 
             #[allow(non_snake_case)]
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<Self::View<'_>, Rejected> {
                 let rest = bytes;
                 $(let ($part, rest) = split_part::<$part>(rest, false).ok_or_else(|| short_tuple(bytes))?;)*

@@ -1,7 +1,7 @@
 //! What an O task sends: pairs are combined in a table, or realigned at once into one block for each A task.
 //!
 //! # Memory bound
-//! One block for each A task, and [`crate::Config::combine_bytes`] for the table.
+//! One block for each A task, and [`crate::Config::combine_bytes`] for the table; O tasks that run one after the other use the same.
 //!
 //! Source: mpi-d, section IV-A (the hash table, its spilling into partitions, the realignment of data); hive-on-datampi, section
 //! IV-C (send partition lists).
@@ -24,6 +24,13 @@ const TRIAL_PAIRS: u64 = 1 << 20;
 
 /// Share of pairs that are combined below which the table costs more than it saves.
 const COMBINED_SHARE_MIN: f64 = 0.05;
+
+/// Pairs that are looked up in the table together: enough for their cache misses to overlap, few enough for all to stay in the
+/// first cache until they are used.
+const BATCH_PAIRS: usize = 16;
+
+/// Bytes of a pair that does not wait for others.
+const WAITING_BYTES_MAX: usize = 4096;
 
 /// Why a pair was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +76,37 @@ struct Open {
     pairs: u32,
 }
 
+/// A pair that waits to be looked up: its bytes lie one pair behind the other.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    hash: u64,
+    value: usize,
+    end: usize,
+    position: Option<u64>,
+}
+
+/// Pairs that wait to be looked up together.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    pairs: [Waiting; BATCH_PAIRS],
+    len: usize,
+}
+
+impl Batch {
+    /// Takes a pair. Returns whether none may follow.
+    #[inline]
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8], position: Option<u64>) -> bool {
+        self.bytes.extend_from_slice(key);
+        let value_at = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        let end = self.bytes.len();
+        self.pairs[self.len] = Waiting { hash, value: value_at, end, position };
+        self.len += 1;
+        self.len == BATCH_PAIRS || end >= WAITING_BYTES_MAX
+    }
+}
+
 /// What the pairs of one O task go through.
 pub(crate) struct Emitter {
     outs: Arc<Outs>,
@@ -76,6 +114,12 @@ pub(crate) struct Emitter {
     partition: Option<Arc<Partition>>,
     combine: Option<Arc<dyn Combine>>,
     table: Option<Table>,
+    /// As long as there is a table.
+    batch: Option<Box<Batch>>,
+    /// Where in its input the O task is; while pairs that have waited are looked up, where it was when it sent them.
+    pub position: Option<u64>,
+    /// Why a pair was refused after it had waited; nothing more is sent.
+    refused: Option<EmitError>,
     /// In batch jobs one; when streaming, one for each window that is open.
     windows: Vec<Partitions>,
     /// Bytes of pairs for which a block is made.
@@ -92,7 +136,10 @@ impl Emitter {
             outs: Arc::clone(outs),
             o_task,
             partition,
-            table: combine.is_some().then(Table::default),
+            table: combine.is_some().then(|| outs.spare_tables.lock().pop().unwrap_or_default()),
+            batch: combine.is_some().then(Box::default),
+            position: None,
+            refused: None,
             combine,
             windows: Vec::new(),
             block_pair_bytes: outs.plan.config.block_bytes - HEADER_BYTES - BLOCK_HEADER_BYTES,
@@ -105,6 +152,7 @@ impl Emitter {
     /// Combines pairs no more: when streaming, they are told apart by window.
     pub fn without_table(mut self) -> Emitter {
         self.table = None;
+        self.batch = None;
         self
     }
 
@@ -114,6 +162,45 @@ impl Emitter {
         self.pairs += 1;
         self.bytes += (key.len() + value.len()) as u64;
         let hash = hash(key);
+        match &mut self.batch {
+            None => self.emit_to_window(0, hash, key, value),
+            Some(batch) => match batch.push(hash, key, value, self.position) {
+                true => self.look_up(),
+                false => Ok(()),
+            },
+        }
+    }
+
+    /// Puts the pairs that wait into the table. Costs what one of them would if it went alone, since the processor waits for all of
+    /// their places in memory at once.
+    pub fn look_up(&mut self) -> Result<(), EmitError> {
+        let Some(mut batch) = self.batch.take() else { return Ok(()) };
+        let waiting = &batch.pairs[..batch.len];
+        if let Some(table) = &mut self.table {
+            table.touch(waiting.iter().map(|pair| pair.hash));
+        }
+        let position = self.position;
+        let mut begin = 0;
+        for pair in waiting {
+            self.position = pair.position;
+            let (key, value) = (&batch.bytes[begin..pair.value], &batch.bytes[pair.value..pair.end]);
+            if let Err(error) = self.upsert(pair.hash, key, value) {
+                self.refused = Some(error.clone());
+                return Err(error);
+            }
+            begin = pair.end;
+        }
+        self.position = position;
+        if self.table.is_some() {
+            batch.len = 0;
+            batch.bytes.clear();
+            self.batch = Some(batch);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn upsert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
         if let Some(table) = &mut self.table {
             let combine = self.combine.as_ref().expect("there is a table");
             match table.upsert(hash, key, value, &**combine)? {
@@ -157,6 +244,9 @@ impl Emitter {
 
     #[inline]
     fn emit_to_window(&mut self, window: u64, hash: u64, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
         let a_tasks = self.outs.plan.a_tasks as usize;
         let a_task = match &self.partition {
             None => part_of(hash, a_tasks),
@@ -253,9 +343,15 @@ impl Emitter {
         Ok(())
     }
 
-    /// Sends all that is left. Returns pairs and bytes emitted, and pairs combined.
+    /// Sends all that is left.
     pub fn finish(&mut self) -> Result<(), EmitError> {
+        self.look_up()?;
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
         self.empty_table()?;
+        // The next O task need not let a table of its own grow.
+        self.outs.spare_tables.lock().extend(self.table.take());
         for at in 0..self.windows.len() {
             for a_task in 0..self.windows[at].open.len() {
                 self.ship(at, a_task, false)?;

@@ -24,6 +24,7 @@ use crate::error::{Cause, Error, Side, TaskError};
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::spill::SpillFolders;
 use crate::store::{Shape, Store, StoreError};
+use crate::table::Table;
 use crate::world::World;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -139,6 +140,8 @@ pub(crate) struct Outs {
     /// By rank; none for this one.
     remote: Vec<Option<mpsc::Sender<Parcel>>>,
     mergers: Vec<mpsc::Sender<Arrival>>,
+    /// Empty ones of O tasks that have ended; as many as run at once.
+    pub spare_tables: Mutex<Vec<Table>>,
     pub blocks: AtomicU64,
     pub bytes: AtomicU64,
     /// Nanoseconds that O tasks waited for a place in a send queue.
@@ -247,8 +250,9 @@ impl Exchange {
             queues.push(queue);
             let (sink, stop) = (sink(merger), Arc::clone(&stop));
             let thread = std::thread::Builder::new().name(format!("mpid merger {merger}"));
-            mergers
-                .push(thread.spawn(move || merge(arrivals, sink, rank, &stop)).expect("threads can be had"));
+            let launched = world.launched_rank();
+            let work = move || merge(arrivals, sink, launched, &stop);
+            mergers.push(thread.spawn(work).expect("threads can be had"));
         }
         let mut remote = Vec::new();
         for other in 0..ranks {
@@ -278,6 +282,7 @@ impl Exchange {
             stop: Arc::clone(&stop),
             remote,
             mergers: queues,
+            spare_tables: Mutex::default(),
             blocks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
@@ -359,7 +364,7 @@ async fn receive(
     stop: Arc<Stop>,
     mut told: watch::Receiver<bool>,
 ) {
-    let (rank, ranks) = (world.rank(), world.ranks());
+    let (rank, ranks, launched) = (world.rank(), world.ranks(), world.launched_rank());
     loop {
         let received = tokio::select! {
             biased;
@@ -374,18 +379,20 @@ async fn receive(
                 return stop.fail(world.loss_behind(rank, reason).await);
             }
             Some(Err(StreamError::Failed { .. })) => return stop.follow(),
-            Some(Err(error)) => return stop.fail(Error::Damaged { rank, message: error.to_string() }),
+            Some(Err(error)) => {
+                return stop.fail(Error::Damaged { rank: launched, message: error.to_string() });
+            }
         };
         let header = match BlockHeader::decode(&payload) {
             Ok(header) if header.a_task < plan.a_tasks && header.o_task < plan.o_tasks => header,
             _ => {
                 let message = format!("a block of rank {from} that belongs to no task");
-                return stop.fail(Error::Damaged { rank, message });
+                return stop.fail(Error::Damaged { rank: launched, message });
             }
         };
         if plan.owner(header.a_task, ranks) != rank {
             let message = format!("a block of rank {from} for another rank");
-            return stop.fail(Error::Damaged { rank, message });
+            return stop.fail(Error::Damaged { rank: launched, message });
         }
         let pairs = payload.slice(BLOCK_HEADER_BYTES..);
         let arrival = Arrival { header, pairs, received: None };
@@ -485,7 +492,7 @@ impl BatchSink {
         let mine = (0..plan.a_tasks)
             .filter(|a_task| plan.owner(*a_task, ranks) == rank && plan.merger(*a_task, ranks) == merger);
         BatchSink {
-            rank,
+            rank: world.launched_rank(),
             world: world.clone(),
             plan: Arc::clone(plan),
             folders: Arc::clone(folders),
@@ -521,10 +528,10 @@ impl BatchSink {
         if !self.logs.contains_key(&a_task) {
             let plan = Arc::clone(&self.plan);
             let checkpoint = plan.checkpoint.as_ref().expect("there is a checkpoint");
-            let log =
-                Log::open::<LogError>(&checkpoint.folder, a_task, &checkpoint.committed, |header, pairs| {
-                    self.keep(header, pairs).map_err(LogError::Other)
-                });
+            let CheckpointPlan { folder, generation, committed } = checkpoint;
+            let log = Log::open::<LogError>(folder, a_task, *generation, committed, |header, pairs| {
+                self.keep(header, pairs).map_err(LogError::Other)
+            });
             let log = log.map_err(|error| error.on(self.rank))?;
             self.logs.insert(a_task, log);
         }

@@ -142,6 +142,10 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
     /// `o` is called for each O task, on some rank, on any of its threads; `a` for each A task, on the rank that has its pairs.
     /// Returns what the A tasks of this rank returned.
     ///
+    /// With a checkpoint ([`Config::checkpoint`]) the job goes on when a rank other than 0 is lost: the ranks that are left take over its
+    /// A tasks and run again the O tasks whose pairs were not all received. Then `a` is called once more for A tasks that had begun,
+    /// also for those that had ended; what it returned before is dropped.
+    ///
     /// Errors: the same on every rank. Other jobs may follow unless a rank was lost.
     pub fn run<R: Send>(
         &self,
@@ -150,13 +154,31 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         o: impl Fn(&mut OTask<'_, K, V>) -> Result<(), BoxError> + Sync,
         a: impl Fn(&mut ATask<K, V>) -> Result<R, BoxError> + Sync,
     ) -> Result<Outcome<R>, Error> {
-        let mut running = Running::start(world, config, self.spec.clone())?;
-        on_threads(running.threads, || {
-            while let Some(o_task) = running.take_task() {
-                run_o(&running, o_task, &o);
+        let number = world.next_job();
+        let has_checkpoint = config.checkpoint.is_some();
+        // What a rank had before the job is lost with it, and no checkpoint has it.
+        let mut goes_on = has_checkpoint && world.is_new();
+        loop {
+            let outcome = Running::start(world, config, self.spec.clone(), number).and_then(|mut running| {
+                goes_on = has_checkpoint;
+                on_threads(running.threads, || {
+                    while let Some(o_task) = running.take_task() {
+                        run_o(&running, o_task, &o);
+                    }
+                });
+                finish(running.end_o_phase(), running, |_, task| a(task))
+            });
+            let lost = match &outcome {
+                Err(Error::RankLost { .. }) if goes_on => world.go_on(),
+                _ => None,
+            };
+            let Some(lost) = lost else { return outcome };
+            tracing::warn!(job = self.spec.name, ?lost, "the job goes on with the ranks that are left");
+            if config.progress && world.rank() == 0 {
+                let (name, ranks) = (&self.spec.name, world.ranks());
+                eprintln!("mpid: {name}: lost rank {lost:?}, goes on with {ranks} from the checkpoint");
             }
-        });
-        finish(running.end_o_phase(), running, |_, task| a(task))
+        }
     }
 
     /// Runs a round over what stays on its rank: O task `i` and A task `i` are given part `i`. Collective.
@@ -175,7 +197,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             mode: Mode::Iteration,
             ..self.spec.clone()
         };
-        let mut running = Running::start(world, config, spec)?;
+        let mut running = Running::start(world, config, spec, world.next_job())?;
         on_threads(running.threads, || {
             while let Some(o_task) = running.take_task() {
                 run_o(&running, o_task, &|task: &mut OTask<'_, K, V>| o(task, &mut kept.part(o_task).lock()));
@@ -203,6 +225,26 @@ where
         let combined = (self.combine)(V::decode(held)?, V::decode(value)?);
         crate::datum::append(&combined, out);
         Ok(())
+    }
+
+    #[inline]
+    fn combine_over(
+        &self,
+        _: &[u8],
+        held: &mut [u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Rejected> {
+        let combined = (self.combine)(V::decode(held)?, V::decode(value)?);
+        let bytes = combined.encode(out);
+        if bytes.len() == held.len() {
+            held.copy_from_slice(bytes);
+            return Ok(true);
+        }
+        // As `append` does, for values that have their bytes themselves.
+        out.clear();
+        crate::datum::append(&combined, out);
+        Ok(false)
     }
 }
 
@@ -275,7 +317,7 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
     let mut task = None;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<R, BoxError> {
         let source = store.finish().map_err(ReceiveError::from)?;
-        a(task.insert(ATask::new(source, a_task as usize, count, running.world.rank())))
+        a(task.insert(ATask::new(source, a_task as usize, count, running.world.launched_rank())))
     }));
     let place = || task.as_ref().map_or("before its first record".to_string(), ATask::place);
     let error = match outcome {
@@ -286,10 +328,10 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
                 running.task_error(Side::A, a_task, place(), Cause::Rejected, rejected)
             }
             Some(ReceiveError::Spill(message)) => {
-                Error::Spill { rank: running.world.rank(), message: message.clone() }
+                Error::Spill { rank: running.world.launched_rank(), message: message.clone() }
             }
             Some(ReceiveError::Damaged(message)) => {
-                Error::Damaged { rank: running.world.rank(), message: message.clone() }
+                Error::Damaged { rank: running.world.launched_rank(), message: message.clone() }
             }
             None => running.task_error(Side::A, a_task, place(), Cause::Failed, error),
         },
@@ -344,7 +386,8 @@ pub struct OTask<'a, K: ?Sized, V: ?Sized> {
     pub(crate) emitter: Emitter,
     index: u32,
     source: String,
-    position: Option<u64>,
+    /// Of a pair that was refused after it had waited, if the task reads something else by now.
+    refused_at: Option<String>,
     key: Vec<u8>,
     value: Vec<u8>,
     rejected: Option<Rejected>,
@@ -359,7 +402,7 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
             emitter,
             index,
             source: String::new(),
-            position: None,
+            refused_at: None,
             key: Vec::new(),
             value: Vec::new(),
             rejected: None,
@@ -385,15 +428,19 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
 
     /// Says what the task reads from now on, for errors.
     pub fn reads(&mut self, source: &str) {
+        // Pairs that wait in the emitter are of what was read before. The next one that is sent returns an error of theirs.
+        if self.emitter.look_up().is_err() && self.refused_at.is_none() {
+            self.refused_at = Some(self.place());
+        }
         self.source.clear();
         self.source.push_str(source);
-        self.position = None;
+        self.emitter.position = None;
     }
 
     /// Says where in what it reads the task is, such as a byte or a row, for errors. Costs next to nothing.
     #[inline]
     pub fn at(&mut self, position: u64) {
-        self.position = Some(position);
+        self.emitter.position = Some(position);
     }
 
     /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
@@ -435,7 +482,10 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
     }
 
     fn place(&self) -> String {
-        match (self.source.is_empty(), self.position) {
+        if let Some(place) = &self.refused_at {
+            return place.clone();
+        }
+        match (self.source.is_empty(), self.emitter.position) {
             (true, None) => String::new(),
             (true, Some(position)) => format!("at {position}"),
             (false, None) => self.source.clone(),

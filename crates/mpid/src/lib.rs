@@ -10,6 +10,7 @@
 //!   memory ([`Kept`]), [`Job::stream`] for windows of an input without end.
 //! - [`Datum`]: the codec of keys and values. [`Config`]: every knob. [`Report`]: what a job counted.
 //! - [`session`]: the same in bytes, for other languages.
+//! - `arrow` (a feature, off by default): rows of Arrow columns as keys and values.
 //! - [`input`]: text files cut into splits at their lines.
 //!
 //! # Threads
@@ -23,6 +24,8 @@
 //!
 //! Source: the papers on MPI-D (Lu et al., 2011) and DataMPI (Hive on DataMPI, sections II and IV).
 
+#[cfg(feature = "arrow")]
+pub mod arrow;
 pub mod input;
 pub mod session;
 
@@ -56,4 +59,4 @@ pub use hash::hash;
 pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveError};
 pub use sample::Ranges;
 pub use stream::{StreamTask, Window};
-pub use world::World;
+pub use world::{BROKEN, OUTCOME, World};

@@ -4,7 +4,7 @@
 //! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until there is none,
 //! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever happened.
 
-use crate::checkpoint::{self, Commits, Committed};
+use crate::checkpoint::{self, Commits, Committed, Tasks};
 use crate::config::{Config, Mode, Parallelism};
 use crate::control::Pool;
 use crate::counters::{Counters, Report, Span, now};
@@ -56,11 +56,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Agrees with all ranks on what the job is, and opens its exchange.
+    /// Agrees with all ranks on what the job is, and opens its exchange. `number` is from [`World::next_job`], and stays when a job goes
+    /// on after a loss.
     ///
     /// Errors: the ranks do not agree, a checkpoint cannot be used, a rank is lost.
-    pub fn start(world: &World, config: &Config, mut spec: Spec) -> Result<Running, Error> {
-        let plan = Running::agree(world, config, &mut spec)?;
+    pub fn start(world: &World, config: &Config, mut spec: Spec, number: u32) -> Result<Running, Error> {
+        let plan = Running::agree(world, config, &mut spec, number)?;
         let folders = Arc::new(SpillFolders::new(config.spill_folders.clone()));
         let exchange = Exchange::open(world, &plan, |merger| -> Box<dyn Sink> {
             Box::new(BatchSink::new(world, &plan, &folders, merger))
@@ -75,7 +76,7 @@ impl Running {
         mut spec: Spec,
         sink: impl Fn(&Arc<Plan>, &Arc<SpillFolders>, usize) -> Box<dyn Sink>,
     ) -> Result<Running, Error> {
-        let plan = Running::agree(world, config, &mut spec)?;
+        let plan = Running::agree(world, config, &mut spec, world.next_job())?;
         let folders = Arc::new(SpillFolders::new(config.spill_folders.clone()));
         let exchange = Exchange::open(world, &plan, |merger| sink(&plan, &folders, merger));
         Ok(Running::over(world, plan, spec, folders, exchange))
@@ -113,8 +114,8 @@ impl Running {
         }
     }
 
-    fn agree(world: &World, config: &Config, spec: &mut Spec) -> Result<Arc<Plan>, Error> {
-        let job = world.next_job();
+    fn agree(world: &World, config: &Config, spec: &mut Spec, number: u32) -> Result<Arc<Plan>, Error> {
+        let job = world.next_exchange();
         let (rank, ranks) = (world.rank(), world.ranks());
         let threads = threads(config, world);
         // All that decides where a pair goes, so that a rank that was told otherwise is found out before one is sent.
@@ -149,15 +150,18 @@ impl Running {
         }
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let told = |tasks: Option<usize>| tasks.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
-        let o_tasks = spec.o_tasks.or(told(config.o_tasks)).unwrap_or(slots);
-        let a_tasks = spec.a_tasks.or(told(config.a_tasks)).unwrap_or(match config.parallelism {
+        let (o_said, a_said) = (spec.o_tasks.or(told(config.o_tasks)), spec.a_tasks.or(told(config.a_tasks)));
+        let o_tasks = Tasks { count: o_said.unwrap_or(slots), fixed: o_said.is_some() };
+        let a_count = a_said.unwrap_or(match config.parallelism {
             Parallelism::Default => slots,
-            Parallelism::Enhanced => o_tasks,
+            Parallelism::Enhanced => o_tasks.count,
         });
-        if a_tasks == 0 {
+        if a_count == 0 {
             return Err(Error::Configuration("there is at least one A task".to_string()));
         }
-        let checkpoint = Running::meet_checkpoint(world, config, spec, job, o_tasks, a_tasks)?;
+        let a_tasks = Tasks { count: a_count, fixed: a_said.is_some() };
+        let (checkpoint, (o_tasks, a_tasks)) =
+            Running::meet_checkpoint(world, config, spec, (number, job), o_tasks, a_tasks)?;
         Ok(Arc::new(Plan {
             job,
             o_tasks,
@@ -170,19 +174,21 @@ impl Running {
         }))
     }
 
-    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks.
+    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks. Returns how many O and A
+    /// tasks the job has, too.
     fn meet_checkpoint(
         world: &World,
         config: &Config,
         spec: &Spec,
-        job: u32,
-        o_tasks: u32,
-        a_tasks: u32,
-    ) -> Result<Option<CheckpointPlan>, Error> {
+        (number, job): (u32, u32),
+        o_tasks: Tasks,
+        a_tasks: Tasks,
+    ) -> Result<(Option<CheckpointPlan>, (u32, u32)), Error> {
         let wanted = config.checkpoint.as_ref().filter(|_| spec.mode == Mode::Common);
-        let folder = wanted.map(|path| checkpoint::folder(path, job, &spec.name));
+        let folder = wanted.map(|path| checkpoint::folder(path, number, &spec.name));
         let mut told = Writer::default();
         if world.rank() == 0 {
+            let mut tasks = (o_tasks.count, a_tasks.count);
             let opened = folder.as_ref().map(|folder| Commits::open(folder, o_tasks, a_tasks)).transpose();
             let (commits, committed) = match opened {
                 Err(error) => {
@@ -190,40 +196,45 @@ impl Running {
                     (None, Default::default())
                 }
                 Ok(None) => {
-                    told.u8(0).u32(0).u64(0);
+                    told.u8(0).u32(o_tasks.count).u32(a_tasks.count).u32(0).u64(0);
                     (None, Default::default())
                 }
                 Ok(Some((commits, committed))) => {
-                    told.u8(0).u32(commits.generation).u64(committed.len() as u64);
+                    tasks = commits.tasks;
+                    told.u8(0).u32(tasks.0).u32(tasks.1);
+                    told.u32(commits.generation).u64(committed.len() as u64);
                     committed.iter().for_each(|(o_task, generation)| {
                         told.u32(*o_task).u32(*generation);
                     });
                     (Some(commits), committed)
                 }
             };
-            let left = (0..o_tasks).filter(|o_task| !spec.owned && !committed.contains_key(o_task));
-            world.begin(job, Pool { left: left.collect(), a_tasks, commits, ..Pool::default() });
+            let left = (0..tasks.0).filter(|o_task| !spec.owned && !committed.contains_key(o_task));
+            world.begin(job, Pool { left: left.collect(), a_tasks: tasks.1, commits, ..Pool::default() });
         }
-        let all = world.gather(&told.0)?;
-        type Told = Result<(u32, Committed), String>;
+        let all = world.gather(&told.0).inspect_err(|_| {
+            world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));
+        })?;
+        type Told = Result<((u32, u32), u32, Committed), String>;
         let read = |input: &mut Reader<'_>| -> Result<Told, Damaged> {
             if input.u8()? != 0 {
                 return Ok(Err(input.text()?));
             }
+            let tasks = (input.u32()?, input.u32()?);
             let generation = input.u32()?;
             let count = input.u64()?;
             let committed = (0..count).map(|_| Ok((input.u32()?, input.u32()?)));
-            Ok(Ok((generation, committed.collect::<Result<_, Damaged>>()?)))
+            Ok(Ok((tasks, generation, committed.collect::<Result<_, Damaged>>()?)))
         };
         match read(&mut Reader(&all[0])) {
-            Ok(Ok((generation, committed))) => {
-                Ok(folder.map(|folder| CheckpointPlan { folder, generation, committed }))
+            Ok(Ok((tasks, generation, committed))) => {
+                Ok((folder.map(|folder| CheckpointPlan { folder, generation, committed }), tasks))
             }
             Ok(Err(message)) => {
                 world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));
                 Err(Error::Checkpoint { rank: 0, message })
             }
-            Err(damaged) => Err(Error::Damaged { rank: world.rank(), message: damaged.to_string() }),
+            Err(damaged) => Err(Error::Damaged { rank: world.launched_rank(), message: damaged.to_string() }),
         }
     }
 
@@ -279,7 +290,7 @@ impl Running {
     }
 
     pub fn span(&self, side: Side, task: u32, begin: Duration, pairs: u64) {
-        let span = Span { side, task, rank: self.world.rank(), begin, end: now(), pairs };
+        let span = Span { side, task, rank: self.world.launched_rank(), begin, end: now(), pairs };
         self.spans.lock().push(span);
     }
 
@@ -317,7 +328,8 @@ impl Running {
         self.world.end_job(job);
         let commits = self.world.coordinator().and_then(|coordinator| coordinator.end(job));
         let all = gathered?;
-        let damaged = |error: Damaged| Error::Damaged { rank: self.world.rank(), message: error.to_string() };
+        let rank = self.world.launched_rank();
+        let damaged = |error: Damaged| Error::Damaged { rank, message: error.to_string() };
         let mut report = Report { name: self.spec.name.clone(), ..Report::default() };
         let (mut failed, mut stopped) = (None, false);
         for theirs in &all {
@@ -338,12 +350,13 @@ impl Running {
                 report.spans.push(Span::decode(&mut theirs).map_err(damaged)?);
             }
         }
-        if let Some(error) = failed.or(self.world.client().loss()) {
+        // A rank that was lost since then had told that it was done; whatever needs it next will fail.
+        if let Some(error) = failed {
             return Err(error);
         }
         if stopped {
             let message = "a job that stopped and does not say why".to_string();
-            return Err(Error::Damaged { rank: self.world.rank(), message });
+            return Err(Error::Damaged { rank, message });
         }
         if let Some(Err(error)) = commits.map(Commits::remove) {
             tracing::warn!(%error, "a checkpoint that is not needed any more was not removed");
@@ -383,7 +396,7 @@ impl Running {
         cause: Cause,
         message: impl ToString,
     ) -> Error {
-        let rank = self.world.rank();
+        let rank = self.world.launched_rank();
         Error::Task(TaskError { side, task, rank, cause, place, message: message.to_string() })
     }
 

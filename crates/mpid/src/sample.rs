@@ -33,7 +33,7 @@ impl Ranges {
         for theirs in world.gather(&mine)? {
             for pair in crate::records::Pairs::new(&theirs) {
                 let damaged = |damaged: crate::Damaged| Error::Damaged {
-                    rank: world.rank(),
+                    rank: world.launched_rank(),
                     message: damaged.to_string(),
                 };
                 all.push(pair.map_err(damaged)?.0.to_vec());

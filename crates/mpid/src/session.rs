@@ -65,6 +65,7 @@ pub struct Session {
     current: Current,
     /// Of A tasks that have not run; `None` before the O phase is over.
     stores: Option<VecDeque<(u32, Store)>>,
+    /// Where in its input the last O task was when it ended.
     position: Option<u64>,
 }
 
@@ -91,7 +92,7 @@ impl Session {
             mode: Mode::Common,
         };
         let config = Config { threads: Some(1), ..config.clone() };
-        let running = Running::start(world, &config, spec)?;
+        let running = Running::start(world, &config, spec, world.next_job())?;
         Ok(Session { running: Some(running), current: Current::None, stores: None, position: None })
     }
 
@@ -125,7 +126,7 @@ impl Session {
                 Some((Side::A, index as usize))
             }
             Err(error) => {
-                let error = crate::exchange::store_error(error, index, self.running().world.rank());
+                let error = crate::exchange::store_error(error, index, self.running().world.launched_rank());
                 self.running().stop().fail(error);
                 None
             }
@@ -137,6 +138,7 @@ impl Session {
             Current::None => {}
             Current::O { index, begin, mut emitter } => {
                 let finished = emitter.finish();
+                self.position = emitter.position;
                 self.running().o_task_done(index, begin, &emitter, 0);
                 if let Err(EmitError::Rejected(rejected)) = finished {
                     self.fail_task(Side::O, index, Cause::Rejected, &rejected.to_string());
@@ -163,7 +165,9 @@ impl Session {
 
     /// Says where in its input the current O task is, for errors.
     pub fn at(&mut self, position: u64) {
-        self.position = Some(position);
+        if let Current::O { emitter, .. } = &mut self.current {
+            emitter.position = Some(position);
+        }
     }
 
     /// Sends a pair from an O task. Returns at once, unless the send queue is full.
@@ -218,7 +222,11 @@ impl Session {
     }
 
     fn fail_task(&self, side: Side, index: u32, cause: Cause, message: &str) {
-        let place = match (&self.current, self.position) {
+        let position = match &self.current {
+            Current::O { emitter, .. } => emitter.position,
+            _ => self.position,
+        };
+        let place = match (&self.current, position) {
             (Current::A { received, .. }, _) => format!("record {received}"),
             (_, Some(position)) => format!("at {position}"),
             (_, None) => String::new(),

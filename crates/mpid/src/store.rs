@@ -28,6 +28,9 @@ const DISK_RUNS_MAX: usize = 64;
 /// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used.
 const COPIED_BYTES_MAX: usize = 32 * 1024;
 
+/// Pairs that are looked up in a table together.
+const BATCH_PAIRS: usize = 16;
+
 /// Bytes of the blocks that pairs of a table are put into.
 const TABLE_BLOCK_BYTES: usize = 1 << 20;
 
@@ -132,21 +135,35 @@ impl Store {
     fn combine_all(&mut self, pairs: &[u8], count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
         let combine = Arc::clone(self.shape.combine.as_ref().expect("there is a table"));
         let mut seen = 0;
-        for pair in Pairs::new(pairs) {
-            let (key, value) = pair?;
-            seen += 1;
-            let hash = hash(key);
-            loop {
-                let table = self.table.as_mut().expect("there is a table");
-                match table.upsert(hash, key, value, &*combine).map_err(StoreError::Rejected)? {
-                    Upsert::Inserted => {}
-                    Upsert::Combined => self.combined += 1,
-                    Upsert::Full => {
-                        self.spill(folders)?;
-                        continue;
-                    }
-                }
+        let mut pairs = Pairs::new(pairs);
+        // Looked up together, as in an O task.
+        let mut batch: [(u64, &[u8], &[u8]); BATCH_PAIRS] = [(0, &[], &[]); BATCH_PAIRS];
+        loop {
+            let mut len = 0;
+            for (place, pair) in batch.iter_mut().zip(&mut pairs) {
+                let (key, value) = pair?;
+                *place = (hash(key), key, value);
+                len += 1;
+            }
+            if len == 0 {
                 break;
+            }
+            seen += len as u32;
+            let table = self.table.as_mut().expect("there is a table");
+            table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
+            for (hash, key, value) in &batch[..len] {
+                loop {
+                    let table = self.table.as_mut().expect("there is a table");
+                    match table.upsert(*hash, key, value, &*combine).map_err(StoreError::Rejected)? {
+                        Upsert::Inserted => {}
+                        Upsert::Combined => self.combined += 1,
+                        Upsert::Full => {
+                            self.spill(folders)?;
+                            continue;
+                        }
+                    }
+                    break;
+                }
             }
         }
         if seen != count {

@@ -125,7 +125,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             let (close, closes) = sync_channel(CLOSED_WAITING_MAX);
             closed.lock().push(closes);
             Box::new(WindowSink {
-                rank: world.rank(),
+                rank: world.launched_rank(),
                 plan: Arc::clone(plan),
                 folders: Arc::clone(folders),
                 stores: BTreeMap::new(),

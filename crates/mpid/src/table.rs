@@ -16,6 +16,24 @@ use crate::datum::Rejected;
 pub trait Combine: Send + Sync {
     /// Writes what `held` and `value` are together into `out`, which is empty.
     fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected>;
+
+    /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns whether it has;
+    /// if not, it is in `out`.
+    #[inline]
+    fn combine_over(
+        &self,
+        key: &[u8],
+        held: &mut [u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Rejected> {
+        self.combine(key, held, value, out)?;
+        let fits = out.len() == held.len();
+        if fits {
+            held.copy_from_slice(out);
+        }
+        Ok(fits)
+    }
 }
 
 /// Bytes before the key of an entry: its hash, and the lengths of key and value.
@@ -86,7 +104,7 @@ impl Table {
                 let offset = (slot as u32 - 1) as usize;
                 let (key_bytes, value_bytes) = self.lengths(offset);
                 let key_at = offset + ENTRY_HEADER_BYTES;
-                if key_bytes == key.len() && &self.arena[key_at..key_at + key_bytes] == key {
+                if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
                     return self.combine(at, offset, value_bytes, key, value, combine);
                 }
             }
@@ -103,6 +121,25 @@ impl Table {
                 Ok(Upsert::Inserted)
             }
         }
+    }
+
+    /// Reads what [`Table::upsert`] will read first for keys of these hashes. No read waits for another one, as those of keys that
+    /// are looked up one after the other do, so that all of them take as long as one does from memory.
+    #[inline]
+    pub fn touch(&mut self, hashes: impl Iterator<Item = u64> + Clone) {
+        let mask = self.slots.len() - 1;
+        let mut read = 0;
+        for hash in hashes.clone() {
+            read ^= self.slots[hash as usize & mask];
+        }
+        for hash in hashes {
+            let slot = self.slots[hash as usize & mask];
+            // Where the entry's key begins, which mostly lies in the same line of the cache as its lengths and its value.
+            let key = (slot as u32).wrapping_sub(1) as usize + ENTRY_HEADER_BYTES;
+            read ^= self.arena.get(key).map_or(0, |byte| u64::from(*byte));
+        }
+        // Reads whose result nobody looks at are left out.
+        std::hint::black_box(read);
     }
 
     #[inline]
@@ -123,32 +160,32 @@ impl Table {
         combine: &dyn Combine,
     ) -> Result<Upsert, Rejected> {
         let value_at = offset + ENTRY_HEADER_BYTES + key.len();
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        combine.combine(key, &self.arena[value_at..value_at + value_bytes], value, &mut scratch)?;
-        let outcome = if scratch.len() == value_bytes {
-            self.arena[value_at..value_at + value_bytes].copy_from_slice(&scratch);
-            Upsert::Combined
-        } else {
-            let hash = u64::from_le_bytes(self.arena[offset..offset + 8].try_into().expect("eight bytes"));
-            match self.push(hash, key, &scratch) {
-                None => Upsert::Full,
-                Some(new_offset) => {
-                    self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
-                    // The lengths of a dead entry still say where the next one begins.
-                    let bytes = (key.len() + value_bytes) as u32;
-                    self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
-                    self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
-                    self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
-                    if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
-                        self.compact();
-                    }
-                    Upsert::Combined
-                }
-            }
-        };
+        self.scratch.clear();
+        let held = &mut self.arena[value_at..value_at + value_bytes];
+        if combine.combine_over(key, held, value, &mut self.scratch)? {
+            return Ok(Upsert::Combined);
+        }
+        Ok(self.replace(slot, offset, value_bytes, key))
+    }
+
+    /// Puts a new entry with the value in `scratch` in the place of one whose value has another length.
+    #[cold]
+    fn replace(&mut self, slot: usize, offset: usize, value_bytes: usize, key: &[u8]) -> Upsert {
+        let scratch = std::mem::take(&mut self.scratch);
+        let hash = u64::from_le_bytes(self.arena[offset..offset + 8].try_into().expect("eight bytes"));
+        let pushed = self.push(hash, key, &scratch);
         self.scratch = scratch;
-        Ok(outcome)
+        let Some(new_offset) = pushed else { return Upsert::Full };
+        self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
+        // The lengths of a dead entry still say where the next one begins.
+        let bytes = (key.len() + value_bytes) as u32;
+        self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
+        self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
+        self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
+        if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
+            self.compact();
+        }
+        Upsert::Combined
     }
 
     fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Option<usize> {
@@ -222,6 +259,35 @@ impl Table {
     }
 }
 
+/// Whether two keys of the same length are equal. Most keys are short, and a call of `memcmp` costs more than what it compares.
+#[inline]
+fn same(left: &[u8], right: &[u8]) -> bool {
+    fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+        bytes[at..at + N].try_into().expect("so many bytes")
+    }
+    let length = right.len();
+    if left.len() != length {
+        return false;
+    }
+    // First and last bytes may overlap.
+    match length {
+        8..=16 => {
+            part::<8>(left, 0) == part::<8>(right, 0)
+                && part::<8>(left, length - 8) == part::<8>(right, length - 8)
+        }
+        4..=7 => {
+            part::<4>(left, 0) == part::<4>(right, 0)
+                && part::<4>(left, length - 4) == part::<4>(right, length - 4)
+        }
+        2..=3 => {
+            part::<2>(left, 0) == part::<2>(right, 0)
+                && part::<2>(left, length - 2) == part::<2>(right, length - 2)
+        }
+        1 => left[0] == right[0],
+        _ => left == right,
+    }
+}
+
 struct Entry {
     hash: u64,
     dead: bool,
@@ -256,6 +322,20 @@ mod tests {
         fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
             out.resize((held.len() + value.len()) % 10, b'v');
             Ok(())
+        }
+    }
+
+    #[test]
+    fn keys_of_all_lengths_are_compared() {
+        for length in 0..40usize {
+            let key: Vec<u8> = (0..length as u8).collect();
+            assert!(same(&key, &key.clone()));
+            assert!(!same(&key, &vec![0; length + 1]));
+            for at in 0..length {
+                let mut other = key.clone();
+                other[at] ^= 0x80;
+                assert!(!same(&key, &other), "{length}, {at}");
+            }
         }
     }
 

@@ -7,7 +7,9 @@
 //! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
 //!
 //! # Crash
-//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`].
+//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`]. A job with a
+//! checkpoint goes on with the ranks that are left, which are numbered anew ([`World::rank`], [`World::ranks`]); so do those after it.
+//! Without rank 0 no job goes on.
 
 use crate::control::{Client, Coordinator, Down, Pool, Up};
 use crate::error::Error;
@@ -27,26 +29,57 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
+/// Variable: the file that rank 0 writes "joined" to when the ranks have met, and its exit status when they part. A launcher that is told
+/// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
+pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
+
+/// The exit status of programs whose ranks were lost.
+pub const BROKEN: i32 = 3;
+
+fn tell_mpidrun(what: &str) {
+    let Some(path) = std::env::var_os(OUTCOME) else { return };
+    if let Err(error) = std::fs::write(path, what) {
+        tracing::warn!(%error, "mpidrun could not be told how it goes");
+    }
+}
+
 /// This process as one of the ranks that run jobs together. Cheap to clone.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
 struct Inner {
+    /// As the launcher numbered them.
     rank: usize,
-    ranks: usize,
-    ranks_here: usize,
+    members: Mutex<Members>,
     client: Arc<Client>,
     /// On rank 0.
     coordinator: Option<Arc<Coordinator>>,
     /// `None`: alone.
     link: Option<Link>,
     jobs: AtomicU32,
+    /// Of this epoch.
     gathers: AtomicU64,
+    exchanges: AtomicU32,
     left: AtomicBool,
 }
 
 /// How long a rank that left without a word is held to have missed another one, whose loss is still to be heard of.
 const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who is left.
+struct Members {
+    /// By the numbers that jobs know: as the launcher numbered them.
+    ranks: Vec<usize>,
+    /// Of this rank among them.
+    at: usize,
+    /// Members on this host.
+    here: usize,
+    /// Losses that were accepted.
+    epoch: u32,
+}
+
+/// Exchanges of an epoch at most, so that no two in a world's life have the same number.
+const EXCHANGES_MAX: u32 = 1 << 20;
 
 /// What ties this rank to the others.
 struct Link {
@@ -76,6 +109,9 @@ impl World {
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
+        if gang.rank() == 0 {
+            tell_mpidrun("joined");
+        }
         World::linked(gang, true)
     }
 
@@ -85,13 +121,13 @@ impl World {
         let coordinator = Arc::new(Coordinator::new(1, Arc::clone(&client)));
         World(Arc::new(Inner {
             rank: 0,
-            ranks: 1,
-            ranks_here: 1,
+            members: Mutex::new(Members { ranks: vec![0], at: 0, here: 1, epoch: 0 }),
             client,
             coordinator: Some(coordinator),
             link: None,
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
+            exchanges: AtomicU32::new(0),
             left: AtomicBool::new(false),
         }))
     }
@@ -129,19 +165,17 @@ impl World {
             mover.spawn(listen(down, gang.clone(), Arc::clone(&client), talks));
             up
         });
-        let watching = (gang.clone(), Arc::clone(&client));
-        mover.spawn(async move {
-            let (gang, client) = watching;
-            if let Some((rank, reason)) = gang.lost(0).await.into_iter().next() {
-                client.lose(rank, reason);
-            }
-        });
+        mover.spawn(watch_losses(gang.clone(), coordinator.clone(), Arc::clone(&client)));
         let peers = gang.peers();
         let ranks_here = peers.iter().filter(|peer| peer.here).count().max(1);
         Ok(World(Arc::new(Inner {
             rank,
-            ranks,
-            ranks_here,
+            members: Mutex::new(Members {
+                ranks: (0..ranks).collect(),
+                at: rank,
+                here: ranks_here,
+                epoch: 0,
+            }),
             client,
             coordinator,
             link: Some(Link {
@@ -156,21 +190,29 @@ impl World {
             }),
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
+            exchanges: AtomicU32::new(0),
             left: AtomicBool::new(false),
         })))
     }
 
+    /// Of this rank among those that are left: as its launcher numbered it, as long as none was lost.
     pub fn rank(&self) -> usize {
-        self.0.rank
+        self.0.members.lock().at
     }
 
+    /// The ranks that are left.
     pub fn ranks(&self) -> usize {
-        self.0.ranks
+        self.0.members.lock().ranks.len()
     }
 
     /// Ranks on this host, this one included.
     pub fn ranks_here(&self) -> usize {
-        self.0.ranks_here
+        self.0.members.lock().here
+    }
+
+    /// As its launcher numbered it, for errors.
+    pub(crate) fn launched_rank(&self) -> usize {
+        self.0.rank
     }
 
     /// For people: what carries blocks between the ranks.
@@ -182,19 +224,42 @@ impl World {
     ///
     /// Errors: [`Error::RankLost`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let epoch = self.0.members.lock().epoch;
         let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
-        self.tell(Up::Gather { number, bytes: bytes.to_vec() });
-        let all = self.0.client.gathered(number)?;
+        self.tell(Up::Gather { epoch, number, bytes: bytes.to_vec() });
+        let all = self.0.client.gathered(epoch, number)?;
         Ok(Arc::try_unwrap(all).unwrap_or_else(|all| (*all).clone()))
     }
 
     /// The loss behind the end of what came from `rank`.
     pub(crate) async fn loss_behind(&self, rank: usize, reason: String) -> Error {
         let (rank, reason) = match &self.0.link {
-            Some(link) => first_lost(&link.gang, rank, reason).await,
+            Some(link) => first_lost(&link.gang, &self.0.client, rank, reason).await,
             None => (rank, reason),
         };
         Error::RankLost { rank, reason }
+    }
+
+    /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that is.
+    pub(crate) fn is_new(&self) -> bool {
+        self.0.gathers.load(Ordering::Relaxed) == 0 && self.0.members.lock().epoch == 0
+    }
+
+    /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them; `None`: nobody can go on. All
+    /// members call it when a collective call has failed on all of them. No job may run on this rank.
+    pub(crate) fn go_on(&self) -> Option<Vec<usize>> {
+        let (epoch, lost) = self.0.client.accept_losses()?;
+        let mut members = self.0.members.lock();
+        members.ranks.retain(|rank| !lost.contains(rank));
+        members.at = members.ranks.iter().position(|rank| *rank == self.0.rank)?;
+        if let Some(link) = &self.0.link {
+            let peers = link.gang.peers();
+            members.here = members.ranks.iter().filter(|rank| peers[**rank].here).count().max(1);
+        }
+        members.epoch = epoch;
+        self.0.gathers.store(0, Ordering::Relaxed);
+        self.0.exchanges.store(0, Ordering::Relaxed);
+        Some(lost)
     }
 
     /// Leaves the other ranks in good order with this exit status. Collective; blocks until all have left.
@@ -206,6 +271,10 @@ impl World {
         }
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
+        if self.0.rank == 0 {
+            let told = if met.is_ok() { status } else { BROKEN };
+            tell_mpidrun(&told.to_string());
+        }
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
             coordinator.disconnect();
@@ -238,8 +307,20 @@ impl World {
         self.0.coordinator.as_ref()
     }
 
+    /// A number for a job: the n-th of the program, also when its ranks are started again.
     pub(crate) fn next_job(&self) -> u32 {
         self.0.jobs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for an exchange, the same on all members: a job that goes on after a loss has another one.
+    pub(crate) fn next_exchange(&self) -> u32 {
+        let epoch = self.0.members.lock().epoch;
+        epoch * EXCHANGES_MAX + self.0.exchanges.fetch_add(1, Ordering::Relaxed) % EXCHANGES_MAX
+    }
+
+    /// The rank with this number, as the launcher numbered it.
+    fn launched(&self, rank: usize) -> usize {
+        self.0.members.lock().ranks[rank]
     }
 
     /// Tells rank 0 something. Never blocks.
@@ -269,6 +350,7 @@ impl World {
 
     /// An empty block for a frame to rank `to`, with room for the frame's header and `bytes` more.
     pub(crate) fn block(&self, to: usize, bytes: usize) -> Block {
+        let to = self.launched(to);
         match &self.0.link {
             Some(link) if to != self.0.rank => link.gang.block_for(to, bytes),
             _ => {
@@ -282,13 +364,14 @@ impl World {
     /// The stream of a job's blocks from rank `from`.
     pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
         let link = self.0.link.as_ref().expect("there is another rank");
-        let mut streams = link.gang.open(from, &job.to_le_bytes(), 1, ReadOptions::window(window_bytes));
+        let mut streams =
+            link.gang.open(self.launched(from), &job.to_le_bytes(), 1, ReadOptions::window(window_bytes));
         streams.pop().expect("one was opened")
     }
 
     /// The other end of the stream that rank `to` opens here for a job, once it does.
     pub(crate) fn sender(&self, job: u32, to: usize) -> oneshot::Receiver<StreamSender> {
-        self.0.link.as_ref().expect("there is another rank").ports.wait(job, to)
+        self.0.link.as_ref().expect("there is another rank").ports.wait(job, self.launched(to))
     }
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -390,6 +473,25 @@ impl Service for Doors {
     }
 }
 
+/// Rank 0 tells the others who is lost. They look for themselves only whether rank 0 still is there.
+async fn watch_losses(gang: Interconnect, coordinator: Option<Arc<Coordinator>>, client: Arc<Client>) {
+    let mut known = 0;
+    loop {
+        let losses = gang.lost(known).await;
+        for (rank, reason) in &losses[known..] {
+            match &coordinator {
+                Some(coordinator) => coordinator.lose(*rank, reason),
+                None if *rank == 0 => {
+                    let (first, reason) = first_lost(&gang, &client, 0, reason.clone()).await;
+                    client.lose_coordinator(first, reason);
+                }
+                None => {}
+            }
+        }
+        known = losses.len();
+    }
+}
+
 /// Rank 0's talk with another rank.
 async fn talk(
     from: usize,
@@ -426,9 +528,19 @@ async fn talk(
 
 /// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another leave, and that may be heard before
 /// the other one's loss.
-async fn first_lost(gang: &Interconnect, rank: usize, reason: String) -> (usize, String) {
-    let losses = tokio::time::timeout(LOSS_PATIENCE, gang.lost(0)).await;
-    losses.ok().and_then(|losses| losses.into_iter().next()).unwrap_or((rank, reason))
+async fn first_lost(gang: &Interconnect, client: &Client, rank: usize, reason: String) -> (usize, String) {
+    let accepted = client.accepted();
+    let news = async {
+        let mut known = 0;
+        loop {
+            let losses = gang.lost(known).await;
+            if let Some(news) = losses.iter().find(|(lost, _)| !accepted.contains(lost)) {
+                return news.clone();
+            }
+            known = losses.len();
+        }
+    };
+    tokio::time::timeout(LOSS_PATIENCE, news).await.unwrap_or((rank, reason))
 }
 
 /// Another rank's talk with rank 0.
@@ -441,12 +553,14 @@ async fn listen(
     while let Some(message) = down.next().await {
         match message.map(|message| Down::decode(&message)) {
             Ok(Ok(message)) => client.hear(message),
-            Ok(Err(damaged)) => client.lose(0, damaged.to_string()),
+            Ok(Err(damaged)) => client.lose_coordinator(0, damaged.to_string()),
             Err(error) => {
-                let (rank, reason) = first_lost(&gang, 0, error.to_string()).await;
-                client.lose(rank, reason);
+                let (rank, reason) = first_lost(&gang, &client, 0, error.to_string()).await;
+                client.lose_coordinator(rank, reason);
             }
         }
     }
+    // Whoever waits here would not be told anything any more.
+    client.lose_coordinator(0, "it has left".to_string());
     talks.send_modify(|talks| *talks -= 1);
 }

@@ -1,7 +1,7 @@
 //! What goes wrong in a job is told, on every rank alike: user functions that fail or panic, bytes that are no value, disks that are
 //! full, ranks that die; and with a checkpoint, a job that died goes on.
 
-use harrier_mpid::{BoxError, Cause, Config, Error, Job, Side, World};
+use harrier_mpid::{BoxError, Cause, Config, Error, Job, Outcome, Side, World};
 use harrier_sim::{Fault, Simulation, Weather};
 use std::path::Path;
 use std::sync::Arc;
@@ -233,14 +233,89 @@ fn the_death_of_a_rank_ends_the_job() {
     assert!(lost > 10, "only {lost} ranks noticed a death");
 }
 
+/// What a survivor tells: ranks that are left, its part of the sum, O tasks that ran in the run that came to its end, pairs received.
+type Told = Result<(usize, u64, u64, u64), Error>;
+
+/// With a checkpoint, whatever frame a rank dies at, the others come to the right answer in the same run, and run again only O tasks
+/// that were not committed. The dead rank's threads run on without a network, as those of a host that was cut off do.
+#[test]
+fn the_others_go_on_from_the_checkpoint() {
+    let (mut recovered, mut kept) = (0, 0);
+    for frame in (0..500).step_by(29) {
+        for dead in [1, 2] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut simulation = Simulation::new(frame, 3, Weather::CALM);
+            simulation.network.plan(frame, Fault::Kill(dead));
+            let results: Vec<_> = simulation
+                .ranks
+                .iter()
+                .map(|gang| {
+                    let gang = gang.clone();
+                    let (done, result) = oneshot::channel();
+                    let config = Config {
+                        checkpoint: Some(folder.path().join("checkpoint")),
+                        block_bytes: 1024,
+                        threads: Some(1),
+                        ..Config::default()
+                    };
+                    std::thread::spawn(move || {
+                        let world = World::over(gang).expect("threads can be had");
+                        let told: Told = sum_job(&world, &config, &|_| Ok(())).map(|outcome| {
+                            let counters = outcome.report.counters;
+                            let sum = outcome.outputs.iter().map(|(_, sum)| sum).sum();
+                            (world.ranks(), sum, counters.o_tasks_run, counters.pairs_received)
+                        });
+                        let _ = world.leave(0);
+                        let _ = done.send(told);
+                    });
+                    result
+                })
+                .collect();
+            let outcomes = simulation.run(async {
+                let mut outcomes = Vec::new();
+                for (rank, result) in results.into_iter().enumerate() {
+                    if rank != dead {
+                        outcomes.push(result.await.expect("no panic"));
+                    }
+                }
+                outcomes
+            });
+            let context = format!("frame {frame}, rank {dead}");
+            let outcomes = outcomes.unwrap_or_else(|hang| panic!("{context}: {hang}"));
+            let told: Vec<_> = outcomes
+                .into_iter()
+                .map(|told| told.unwrap_or_else(|error| panic!("{context}: {error}")))
+                .collect();
+            assert!(told.windows(2).all(|pair| pair[0].0 == pair[1].0), "{context}: {told:?}");
+            if told[0].0 == 2 {
+                assert_eq!(told.iter().map(|(_, sum, ..)| sum).sum::<u64>(), SUM, "{context}: {told:?}");
+                let (_, _, ran, received) = told[0];
+                assert_eq!(received, 2000 * O_TASKS as u64, "{context}: {told:?}");
+                recovered += 1;
+                kept += u32::from(ran < O_TASKS as u64);
+            }
+        }
+    }
+    assert!(recovered > 10, "only {recovered} deaths came while the job ran");
+    assert!(kept > 3, "only {kept} deaths came when something was committed");
+}
+
 /// A job with a known answer: the sum of what this rank's A tasks were given. `before` is asked before each O task.
 fn sums(
     world: &World,
     config: &Config,
     before: &(impl Fn(usize) -> Result<(), BoxError> + Sync),
 ) -> Result<u64, Error> {
+    Ok(sum_job(world, config, before)?.outputs.iter().map(|(_, sum)| sum).sum())
+}
+
+fn sum_job(
+    world: &World,
+    config: &Config,
+    before: &(impl Fn(usize) -> Result<(), BoxError> + Sync),
+) -> Result<Outcome<u64>, Error> {
     let job = Job::<u64, u64>::new("sums").o_tasks(O_TASKS).a_tasks(A_TASKS);
-    let outcome = job.run(
+    job.run(
         world,
         config,
         |task| {
@@ -257,8 +332,7 @@ fn sums(
             }
             Ok(sum)
         },
-    )?;
-    Ok(outcome.outputs.iter().map(|(_, sum)| sum).sum())
+    )
 }
 
 const SUM: u64 = (2000 * O_TASKS as u64) * (2000 * O_TASKS as u64 - 1) / 2;

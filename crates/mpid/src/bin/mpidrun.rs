@@ -1,13 +1,17 @@
 //! `mpidrun -f HOSTFILE -mode COM|ITER|STREAM -O n -A m PROGRAM args…`: starts a program's ranks with the papers' command line.
 //!
 //! It calls the `mpirun` there is, and passes mode and numbers of tasks to the program in the variables that its configuration
-//! reads. With `-checkpoint` and `-restarts` it starts the ranks again when one was lost. Exit status: the program's; 2 for wrong usage.
+//! reads. With `-checkpoint`, an Open MPI that can is told to leave the other ranks alone when one dies, so that they go on without it;
+//! with `-restarts` too, ranks that could not are started again. A launcher that stays when all its ranks are gone is ended. Exit
+//! status: the program's; 2 for wrong usage.
 
+use harrier_mpid::{BROKEN, OUTCOME};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: mpidrun [-f HOSTFILE] [-mode COM|ITER|STREAM] [-O TASKS] [-A TASKS] [-n RANKS]
                [-checkpoint FOLDER] [-restarts TIMES] [-conf NAME=VALUE]… [-progress] PROGRAM [ARGUMENT]…
@@ -16,13 +20,17 @@ const USAGE: &str = "usage: mpidrun [-f HOSTFILE] [-mode COM|ITER|STREAM] [-O TA
   -mode MODE         COM: O tasks, then A tasks (default); ITER: rounds over what stays in memory; STREAM: windows
   -O, -A TASKS       numbers of O and A tasks, unless the program says; more than ranks are run one after another
   -n RANKS           default: a rank for each slot of HOSTFILE, or for each core here
-  -checkpoint FOLDER keep what was received there; every rank must see it
-  -restarts TIMES    with -checkpoint: start again when a rank was lost, so often
+  -checkpoint FOLDER keep what was received there; every rank must see it. Where the launcher can (Open MPI 4), ranks
+                     that are left when one is lost go on from there
+  -restarts TIMES    with -checkpoint: start again when ranks were lost and the others could not go on, so often
   -conf NAME=VALUE   any other knob, such as MEMORY_SHARE=0.4 or SEND_QUEUE=6
   -progress          tell on stderr how far it is, and the counters";
 
-/// What a program ends with when a rank was lost.
-const BROKEN: i32 = 3;
+/// How long a launcher without children is waited for: Open MPI's now and then does not notice that the last of its ranks was killed.
+const LAUNCHER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time between two looks at a launcher.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
@@ -101,15 +109,36 @@ fn slots(hostfile: &str) -> usize {
         .sum()
 }
 
-/// Whether the launcher is Open MPI's, whose options others do not know.
-fn is_open_mpi(launcher: &Path) -> bool {
-    let asked = Command::new(launcher).arg("--version").output();
-    // It tells its name as it was called: mpirun.openmpi is "OpenRTE", and Open MPI 5 is "PRRTE" by another name.
-    let names = ["Open MPI", "OpenRTE", "PRRTE"];
-    asked.is_ok_and(|told| names.iter().any(|name| String::from_utf8_lossy(&told.stdout).contains(name)))
+/// What the launcher is: others do not know Open MPI's options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kind {
+    open_mpi: bool,
+    /// It can be told to leave the other ranks alone when one dies.
+    bears_deaths: bool,
 }
 
-fn command(run: &Run) -> Result<Command, String> {
+impl Kind {
+    fn of(launcher: &Path) -> Kind {
+        let asked = Command::new(launcher).arg("--version").output();
+        asked.map_or(Kind::default(), |told| Kind::told(&String::from_utf8_lossy(&told.stdout)))
+    }
+
+    /// It tells its name as it was called: mpirun.openmpi is "OpenRTE", and Open MPI 5 is "PRRTE" by another name.
+    fn told(version: &str) -> Kind {
+        let open_mpi = ["Open MPI", "OpenRTE", "PRRTE"].iter().any(|name| version.contains(name));
+        let major = version.split_whitespace().find_map(|word| word.split_once('.')?.0.parse::<u32>().ok());
+        Kind { open_mpi, bears_deaths: open_mpi && major == Some(4) }
+    }
+}
+
+/// Where rank 0 tells its exit status, if the launcher will not.
+fn outcome_file(run: &Run, kind: Kind) -> Option<PathBuf> {
+    let checkpoint = run.variables.iter().find(|(name, _)| name.ends_with("CHECKPOINT"));
+    let (_, folder) = checkpoint.filter(|_| kind.bears_deaths)?;
+    Some(Path::new(folder).join(format!("outcome-{}", std::process::id())))
+}
+
+fn command(run: &Run) -> Result<(Command, Option<PathBuf>), String> {
     let launcher = PathBuf::from(std::env::var_os("HARRIER_MPIRUN").unwrap_or_else(|| "mpirun".into()));
     let ranks = match (&run.ranks, &run.hostfile) {
         (Some(ranks), _) => *ranks,
@@ -121,7 +150,14 @@ fn command(run: &Run) -> Result<Command, String> {
         (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
     };
     let mut command = Command::new(&launcher);
-    let open_mpi = is_open_mpi(&launcher);
+    let kind = Kind::of(&launcher);
+    let outcome = outcome_file(run, kind);
+    if let Some(path) = &outcome {
+        let folder = path.parent().expect("it is in the checkpoint's folder");
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        command.args(["--enable-recovery", "-x", OUTCOME]).env(OUTCOME, path);
+    }
+    let open_mpi = kind.open_mpi;
     if open_mpi {
         command.args([
             "--bind-to",
@@ -144,7 +180,90 @@ fn command(run: &Run) -> Result<Command, String> {
         command.arg(if open_mpi { "--hostfile" } else { "-f" }).arg(path);
     }
     command.args(&run.program).envs(run.variables.iter().cloned());
-    Ok(command)
+    Ok((command, outcome))
+}
+
+/// Whether a process runs, and is not just waited for.
+fn runs(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// The processes that a process has started and that still run. `None`: the system does not tell.
+fn children(process: u32) -> Option<usize> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let mut count = 0;
+    for task in tasks.flatten() {
+        let told = std::fs::read_to_string(task.path().join("children")).ok()?;
+        count += told.split_whitespace().filter(|child| runs(child)).count();
+    }
+    Some(count)
+}
+
+/// Waits for the launcher. One that has had children, and has had none for [`LAUNCHER_PATIENCE`], is ended; and, with an outcome file, one
+/// of whose ranks another has died before they met: the others would wait for it.
+///
+/// Returns its status, and whether ranks were lost.
+fn wait(launcher: &mut Child, outcome: Option<&Path>) -> std::io::Result<(ExitStatus, bool)> {
+    let mut most = 0;
+    // When there were as many children as ever, or the ranks had met; and when there was any child.
+    let (mut whole, mut last_seen) = (Instant::now(), None);
+    loop {
+        if let Some(status) = launcher.try_wait()? {
+            return Ok((status, is_broken(status)));
+        }
+        let now = Instant::now();
+        let there = children(launcher.id());
+        most = most.max(there.unwrap_or(0));
+        if there != Some(0) {
+            last_seen = Some(now);
+        }
+        // The file is there once they have met.
+        if there.is_none_or(|there| there == most) || outcome.is_none_or(Path::exists) {
+            whole = now;
+        }
+        let wrong = if last_seen.is_some_and(|seen| now - seen > LAUNCHER_PATIENCE) {
+            "all ranks are gone, and the launcher still waits for them"
+        } else if now - whole > LAUNCHER_PATIENCE {
+            "a rank is gone, and the others wait for it to join them"
+        } else {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        };
+        eprintln!("mpidrun: {wrong}; it is ended");
+        // It ends its ranks, if it is asked to.
+        let _ = Command::new("kill").arg(launcher.id().to_string()).status();
+        let asked = Instant::now();
+        while asked.elapsed() < LAUNCHER_PATIENCE {
+            if launcher.try_wait()?.is_some() {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = launcher.kill();
+        return Ok((launcher.wait()?, true));
+    }
+}
+
+/// Starts the ranks once. Returns the exit status, and whether ranks were lost.
+fn launch(run: &Run) -> Result<(i32, bool), String> {
+    let (mut command, outcome) = command(run)?;
+    let name = command.get_program().to_string_lossy().into_owned();
+    let named = |error: std::io::Error| format!("{name}: {error}");
+    let (status, broken) = wait(&mut command.spawn().map_err(named)?, outcome.as_deref()).map_err(named)?;
+    if let Some(path) = outcome {
+        let told = std::fs::read_to_string(&path).ok().and_then(|text| text.parse().ok());
+        let _ = std::fs::remove_file(&path);
+        if let Some(told) = told {
+            return Ok((told, told == BROKEN));
+        }
+        // Rank 0 did not come to its end.
+        if status.success() {
+            return Ok((BROKEN, true));
+        }
+    }
+    let code = status.code().filter(|code| *code != 0 || !broken);
+    Ok((code.unwrap_or(BROKEN), broken))
 }
 
 /// Whether ranks were lost, and not just the job.
@@ -163,24 +282,18 @@ fn main() -> ExitCode {
     };
     let mut restarts = run.restarts;
     loop {
-        let status = command(&run).and_then(|mut command| {
-            command.status().map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))
-        });
-        match status {
+        match launch(&run) {
             Err(wrong) => {
                 eprintln!("mpidrun: {wrong}");
                 return ExitCode::from(2);
             }
-            Ok(status) if is_broken(status) && restarts > 0 => {
+            Ok((_, true)) if restarts > 0 => {
                 restarts -= 1;
                 eprintln!(
                     "mpidrun: a rank was lost; the ranks are started again and go on from the checkpoint"
                 );
             }
-            Ok(status) => {
-                let code = status.code().unwrap_or(BROKEN);
-                return ExitCode::from(u8::try_from(code).unwrap_or(BROKEN as u8));
-            }
+            Ok((code, _)) => return ExitCode::from(u8::try_from(code).unwrap_or(BROKEN as u8)),
         }
     }
 }
@@ -216,6 +329,29 @@ mod tests {
             assert!(wrong.contains(what), "{line}: {wrong}");
         }
         assert!(of("-conf SEND_QUEUE=9 -checkpoint c -restarts 1 p").is_ok());
+    }
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        let told = |text: &str| Kind::told(text);
+        assert_eq!(told("mpirun (Open MPI) 4.1.4\n"), Kind { open_mpi: true, bears_deaths: true });
+        assert_eq!(told("mpirun.openmpi (OpenRTE) 4.1.4"), Kind { open_mpi: true, bears_deaths: true });
+        assert_eq!(told("mpirun (Open MPI) 5.0.6"), Kind { open_mpi: true, bears_deaths: false });
+        assert_eq!(told("HYDRA build details:\n Version: 4.0.2"), Kind::default());
+    }
+
+    /// A launcher that stays without its ranks is ended, and one whose ranks wait for another; one whose ranks run is not.
+    #[test]
+    fn a_launcher_that_waits_for_nobody_is_ended() {
+        let start = |script: &str| Command::new("bash").args(["-c", script]).spawn().unwrap();
+        let begin = Instant::now();
+        let (_, broken) = wait(&mut start("sleep 1; while :; do :; done"), None).unwrap();
+        assert!(broken && begin.elapsed() > LAUNCHER_PATIENCE);
+        let parts = "sleep 1 & sleep 9 & wait; exit 7";
+        assert!(wait(&mut start(parts), Some(Path::new("/no/such/file"))).unwrap().1);
+        // They have met: what they do without one another is their own affair.
+        let (status, broken) = wait(&mut start(parts), Some(Path::new("/"))).unwrap();
+        assert_eq!((status.code(), broken), (Some(7), false));
     }
 
     #[test]

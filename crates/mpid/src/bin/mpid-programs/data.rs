@@ -39,6 +39,9 @@ pub struct Generate {
     files: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Keys of records consist of printable characters, as those of `gensort -a`.
+    #[arg(long)]
+    printable: bool,
 }
 
 /// Numbers below `count` by Zipf's law, exponent 1: number k about 1/(k+1) as often as number 0.
@@ -81,7 +84,7 @@ pub fn url(number: usize) -> String {
 }
 
 pub fn generate(arguments: &Generate) -> Result<String, BoxError> {
-    let Generate { kind, out, bytes, files, seed } = arguments;
+    let Generate { kind, out, bytes, files, seed, printable } = arguments;
     std::fs::create_dir_all(out)?;
     let mut rows = 0;
     let mut written = 0;
@@ -91,6 +94,7 @@ pub fn generate(arguments: &Generate) -> Result<String, BoxError> {
         let mut random =
             StdRng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut source = Source::new(*kind, *bytes, number as u64, *files as u64);
+        source.printable = *printable;
         let end = bytes * (number as u64 + 1) / *files as u64;
         while written < end {
             let row = source.row(&mut random);
@@ -114,6 +118,7 @@ struct Source {
     /// Rows of other files come between.
     step: u64,
     time: u64,
+    printable: bool,
 }
 
 impl Source {
@@ -126,7 +131,7 @@ impl Source {
             Kind::Records | Kind::Rankings | Kind::Points => 1,
         };
         let words = if kind == Kind::Text { (0..WORDS).map(word).collect() } else { vec![] };
-        Source { kind, zipf: Zipf::new(count), words, row: first, step, time: 0 }
+        Source { kind, zipf: Zipf::new(count), words, row: first, step, time: 0, printable: false }
     }
 
     fn row(&mut self, random: &mut StdRng) -> Vec<u8> {
@@ -145,6 +150,9 @@ impl Source {
             Kind::Records => {
                 let mut record = vec![0; 100];
                 random.fill(&mut record[..10]);
+                if self.printable {
+                    record[..10].iter_mut().for_each(|byte| *byte = b' ' + *byte % 95);
+                }
                 record[10..42].copy_from_slice(format!("{row:032X}").as_bytes());
                 record[42..98].copy_from_slice(&[b'A' + (row % 26) as u8; 56]);
                 record[98..].copy_from_slice(b"\r\n");
@@ -198,7 +206,15 @@ mod tests {
         for kind in Kind::value_variants() {
             let make = |name: &str, seed| {
                 let out = folder.path().join(format!("{kind:?}-{name}"));
-                let arguments = Generate { kind: *kind, out: out.clone(), bytes: 20_000, files: 3, seed };
+                let out_folder = out.clone();
+                let arguments = Generate {
+                    kind: *kind,
+                    out: out_folder,
+                    bytes: 20_000,
+                    files: 3,
+                    seed,
+                    printable: false,
+                };
                 generate(&arguments).unwrap();
                 let mut files: Vec<_> =
                     std::fs::read_dir(out).unwrap().map(|file| file.unwrap().path()).collect();

@@ -51,6 +51,8 @@ enum Program {
     PlainWordcount(InOut),
     /// Sort records of 100 bytes by their first 10.
     Terasort(InOut),
+    /// Check that --output has the records of --input, in order, whoever sorted them.
+    Validate(InOut),
     /// Find the lines with a text in them.
     Grep {
         pattern: String,
@@ -99,7 +101,9 @@ enum Program {
 /// Wrong answers are errors too.
 fn run(program: &Program, world: &World, config: &Config) -> Result<String, BoxError> {
     match program {
-        Program::Generate(_) | Program::PlainWordcount(_) => unreachable!("they need no ranks"),
+        Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_) => {
+            unreachable!("they need no ranks")
+        }
         Program::Wordcount(io) => text::wordcount(world, config, io),
         Program::Terasort(io) => records::terasort(world, config, io),
         Program::Grep { pattern, io } => text::grep(world, config, io, pattern),
@@ -124,6 +128,7 @@ fn main() -> ExitCode {
     let alone = match &program {
         Program::Generate(generate) => Some(data::generate(generate)),
         Program::PlainWordcount(io) => Some(plain::wordcount(io)),
+        Program::Validate(io) => Some(records::validate(io)),
         _ => None,
     };
     if let Some(outcome) = alone {

@@ -103,6 +103,21 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
     })
 }
 
+/// Reads records and what was made of them; other files of the output than its parts are left out.
+pub fn validate(io: &InOut) -> Result<String, BoxError> {
+    let folder = io.output.as_ref().ok_or("there is nothing to validate without an --output")?;
+    let mut sorted = splits(std::slice::from_ref(folder), u64::MAX)?;
+    sorted.retain(|split| {
+        let name = split.path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("part-")
+    });
+    let (read, written) = (sums_of(&splits(&io.input, u64::MAX)?, false)?, sums_of(&sorted, true)?);
+    match read == written {
+        true => Ok(format!("valid: {} records in order, checksum {:016x}", read.lines, read.checksum)),
+        false => Err(format!("the output is not the input: {written:x?} instead of {read:x?}").into()),
+    }
+}
+
 /// This rank's share of the samples: spread evenly over all records.
 fn sample(world: &World, splits: &[Split]) -> Result<Vec<Vec<u8>>, BoxError> {
     let total: u64 = splits.iter().map(|split| (split.end - split.begin) / RECORD_BYTES as u64).sum();
