@@ -195,24 +195,20 @@ impl Service {
         self.child.lock().expect("no panic holds it").as_ref().map_or(0, Child::id)
     }
 
-    /// What a service that stands still is doing: its last words, what the catalog's server is asked, and, where there is gdb, the
-    /// stacks of the front end and of the ranks.
+    /// What a service that stands still is doing: its last words, its ranks, what the catalog's server is asked, and, where there is gdb,
+    /// the stacks of the front end. Not those of ranks: the front end takes one that a debugger looks at for stopped.
     pub fn diagnosis(&self) -> String {
         let asked = "SELECT pid, state, wait_event, now() - state_change, left(query, 120) FROM pg_stat_activity \
                      WHERE backend_type = 'client backend'";
         let asked = self.postgres.psql(&self.database, asked);
         let ranks = self.ranks();
-        let stacks = |pid: u32| {
-            let mut gdb = Command::new("gdb");
-            gdb.args(["-batch", "-ex", "thread apply all bt 24", "-p", &pid.to_string()]);
-            match gdb.stdin(Stdio::null()).output() {
-                Ok(output) => format!("process {pid}:\n{}", String::from_utf8_lossy(&output.stdout)),
-                Err(error) => format!("no stacks of process {pid}: {error}"),
-            }
-        };
-        let pids = std::iter::once(self.pid()).chain(ranks.iter().map(|rank| rank.pid));
-        let stacks: Vec<String> = pids.map(stacks).collect();
-        format!("{}\n{asked}\nranks: {ranks:?}\n{}", tail(&self.log()), stacks.join("\n"))
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-batch", "-ex", "thread apply all bt 24", "-p", &self.pid().to_string()]);
+        let stacks = gdb.stdin(Stdio::null()).output().map_or_else(
+            |error| format!("no stacks: {error}"),
+            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+        );
+        format!("{}\nranks: {ranks:?}\n{asked}\n{stacks}", tail(&self.log()))
     }
 
     /// Kills the front end and waits until it is gone.
