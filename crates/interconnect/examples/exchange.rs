@@ -1,14 +1,15 @@
 //! Every rank opens streams to every other, and each end knows from a seed what the other must say.
 //!
 //! usage, below a launcher or with a hosts file: `exchange [--seed N] [--rounds N] [--messages] [--unwatched]
-//! [--dies RANK] [--idle SECONDS]`
+//! [--dies RANK] [--stands RANK] [--idle SECONDS]`
 //!
 //! At last every rank's ledger must be clear. Prints one line a rank; exit status 1 for anything else. `--messages` does
 //! without shared memory, `--unwatched` without watching the processes of other ranks. `--dies`: that rank ends after half
-//! of the rounds without a word, and the others say why they hold it lost. `--idle`: says how often the driver woke in that
+//! of the rounds without a word, and the others say why they hold it lost; `--stands`: that rank's driver stands still inside of a call
+//! instead, when it is first asked for something. `--idle`: says how often the driver woke in that
 //! time, in which there is nothing to do.
 
-use harrier_interconnect::{Carrier, Interconnect, Options, launch};
+use harrier_interconnect::{Carrier, Incoming, Interconnect, Options, Service, launch};
 use harrier_sim::contract::{self, Exchange};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +17,20 @@ use std::time::{Duration, Instant};
 
 /// How long a ledger may take to clear once everything is read.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the others leave a rank alone that is to stand still.
+const STANDS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Never comes back, on the driver's own thread.
+struct Stands;
+
+impl Service for Stands {
+    fn open(&self, _: Incoming) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
 
 fn run() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +46,8 @@ fn run() -> Result<(), String> {
         codec: None,
     };
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
-    let dies = number("--dies", u64::MAX)?;
+    let stands = number("--stands", u64::MAX)?;
+    let dies = number("--dies", stands)?;
     let idle = number("--idle", 0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -47,6 +63,15 @@ fn run() -> Result<(), String> {
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
     if dies == gang.rank() as u64 {
         exchange.rounds = exchange.rounds.div_ceil(2);
+    }
+    if stands == gang.rank() as u64 {
+        gang.serve(Arc::new(Stands));
+        loop {
+            std::thread::park();
+        }
+    } else if stands < gang.ranks() as u64 {
+        // What came before that rank serves would not come to its driver.
+        std::thread::sleep(STANDS_PAUSE);
     }
     let done = contract::serve(&gang, exchange, runtime.handle().clone(), Arc::default());
     let exchanged = runtime.block_on(contract::exchange(&gang, exchange, Arc::default()));

@@ -81,6 +81,18 @@ fn a_rank_that_ends_is_missed() {
     }
 }
 
+/// Its process ends, instead of telling for ever that it is there.
+#[test]
+fn a_rank_that_stands_still_inside_of_a_call_is_missed() {
+    let _turn = alone();
+    let hosts = Hosts::new(3);
+    let (runs, context) = exchange(&hosts, &["--rounds", "2", "--stands", "0"]);
+    assert!(runs[0].stderr.contains("has stood still"), "{context}");
+    for run in &runs[1..] {
+        assert!(!run.timed_out && run.stdout.contains("lost rank 0: process "), "{context}");
+    }
+}
+
 #[test]
 fn an_idle_rank_sleeps() {
     let _turn = alone();
