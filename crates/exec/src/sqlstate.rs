@@ -414,6 +414,7 @@ fn of_io(error: &io::Error) -> SqlState {
 /// What DataFusion's planner says where it gives no variant. The first phrase found wins, so the more
 /// particular ones stand first. Two phrases joined by `…` must both occur, in this order.
 const PLAN_PHRASES: &[(&str, SqlState)] = &[
+    ("require unique expression names", SqlState::DUPLICATE_COLUMN),
     ("Aggregate functions are not allowed", SqlState::GROUPING_ERROR),
     ("There is no registered file format", SqlState::UNDEFINED_OBJECT),
     ("WITH query name … specified more than once", SqlState::DUPLICATE_ALIAS),

@@ -23,7 +23,11 @@ use crate::wire::{Reader, Writer};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
+
+/// How long rank 0 may take to tell of a loss that another rank has heard of: longer than silence tells.
+const TOLD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a rank tells rank 0.
 #[derive(Debug, PartialEq, Eq)]
@@ -361,10 +365,17 @@ impl Client {
         self.heard.lock().accepted.clone()
     }
 
-    /// Begins the latest epoch: whoever asks from now on is told by the members that are left. Returns its number, and the ranks that
-    /// were lost since the last time; `None` if nothing can be told any more. Nobody may wait.
+    /// Begins the latest epoch: whoever asks from now on is told by the members that are left. Waits until rank 0 has told of a loss, which
+    /// others may have heard of before. Returns the epoch's number, and the ranks that were lost since the last time; `None` if there is
+    /// none, or nothing can be told any more. Nobody may wait.
     pub fn accept_losses(&self) -> Option<(u32, Vec<usize>)> {
+        let deadline = Instant::now() + TOLD_PATIENCE;
         let mut heard = self.heard.lock();
+        while heard.loss().is_none() {
+            if self.news.wait_until(&mut heard, deadline).timed_out() {
+                return None;
+            }
+        }
         if heard.silent.is_some() {
             return None;
         }

@@ -396,6 +396,8 @@ fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_
     if now > descriptors + DESCRIPTORS_MORE {
         shared.violate(format!("{now} descriptors are open, {descriptors} were at the beginning"));
     }
+    let stood = service.log().matches("has stood still").count();
+    println!("ranks that stood still inside of a call, and were ended: {stood}");
     if service.stop() != Some(0) {
         shared.violate("the server does not end when it is asked to".to_string());
     }
