@@ -240,8 +240,14 @@ type Told = Result<(usize, u64, u64, u64), Error>;
 /// that were not committed. The dead rank's threads run on without a network, as those of a host that was cut off do.
 #[test]
 fn the_others_go_on_from_the_checkpoint() {
+    const TRIES_MAX: u64 = 150;
     let (mut recovered, mut kept) = (0, 0);
-    for frame in (0..500).step_by(29) {
+    for attempt in 0..TRIES_MAX {
+        // When something is committed is a matter of threads, and of what else the machine does.
+        if attempt > 30 && recovered > 10 && kept > 3 {
+            break;
+        }
+        let frame = attempt * 29 % (500 + 20 * attempt);
         for dead in [1, 2] {
             let folder = tempfile::tempdir().unwrap();
             let mut simulation = Simulation::new(frame, 3, Weather::CALM);

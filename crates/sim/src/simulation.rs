@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// go on for ever, so that something always moves.
 const VIRTUAL_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Real time that work has at least: tasks may wait for threads that read files.
-const REAL_PATIENCE: Duration = Duration::from_secs(5);
+/// Real time that work has at least: tasks may wait for threads that read files, or work, on a machine that has much else to do.
+const REAL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The work did not end though nothing moves any more.
 #[derive(Debug)]
