@@ -25,6 +25,8 @@ environment() {
     fi
 }
 
+# The tests leave the wheel out where this is not there.
+rm -f "$folder/done"
 environment build "$tools"
 environment python "$wanted"
 rm -rf "$folder/wheel"
@@ -35,4 +37,5 @@ rm -rf "$folder/wheel"
 )
 "$folder/python/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall \
     "$folder"/wheel/harrier_mpid-*.whl >&2
+touch "$folder/done"
 echo "$folder"

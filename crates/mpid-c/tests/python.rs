@@ -25,7 +25,7 @@ struct Python {
 /// The environment with the wheel and NumPy.
 fn wheel() -> Option<Python> {
     let program = checkout().join(".harrier/mpid/python/bin/python3");
-    if !program.exists() {
+    if !checkout().join(".harrier/mpid/done").exists() {
         absent("the wheel (scripts/wheel.sh)");
         return None;
     }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! - Every block is in the log of its A task before its pairs are used.
-//! - An O task is committed once every A task has logged all of it; then, and only then, does it not run again. Rank 0 alone
-//!   writes commits.
+//! - An O task is committed once every A task has logged all of it, and its end; then, and only then, does it not run again. Rank 0 alone
+//!   writes commits. A log without the end of a committed O task has lost something, or is not the one that was written.
 //! - A run of a job that goes on from a checkpoint is a new generation, with logs of its own. They may hold blocks of an O task of
 //!   several generations; only those of the generation that was committed count. So a rank that was given up as lost and still
 //!   writes does no harm: nothing of what it writes is committed any more, and it writes to files that are only read.
@@ -18,7 +18,7 @@
 
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -137,6 +137,8 @@ const BLOCK_RECORD_BYTES: usize = 8;
 
 impl Log {
     /// Makes the log of `a_task` for this generation, and gives `replay` every block of a committed O task that earlier ones have.
+    ///
+    /// Errors: earlier ones do not have all of what was committed.
     pub fn open<E: From<io::Error>>(
         folder: &Path,
         a_task: u32,
@@ -146,13 +148,22 @@ impl Log {
     ) -> Result<Log, E> {
         std::fs::create_dir_all(folder)?;
         let path = |generation: u32| folder.join(format!("a{a_task}.{generation}.pairs"));
+        let mut missing: HashSet<u32> = committed.keys().copied().collect();
         for earlier in 1..generation {
             match File::open(path(earlier)) {
-                Ok(file) => read_log(file, committed, &mut replay)?,
+                Ok(file) => read_log(file, committed, &mut missing, &mut replay)?,
                 // It had no blocks for this A task, or ended before it began.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        if let Some(o_task) = missing.iter().min() {
+            let message = format!(
+                "\"{}\" does not have all that A task {a_task} has received of O task {o_task}: it is not the same folder on every host, \
+                 or has lost files",
+                folder.display()
+            );
+            return Err(io::Error::other(message).into());
         }
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path(generation))?;
         Ok(Log { file: BufWriter::with_capacity(1 << 16, file) })
@@ -177,10 +188,12 @@ impl Log {
     }
 }
 
-/// Gives `replay` the blocks of a log that count. A record that was cut off, or is being written, ends it.
+/// Gives `replay` the blocks of a log that count, and takes O tasks whose end it has out of `missing`. A record that was cut off, or is being
+/// written, ends it.
 fn read_log<E: From<io::Error>>(
     file: File,
     committed: &Committed,
+    missing: &mut HashSet<u32>,
     replay: &mut impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
 ) -> Result<(), E> {
     let length = file.metadata()?.len();
@@ -202,8 +215,10 @@ fn read_log<E: From<io::Error>>(
         }
         let header = BlockHeader::decode(&block).map_err(|damaged| io::Error::other(damaged.to_string()))?;
         let counts = committed.get(&header.o_task) == Some(&header.generation);
-        if counts && header.kind == BlockKind::Pairs {
-            replay(header, Bytes::from(block).slice(BLOCK_HEADER_BYTES..))?;
+        match header.kind {
+            BlockKind::Pairs if counts => replay(header, Bytes::from(block).slice(BLOCK_HEADER_BYTES..))?,
+            BlockKind::TaskEnd if counts => drop(missing.remove(&header.o_task)),
+            _ => {}
         }
     }
     Ok(())
@@ -218,6 +233,10 @@ mod tests {
 
     fn header(o_task: u32, generation: u32) -> BlockHeader {
         BlockHeader { kind: BlockKind::Pairs, o_task, a_task: 0, pairs: 1, window: 0, generation }
+    }
+
+    fn end(o_task: u32, generation: u32) -> BlockHeader {
+        BlockHeader { kind: BlockKind::TaskEnd, pairs: 0, ..header(o_task, generation) }
     }
 
     fn replayed(folder: &Path, generation: u32, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
@@ -238,6 +257,7 @@ mod tests {
         let first = commits.generation;
         let mut log = Log::open::<io::Error>(folder.path(), 0, first, &committed, |_, _| Ok(())).unwrap();
         log.append(header(0, first), b"zero").unwrap();
+        log.append(end(0, first), b"").unwrap();
         log.append(header(1, first), b"one, not committed").unwrap();
         log.flush().unwrap();
         commits.commit(0).unwrap();
@@ -256,6 +276,7 @@ mod tests {
         assert_ne!(first, second);
         let mut log = Log::open::<io::Error>(folder.path(), 0, second, &committed, |_, _| Ok(())).unwrap();
         log.append(header(1, second), b"one").unwrap();
+        log.append(end(1, second), b"").unwrap();
         log.flush().unwrap();
         commits.commit(1).unwrap();
         drop((commits, log));
@@ -266,6 +287,23 @@ mod tests {
         );
         commits.remove().unwrap();
         assert!(!folder.path().exists());
+    }
+
+    #[test]
+    fn a_log_that_has_lost_something_is_no_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let committed = Committed::from([(0, 1), (1, 1)]);
+        let open = || Log::open::<io::Error>(folder.path(), 0, 2, &committed, |_, _| Ok(()));
+        assert!(open().is_err_and(|error| error.to_string().contains("of O task 0")));
+        let mut log = Log::open::<io::Error>(folder.path(), 0, 1, &Committed::new(), |_, _| Ok(())).unwrap();
+        log.append(header(0, 1), b"zero").unwrap();
+        log.append(end(0, 1), b"").unwrap();
+        log.append(header(1, 1), b"one").unwrap();
+        log.flush().unwrap();
+        assert!(open().is_err_and(|error| error.to_string().contains("of O task 1")));
+        log.append(end(1, 1), b"").unwrap();
+        log.flush().unwrap();
+        assert!(open().is_ok());
     }
 
     #[test]

@@ -386,12 +386,12 @@ async fn receive(
         let header = match BlockHeader::decode(&payload) {
             Ok(header) if header.a_task < plan.a_tasks && header.o_task < plan.o_tasks => header,
             _ => {
-                let message = format!("a block of rank {from} that belongs to no task");
+                let message = format!("a block of rank {} that belongs to no task", world.launched(from));
                 return stop.fail(Error::Damaged { rank: launched, message });
             }
         };
         if plan.owner(header.a_task, ranks) != rank {
-            let message = format!("a block of rank {from} for another rank");
+            let message = format!("a block of rank {} for another rank", world.launched(from));
             return stop.fail(Error::Damaged { rank: launched, message });
         }
         let pairs = payload.slice(BLOCK_HEADER_BYTES..);
@@ -564,10 +564,10 @@ impl Sink for BatchSink {
         if self.plan.checkpoint.is_some() {
             let rank = self.rank;
             let log = self.log(header.a_task)?;
-            let logged = match header.kind {
-                BlockKind::TaskEnd => log.flush(),
-                _ => log.append(header, &pairs),
-            };
+            let mut logged = log.append(header, &pairs);
+            if header.kind == BlockKind::TaskEnd {
+                logged = logged.and_then(|()| log.flush());
+            }
             logged.map_err(|error| LogError::Io(error).on(rank))?;
             if header.kind == BlockKind::TaskEnd {
                 self.world.tell(Up::Stored { job: self.plan.job, o_task: header.o_task });

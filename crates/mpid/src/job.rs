@@ -144,7 +144,8 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
     ///
     /// With a checkpoint ([`Config::checkpoint`]) the job goes on when a rank other than 0 is lost: the ranks that are left take over its
     /// A tasks and run again the O tasks whose pairs were not all received. Then `a` is called once more for A tasks that had begun,
-    /// also for those that had ended; what it returned before is dropped.
+    /// also for those that had ended; what it returned before is dropped. It does not go on where an earlier job of the program has come to
+    /// its end: what a rank had of its results is lost with it.
     ///
     /// Errors: the same on every rank. Other jobs may follow unless a rank was lost.
     pub fn run<R: Send>(
@@ -160,7 +161,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         let mut goes_on = has_checkpoint && world.is_new();
         loop {
             let outcome = Running::start(world, config, self.spec.clone(), number).and_then(|mut running| {
-                goes_on = has_checkpoint;
+                goes_on = has_checkpoint && !world.has_results();
                 on_threads(running.threads, || {
                     while let Some(o_task) = running.take_task() {
                         run_o(&running, o_task, &o);

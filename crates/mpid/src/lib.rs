@@ -59,4 +59,4 @@ pub use hash::hash;
 pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveError};
 pub use sample::Ranges;
 pub use stream::{StreamTask, Window};
-pub use world::{BROKEN, OUTCOME, World};
+pub use world::{BROKEN, OUTCOME, WITHOUT_OTHERS, World};

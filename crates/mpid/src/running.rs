@@ -116,7 +116,7 @@ impl Running {
 
     fn agree(world: &World, config: &Config, spec: &mut Spec, number: u32) -> Result<Arc<Plan>, Error> {
         let job = world.next_exchange();
-        let (rank, ranks) = (world.rank(), world.ranks());
+        let (rank, ranks) = (world.launched_rank(), world.ranks());
         let threads = threads(config, world);
         // All that decides where a pair goes, so that a rank that was told otherwise is found out before one is sent.
         let mut said = Writer::default();
@@ -144,6 +144,7 @@ impl Running {
                 return Err(Error::Configuration(wrong));
             }
             if theirs.bytes().map_err(damaged)? != said.0 {
+                let (rank, other) = (world.launched_rank(), world.launched(other));
                 let message = format!("ranks {rank} and {other} were given different jobs or knobs");
                 return Err(Error::Configuration(message));
             }
@@ -361,6 +362,7 @@ impl Running {
         if let Some(Err(error)) = commits.map(Commits::remove) {
             tracing::warn!(%error, "a checkpoint that is not needed any more was not removed");
         }
+        self.world.has_come_to_results();
         report.spans.sort_by_key(|span| (span.side, span.task, span.begin));
         if self.world.rank() == 0 {
             self.tell(&report);

@@ -33,6 +33,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
+/// What stands in that file instead of a status where ranks were lost and the others could not go on.
+pub const WITHOUT_OTHERS: &str = "broken";
+
 /// The exit status of programs whose ranks were lost.
 pub const BROKEN: i32 = 3;
 
@@ -60,6 +63,8 @@ struct Inner {
     /// Of this epoch.
     gathers: AtomicU64,
     exchanges: AtomicU32,
+    /// A job has come to its end, and what its A tasks returned is with the ranks.
+    has_results: AtomicBool,
     left: AtomicBool,
 }
 
@@ -79,7 +84,7 @@ struct Members {
 }
 
 /// Exchanges of an epoch at most, so that no two in a world's life have the same number.
-const EXCHANGES_MAX: u32 = 1 << 20;
+const EXCHANGES_MAX: u32 = 1 << 24;
 
 /// What ties this rank to the others.
 struct Link {
@@ -128,6 +133,7 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_results: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }))
     }
@@ -191,6 +197,7 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_results: AtomicBool::new(false),
             left: AtomicBool::new(false),
         })))
     }
@@ -245,6 +252,16 @@ impl World {
         self.0.gathers.load(Ordering::Relaxed) == 0 && self.0.members.lock().epoch == 0
     }
 
+    /// A job has come to its end on all ranks.
+    pub(crate) fn has_come_to_results(&self) {
+        self.0.has_results.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether results of a job are with the ranks, and are lost with them.
+    pub(crate) fn has_results(&self) -> bool {
+        self.0.has_results.load(Ordering::Relaxed)
+    }
+
     /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them; `None`: nobody can go on. All
     /// members call it when a collective call has failed on all of them. No job may run on this rank.
     pub(crate) fn go_on(&self) -> Option<Vec<usize>> {
@@ -272,8 +289,8 @@ impl World {
         let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
         if self.0.rank == 0 {
-            let told = if met.is_ok() { status } else { BROKEN };
-            tell_mpidrun(&told.to_string());
+            let told = if met.is_ok() { status.to_string() } else { WITHOUT_OTHERS.to_string() };
+            tell_mpidrun(&told);
         }
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
@@ -319,7 +336,7 @@ impl World {
     }
 
     /// The rank with this number, as the launcher numbered it.
-    fn launched(&self, rank: usize) -> usize {
+    pub(crate) fn launched(&self, rank: usize) -> usize {
         self.0.members.lock().ranks[rank]
     }
 
@@ -524,6 +541,9 @@ async fn talk(
     }
     sender.finish();
     talks.send_modify(|talks| *talks -= 1);
+    // Nobody shall wait for one that has left alone. Of one that was lost it is said why, until then; after a good end nobody is here.
+    tokio::time::sleep(LOSS_PATIENCE).await;
+    coordinator.lose(from, "it has left");
 }
 
 /// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another leave, and that may be heard before

@@ -183,6 +183,23 @@ fn ranks_that_were_told_different_jobs_find_out() {
     assert_eq!(simulation.unsettled(), []);
 }
 
+/// One that has left without the others is not waited for.
+#[test]
+fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {
+    let (outcomes, mut simulation) = on_ranks(
+        3,
+        |_| {},
+        |world| match world.rank() {
+            1 => Ok(0),
+            _ => sums(world, &Config::default(), &|_| Ok(())),
+        },
+    );
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.is_ok(), rank == 1, "{outcomes:?}");
+    }
+    assert_eq!(simulation.unsettled(), []);
+}
+
 /// Whatever frame a rank dies at, the others are told which one it was, or had their answer before.
 #[test]
 fn the_death_of_a_rank_ends_the_job() {

@@ -3,9 +3,9 @@
 //! It calls the `mpirun` there is, and passes mode and numbers of tasks to the program in the variables that its configuration
 //! reads. With `-checkpoint`, an Open MPI that can is told to leave the other ranks alone when one dies, so that they go on without it;
 //! with `-restarts` too, ranks that could not are started again. A launcher that stays when all its ranks are gone is ended. Exit
-//! status: the program's; 2 for wrong usage.
+//! status: the launcher's; where ranks may go on without others, what rank 0 has left with; 2 for wrong usage.
 
-use harrier_mpid::{BROKEN, OUTCOME};
+use harrier_mpid::{BROKEN, OUTCOME, WITHOUT_OTHERS};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -151,10 +151,13 @@ fn command(run: &Run) -> Result<(Command, Option<PathBuf>), String> {
     };
     let mut command = Command::new(&launcher);
     let kind = Kind::of(&launcher);
-    let outcome = outcome_file(run, kind);
+    // One rank alone has nobody to go on with, and says nothing there.
+    let outcome = outcome_file(run, kind).filter(|_| ranks > 1);
     if let Some(path) = &outcome {
         let folder = path.parent().expect("it is in the checkpoint's folder");
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        // Of a process that had this number before.
+        let _ = std::fs::remove_file(path);
         command.args(["--enable-recovery", "-x", OUTCOME]).env(OUTCOME, path);
     }
     let open_mpi = kind.open_mpi;
@@ -252,10 +255,13 @@ fn launch(run: &Run) -> Result<(i32, bool), String> {
     let named = |error: std::io::Error| format!("{name}: {error}");
     let (status, broken) = wait(&mut command.spawn().map_err(named)?, outcome.as_deref()).map_err(named)?;
     if let Some(path) = outcome {
-        let told = std::fs::read_to_string(&path).ok().and_then(|text| text.parse().ok());
+        let told = std::fs::read_to_string(&path).unwrap_or_default();
         let _ = std::fs::remove_file(&path);
-        if let Some(told) = told {
-            return Ok((told, told == BROKEN));
+        if told == WITHOUT_OTHERS {
+            return Ok((BROKEN, true));
+        }
+        if let Ok(told) = told.parse() {
+            return Ok((told, false));
         }
         // Rank 0 did not come to its end.
         if status.success() {
