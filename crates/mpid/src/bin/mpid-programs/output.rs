@@ -4,14 +4,43 @@ use crate::InOut;
 use harrier_mpid::{BoxError, Error, World, hash};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The answer of one A task: lines to a file, if there is to be one, and their sums.
 pub struct Part {
-    file: Option<BufWriter<File>>,
+    file: Option<Staged>,
     pub lines: u64,
     /// The sum of the hashes of the lines: the same in whatever order and parts they come.
     pub checksum: u64,
+}
+
+/// A file that has its name once it is complete: the rank that had the A task before, and was given up, may still be writing its own.
+struct Staged {
+    file: BufWriter<File>,
+    staged: PathBuf,
+    path: PathBuf,
+}
+
+impl Staged {
+    fn create(path: PathBuf) -> Result<Staged, BoxError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let staged = path.with_file_name(format!(".{name}-{:016x}", rand::random::<u64>()));
+        let file = File::create(&staged).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Staged { file: BufWriter::with_capacity(1 << 18, file), staged, path })
+    }
+
+    fn finish(mut self) -> Result<(), BoxError> {
+        self.file.flush()?;
+        std::fs::rename(&self.staged, &self.path)
+            .map_err(|error| format!("{}: {error}", self.path.display()).into())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // It has its name by now, or is not wanted.
+        let _ = std::fs::remove_file(&self.staged);
+    }
 }
 
 impl Part {
@@ -20,9 +49,7 @@ impl Part {
             None => None,
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
-                let path = folder.join(format!("part-{a_task:05}"));
-                let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-                Some(BufWriter::with_capacity(1 << 18, file))
+                Some(Staged::create(folder.join(format!("part-{a_task:05}")))?)
             }
         };
         Ok(Part { file, lines: 0, checksum: 0 })
@@ -32,15 +59,15 @@ impl Part {
     pub fn line(&mut self, line: &[u8]) -> Result<(), BoxError> {
         self.lines += 1;
         self.checksum = self.checksum.wrapping_add(hash(line));
-        if let Some(file) = &mut self.file {
-            file.write_all(line)?;
+        if let Some(staged) = &mut self.file {
+            staged.file.write_all(line)?;
         }
         Ok(())
     }
 
-    pub fn finish(mut self) -> Result<Sums, BoxError> {
-        if let Some(file) = &mut self.file {
-            file.flush()?;
+    pub fn finish(self) -> Result<Sums, BoxError> {
+        if let Some(staged) = self.file {
+            staged.finish()?;
         }
         Ok(Sums { lines: self.lines, checksum: self.checksum })
     }
