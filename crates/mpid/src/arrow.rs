@@ -27,7 +27,7 @@
 //!     },
 //! )?;
 //! let sorted: ArrayRef = Arc::new(Int64Array::from(vec![2, 3, 1]));
-//! assert_eq!(outcome.outputs[0].1[1], sorted);
+//! assert_eq!(&outcome.outputs[0].1[1], &sorted);
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
