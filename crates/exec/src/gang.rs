@@ -9,6 +9,7 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
+use crate::broadcasts::Broadcasts;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::clocks::{self, Answer};
 use crate::disks::Disks;
@@ -321,6 +322,7 @@ impl Gang {
                 disks,
                 janitor: self.inner.janitor.clone(),
                 tasks: self.inner.tasks.clone(),
+                broadcasts: Broadcasts::default(),
                 runtime: Handle::current(),
             })),
             Links::InProcess { workers, ranks } => {

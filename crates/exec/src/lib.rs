@@ -23,6 +23,7 @@ pub mod orc;
 pub mod sqlstate;
 pub mod wire;
 
+mod broadcasts;
 mod channel;
 pub mod clocks;
 mod colocate;

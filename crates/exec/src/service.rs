@@ -3,6 +3,7 @@
 //! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await.
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
+use crate::broadcasts::{Asked, Broadcasts};
 use crate::channel::PoolBudget;
 use crate::clocks;
 use crate::convert::to_failure;
@@ -19,7 +20,8 @@ use datafusion_distributed::Worker;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::{
-    BatchSender, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service, StreamSender,
+    BatchSender, Budget, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service,
+    StreamSender,
 };
 use prost::Message;
 use std::any::Any;
@@ -36,6 +38,7 @@ pub struct RankService {
     pub disks: Option<Disks>,
     pub janitor: Janitor,
     pub tasks: Tasks,
+    pub broadcasts: Broadcasts,
     pub runtime: Handle,
 }
 
@@ -48,13 +51,14 @@ impl Service for RankService {
         let disks = self.disks.clone();
         let janitor = self.janitor.clone();
         let tasks = self.tasks.clone();
+        let broadcasts = self.broadcasts.clone();
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
             let asked = wire::decode::<Request>(&request).and_then(|request| {
                 request.ask.ok_or_else(|| internal_datafusion_err!("a rank asked for nothing"))
             });
             match asked {
-                Ok(Ask::Execute(execute)) => serve_execute(worker, execute, senders).await,
+                Ok(Ask::Execute(execute)) => serve_execute(worker, broadcasts, execute, senders).await,
                 Ok(Ask::SetPlan(plan)) => {
                     answer(senders, |sender| serve_plan(worker, plan, messages, sender).boxed()).await;
                     janitor.call();
@@ -153,15 +157,23 @@ async fn serve_plan(
     Ok(())
 }
 
-async fn serve_execute(worker: Worker, execute: wire::Execute, mut senders: Vec<StreamSender>) {
+async fn serve_execute(
+    worker: Worker,
+    broadcasts: Broadcasts,
+    execute: wire::Execute,
+    mut senders: Vec<StreamSender>,
+) {
     let openers = senders.len();
     let started = async {
         let request = wire::decode_execute(execute)?;
+        let asked = Asked::of(&request);
         let (streams, context) = worker.execute_task(request).await?;
         if streams.len() != openers {
             return Err(internal_datafusion_err!("{} streams for {openers} openers", streams.len()));
         }
-        Ok::<_, DataFusionError>((streams, context))
+        let budget: Arc<dyn Budget> = Arc::new(PoolBudget::new("motion out", context.memory_pool()));
+        let alike = broadcasts.join(&asked, &budget);
+        Ok::<_, DataFusionError>((streams, alike, budget))
     };
     // An open that comes after its statement was canceled finds no plan and would wait ten seconds for it.
     let outcome = tokio::select! {
@@ -174,10 +186,15 @@ async fn serve_execute(worker: Worker, execute: wire::Execute, mut senders: Vec<
         return;
     };
     match outcome {
-        Ok(Ok((streams, context))) => {
-            let budget = Arc::new(PoolBudget::new("motion out", context.memory_pool()));
+        Ok(Ok((streams, alike, budget))) => {
+            let mut alike = alike.into_iter();
             for (stream, sender) in streams.into_iter().zip(senders) {
-                tokio::spawn(pump(stream, BatchSender::charged(sender, Arc::clone(&budget) as _)));
+                let sender = BatchSender::charged(sender, Arc::clone(&budget));
+                let sender = match alike.next() {
+                    Some(broadcast) => sender.alike(broadcast),
+                    None => sender,
+                };
+                tokio::spawn(pump(stream, sender));
             }
         }
         Ok(Err(error)) => fail_all(senders, &to_failure(&error)),

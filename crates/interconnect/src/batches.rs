@@ -1,10 +1,12 @@
 //! Streams of batches: the encoder in front of a [`StreamSender`], the decoder behind a [`StreamReceiver`].
 
+use crate::broadcast::{Broadcast, Gathered, Place, Share};
 use crate::counts::StreamCounts;
 use crate::encode::cut;
 use crate::error::{Failure, StreamError};
+use crate::limits::HEADER_BYTES;
 use crate::streams::{Budget, Closed, Received, StreamReceiver, StreamSender};
-use crate::{decode, encode};
+use crate::{Body, decode, encode};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
@@ -17,8 +19,12 @@ use std::time::Instant;
 
 /// Sends batches over one stream.
 pub struct BatchSender {
+    /// Gone before the stream's end is told, as whoever sees that relies on what is charged.
+    share: Option<Share>,
     sender: StreamSender,
     schema: Option<SchemaRef>,
+    /// Batches sent.
+    batches: u64,
 }
 
 /// How a batch fared.
@@ -33,13 +39,19 @@ pub enum SendOutcome {
 
 impl BatchSender {
     pub fn new(sender: StreamSender) -> Self {
-        BatchSender { sender, schema: None }
+        BatchSender { share: None, sender, schema: None, batches: 0 }
     }
 
     /// One that charges `budget` with what it has sent, until it is known to be read.
     pub fn charged(sender: StreamSender, budget: Arc<dyn Budget>) -> Self {
         sender.charge_to(budget);
         Self::new(sender)
+    }
+
+    /// Says that the other streams of `broadcast` send the same batches in the same order, so that each is gathered once.
+    pub fn alike(mut self, broadcast: Arc<Broadcast>) -> Self {
+        self.share = Some(Share::of(broadcast));
+        self
     }
 
     /// Waits for permission to produce a batch. Cancel-safe.
@@ -71,35 +83,48 @@ impl BatchSender {
             Err(error) => return SendOutcome::Unfit(error),
         };
         self.sender.encoded(start.elapsed().as_nanos() as u64);
-        for piece in pieces {
+        for (at, piece) in pieces.iter().enumerate() {
             if let Err(closed) = self.sender.credit().await {
                 return SendOutcome::Closed(closed);
             }
-            if let Err(error) = self.send_piece(&piece) {
+            if let Err(error) = self.send_piece((self.batches, at), piece) {
                 return SendOutcome::Unfit(error);
             }
         }
+        self.batches += 1;
         SendOutcome::Sent
     }
 
-    fn send_piece(&mut self, piece: &encode::Piece) -> Result<(), ArrowError> {
+    fn send_piece(&mut self, place: Place, piece: &encode::Piece) -> Result<(), ArrowError> {
         let start = Instant::now();
-        let mut block = self.sender.block_for(piece.payload_bytes());
-        piece.encode(&mut block)?;
-        let compressed = self.sender.codec().and_then(|codec| codec.compress(&block));
-        let is_compressed = compressed.is_some();
-        let block = compressed.unwrap_or(block);
+        let (body, is_compressed) = match &self.share {
+            Some(share) => {
+                let shared = self.sender.shared();
+                let gathered = share.gathered(place, piece, || Gathered::new(shared, piece))?;
+                gathered.body(&self.sender)
+            }
+            None => {
+                let mut block = self.sender.block_for(piece.payload_bytes());
+                piece.encode(&mut block)?;
+                let payload = &block.as_slice()[HEADER_BYTES..];
+                let compressed = self.sender.codec().and_then(|codec| codec.compress(payload));
+                let is_compressed = compressed.is_some();
+                (Body::Own(compressed.unwrap_or(block)), is_compressed)
+            }
+        };
         // Before it is sent: the block tells it.
         self.sender.encoded(start.elapsed().as_nanos() as u64);
-        self.sender.send_untold(piece.rows(), block, is_compressed);
+        self.sender.send_untold(piece.rows(), body, is_compressed);
         Ok(())
     }
 
     pub fn finish(self) {
+        drop(self.share);
         self.sender.finish();
     }
 
     pub fn fail(self, failure: &Failure) {
+        drop(self.share);
         self.sender.fail(failure);
     }
 }

@@ -47,9 +47,8 @@ impl Codec {
         [Codec::Lz4, Codec::Zstd].into_iter().find(|codec| flags & codec.flag() != 0)
     }
 
-    /// `block` compressed, with room for a header in front; `None` where that saves too little to be worth unpacking.
-    pub(crate) fn compress(self, block: &Block) -> Option<Block> {
-        let payload = &block.as_slice()[HEADER_BYTES..];
+    /// `payload` compressed, with room for a header in front; `None` where that saves too little to be worth unpacking.
+    pub(crate) fn compress(self, payload: &[u8]) -> Option<Block> {
         if !(COMPRESSED_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&payload.len()) {
             return None;
         }
@@ -98,13 +97,6 @@ impl Codec {
 mod tests {
     use super::*;
 
-    fn block(payload: &[u8]) -> Block {
-        let mut block = Block::with_capacity(HEADER_BYTES + payload.len());
-        block.push_zeros(HEADER_BYTES);
-        block.extend_from_slice(payload);
-        block
-    }
-
     fn even() -> Vec<u8> {
         (0..100_000u32).flat_map(|number| (number / 100).to_le_bytes()).collect()
     }
@@ -112,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_compressed_comes_back() {
         for codec in [Codec::Lz4, Codec::Zstd] {
-            let packed = codec.compress(&block(&even())).expect("it is worth it");
+            let packed = codec.compress(&even()).expect("it is worth it");
             assert!(packed.len() < even().len() / 4, "{codec:?}: {} bytes", packed.len());
             let unpacked = codec.decompress(&packed.as_slice()[HEADER_BYTES..]).unwrap();
             assert_eq!(unpacked, even(), "{codec:?}");
@@ -134,16 +126,16 @@ mod tests {
             (0..100_000).map(|_| next()).collect()
         };
         for codec in [Codec::Lz4, Codec::Zstd] {
-            assert!(codec.compress(&block(&random)).is_none(), "{codec:?}");
-            assert!(codec.compress(&block(&[0; COMPRESSED_BYTES_MIN - 1])).is_none(), "{codec:?}");
-            assert!(codec.compress(&block(&vec![0; BLOCK_BYTES_MAX + 1])).is_none(), "{codec:?}");
+            assert!(codec.compress(&random).is_none(), "{codec:?}");
+            assert!(codec.compress(&[0; COMPRESSED_BYTES_MIN - 1]).is_none(), "{codec:?}");
+            assert!(codec.compress(&vec![0; BLOCK_BYTES_MAX + 1]).is_none(), "{codec:?}");
         }
     }
 
     #[test]
     fn what_is_no_compressed_block_is_refused() {
         for codec in [Codec::Lz4, Codec::Zstd] {
-            let packed = codec.compress(&block(&even())).expect("it is worth it");
+            let packed = codec.compress(&even()).expect("it is worth it");
             let good = &packed.as_slice()[HEADER_BYTES..];
             for length in [0, 7, 8, 9, good.len() / 2, good.len() - 1] {
                 assert!(codec.decompress(&good[..length]).is_err(), "{codec:?}: {length} bytes of it");

@@ -77,6 +77,10 @@ impl Piece {
         self.batch.num_rows()
     }
 
+    pub(crate) fn batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
     /// Exact size in bytes of what [`Piece::encode`] appends.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes

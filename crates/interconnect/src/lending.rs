@@ -40,6 +40,11 @@ impl Lending {
         self.arena.as_ref().filter(|_| self.readers.get(to) == Some(&true))
     }
 
+    /// The arena, if any other rank reads it.
+    pub(crate) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref().filter(|_| self.readers.contains(&true))
+    }
+
     /// Loans that have not come back.
     pub(crate) fn lent(&self) -> usize {
         self.arena.as_ref().map_or(0, |arena| arena.lent())

@@ -14,7 +14,8 @@
 //! - [`transport`]: what carries frames; MPI, QUIC, or anything else that keeps its contract. [`launch`] says which of them
 //!   this process was started for.
 //! - [`streams`]: the state machine of a stream, with its transition table.
-//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks. [`limits`]: every bound.
+//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks, [`Broadcast`]: once for several streams.
+//!   [`limits`]: every bound.
 //!
 //! # Threads
 //! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when there is
@@ -36,6 +37,7 @@ pub mod streams;
 pub mod transport;
 
 mod batches;
+mod broadcast;
 mod bundle;
 mod codec;
 mod counts;
@@ -49,6 +51,7 @@ mod lifelines;
 mod watchdog;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
+pub use broadcast::Broadcast;
 pub use codec::Codec;
 pub use counts::StreamCounts;
 pub use driver::Driver;
@@ -63,7 +66,7 @@ use counts::{InQueue, StreamCells};
 use crossbeam_queue::SegQueue;
 use doorbell::Wake;
 use frame::{Header, Kind};
-use harrier_mpi::shared::Loan;
+use harrier_mpi::shared::{Arena, Loan};
 use harrier_mpi::{Block, Channel};
 use lending::Lending;
 use parking_lot::Mutex;
@@ -242,8 +245,17 @@ impl Shared {
 
     /// An empty block with room for `payload_bytes` behind the header, for a frame to rank `to`.
     fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
+        Self::block_in(self.lending.arena_for(to), payload_bytes)
+    }
+
+    /// As [`Shared::block_for`], for a frame to any rank.
+    fn block_for_any(&self, payload_bytes: usize) -> Block {
+        Self::block_in(self.lending.arena(), payload_bytes)
+    }
+
+    fn block_in(arena: Option<&Arc<Arena>>, payload_bytes: usize) -> Block {
         if payload_bytes >= limits::SHARED_BYTES_MIN
-            && let Some(arena) = self.lending.arena_for(to)
+            && let Some(arena) = arena
             && let Some(mut block) = arena.allocate(limits::HEADER_BYTES + payload_bytes)
         {
             block.push_zeros(limits::HEADER_BYTES);
@@ -271,35 +283,56 @@ impl Shared {
         block
     }
 
-    /// Queues a frame whose payload already stands in `block` behind room for the header. The driver is not woken for it.
+    /// Queues a frame of a block. The driver is not woken for it.
     ///
     /// The outbox has no bound of its own: data frames are bounded by the windows of the open streams, and every stream
     /// adds at most a few control frames to them.
-    fn queue_block(
-        &self,
-        to: usize,
-        channel: Channel,
-        mut header: Header,
-        mut block: Block,
-        counted: InQueue,
-    ) {
+    fn queue_block(&self, to: usize, mut header: Header, body: Body, counted: InQueue) {
         self.counters.blocks_sent.fetch_add(1, Ordering::Relaxed);
-        if let Some(arena) = self.lending.arena_for(to) {
-            block = match arena.lend(block, to) {
-                Ok(loan) => {
-                    self.counters.bytes_sent.fetch_add(loan.len, Ordering::Relaxed);
-                    self.counters.blocks_lent.fetch_add(1, Ordering::Relaxed);
-                    header.flags |= Header::FLAG_SHARED;
-                    let mut block = StreamSender::block(size_of::<Loan>());
-                    block.extend_from_slice(&frame::encode_loan(loan));
-                    block
-                }
-                Err(block) => block,
-            };
-        }
+        let mut block = match self.lend(to, body) {
+            Body::Own(block) => block,
+            Body::Lent(loan) => {
+                self.counters.bytes_sent.fetch_add(loan.len, Ordering::Relaxed);
+                self.counters.blocks_lent.fetch_add(1, Ordering::Relaxed);
+                header.flags |= Header::FLAG_SHARED;
+                let mut block = StreamSender::block(size_of::<Loan>());
+                block.extend_from_slice(&frame::encode_loan(loan));
+                block
+            }
+        };
         header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
         block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
-        self.outbox.push(Queued { to, channel, frame: Arc::new(block), counted: Some(counted) });
+        self.outbox.push(Queued {
+            to,
+            channel: Channel::Data,
+            frame: Arc::new(block),
+            counted: Some(counted),
+        });
+    }
+
+    /// Lends rank `to` a block of the arena that it reads.
+    fn lend(&self, to: usize, body: Body) -> Body {
+        match (body, self.lending.arena_for(to)) {
+            (Body::Own(block), Some(arena)) => arena.lend(block, to).map_or_else(Body::Own, Body::Lent),
+            (body, _) => body,
+        }
+    }
+}
+
+/// What a frame of a block takes along, behind room for the header.
+enum Body {
+    Own(Block),
+    Lent(Loan),
+}
+
+impl Body {
+    /// Without the header.
+    fn payload_bytes(&self) -> usize {
+        let bytes = match self {
+            Body::Own(block) => block.len(),
+            Body::Lent(loan) => loan.len as usize,
+        };
+        bytes - limits::HEADER_BYTES
     }
 }
 

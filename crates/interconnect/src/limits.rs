@@ -57,6 +57,10 @@ pub const BUNDLED_FRAME_BYTES_MAX: usize = 8 * 1024 + HEADER_BYTES;
 /// Bytes of a message of several frames at most.
 pub const BUNDLE_BYTES_MAX: usize = 32 * 1024;
 
+/// Bytes of payload that a partition of a broadcast keeps gathered for streams that have not come to it: the windows of two streams.
+/// One that is farther behind has its rows gathered again, which costs what it would without broadcasts.
+pub const BROADCAST_BYTES_MAX: usize = 2 * WINDOW_BYTES_MAX as usize;
+
 /// Streams that one `Open` may ask for: the output partitions that a rank reads from another one in one motion. More
 /// than any machine has threads; a damaged frame cannot use up the memory.
 pub const STREAMS_PER_OPEN_MAX: usize = 1 << 16;

@@ -28,12 +28,12 @@
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
 
-use crate::Shared;
 use crate::codec::Codec;
 use crate::counts::{CreditWait, InQueue, StreamCells, StreamCounts};
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
 use crate::limits::*;
+use crate::{Body, Shared};
 use bytes::Bytes;
 use futures::Stream;
 use harrier_mpi::{Block, Channel};
@@ -557,6 +557,10 @@ impl StreamSender {
         block
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches this stream's
     /// reader fastest. Its first [`HEADER_BYTES`] bytes are the header's, and are written when it is sent.
     pub fn block_for(&self, payload_bytes: usize) -> Block {
@@ -566,17 +570,17 @@ impl StreamSender {
     /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit, which must be
     /// there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the block.
     pub fn send(&mut self, rows: usize, block: Block) {
-        self.send_untold(rows, block, false);
+        self.send_untold(rows, Body::Own(block), false);
         self.flush();
     }
 
     /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the next wait for
     /// credit, or the end of the stream. `is_compressed`: by the stream's codec.
-    pub(crate) fn send_untold(&mut self, rows: usize, block: Block, is_compressed: bool) {
-        let bytes = block.len();
+    pub(crate) fn send_untold(&mut self, rows: usize, body: Body, is_compressed: bool) {
+        let bytes = body.payload_bytes();
         let mut state = self.stream.state.lock();
         assert!(state.used < self.stream.window, "a block needs a credit");
-        let cost = block_cost(bytes - HEADER_BYTES);
+        let cost = block_cost(bytes);
         state.used += cost;
         if let Some(charge) = &mut state.charge {
             charge.grow(cost);
@@ -589,8 +593,8 @@ impl StreamSender {
             header.flags |= Header::FLAG_COMPRESSED;
         }
         self.blocks += 1;
-        self.shared.queue_block(self.to, Channel::Data, header, block, InQueue::new(&self.counts));
-        self.untold_bytes += bytes;
+        self.shared.queue_block(self.to, header, body, InQueue::new(&self.counts));
+        self.untold_bytes += HEADER_BYTES + bytes;
         if self.untold_bytes >= UNTOLD_BYTES_MAX {
             self.flush();
         }

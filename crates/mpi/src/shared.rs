@@ -10,7 +10,7 @@
 //! It cannot shrink (a seal sees to that), so a reader's access never faults.
 //!
 //! # Invariants
-//! - A range of the arena belongs to one block, or is lent to one reader, or is free.
+//! - A range of the arena belongs to one block, or is lent, to one reader or to several, or is free.
 //! - The owner neither writes a range that is lent nor gives it to another block. A reader never writes: its mapping is
 //!   read-only.
 //!
@@ -94,8 +94,22 @@ struct State {
     /// Free ranges by class: those that kept their pages at the back.
     free: [VecDeque<Free>; CLASSES],
     warm_bytes: usize,
-    /// Ranges that are lent, by offset: to whom, and their class.
-    lent: HashMap<usize, (usize, usize)>,
+    /// Ranges that are lent or may still be, by offset.
+    lent: HashMap<usize, Lent>,
+}
+
+struct Lent {
+    class: usize,
+    /// Once for each loan.
+    readers: Vec<usize>,
+    /// There is a [`Published`] of it.
+    published: bool,
+}
+
+impl Lent {
+    fn is_over(&self) -> bool {
+        self.readers.is_empty() && !self.published
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -195,48 +209,65 @@ impl Arena {
 
     /// Gives up a block of this arena to the reader `to`, who is to be told the loan. A block from elsewhere comes back.
     pub fn lend(&self, block: Block, to: usize) -> Result<Loan, Block> {
+        self.give_up(block, |class| Lent { class, readers: vec![to], published: false })
+    }
+
+    /// Gives up a block of this arena, to be lent to several readers. A block from elsewhere comes back.
+    pub fn publish(self: &Arc<Arena>, block: Block) -> Result<Published, Block> {
+        let loan = self.give_up(block, |class| Lent { class, readers: vec![], published: true })?;
+        Ok(Published { arena: Arc::clone(self), loan })
+    }
+
+    fn give_up(&self, block: Block, lent: impl FnOnce(usize) -> Lent) -> Result<Loan, Block> {
         let ours = |home: &Home| home.arena.as_ref().is_some_and(|arena| std::ptr::eq(&**arena, self));
         if !block.home().is_some_and(ours) {
             return Err(block);
         }
         let (mut home, len) = block.leave_home().expect("it has one");
         home.arena = None;
-        let loan = Loan { offset: home.offset as u64, len: len as u64 };
-        self.state().lent.insert(home.offset, (to, home.class));
-        Ok(loan)
+        self.state().lent.insert(home.offset, lent(home.class));
+        Ok(Loan { offset: home.offset as u64, len: len as u64 })
     }
 
     /// Takes back what `from` was lent at `offset`. Returns whether that was so.
     pub fn give_back(&self, offset: u64, from: usize) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
+        self.change(offset, |lent| {
+            let found = lent.readers.iter().position(|reader| *reader == from);
+            found.map(|at| lent.readers.swap_remove(at)).is_some()
+        })
+    }
+
+    /// Changes what is known of the range at `offset`, if it is lent, and frees it when that is over. Returns what `change` does.
+    fn change(&self, offset: usize, change: impl FnOnce(&mut Lent) -> bool) -> bool {
         let mut state = self.state();
-        match state.lent.get(&offset) {
-            Some((reader, class)) if *reader == from => {
-                let class = *class;
-                state.lent.remove(&offset);
-                drop(state);
-                self.release(offset, class);
-                true
-            }
-            _ => false,
+        let Some(lent) = state.lent.get_mut(&offset) else { return false };
+        let changed = change(lent);
+        if lent.is_over() {
+            let class = lent.class;
+            state.lent.remove(&offset);
+            drop(state);
+            self.release(offset, class);
         }
+        changed
     }
 
     /// Takes back all that `from` was lent, whose process has ended and reads no more.
     pub fn reclaim(&self, from: usize) {
         let mut state = self.state();
-        let ranges: Vec<(usize, usize)> = state
-            .lent
-            .extract_if(|_, (reader, _)| *reader == from)
-            .map(|(at, (_, class))| (at, class))
-            .collect();
+        let over = |lent: &mut Lent| {
+            lent.readers.retain(|reader| *reader != from);
+            lent.is_over()
+        };
+        let ranges: Vec<(usize, usize)> =
+            state.lent.extract_if(|_, lent| over(lent)).map(|(at, lent)| (at, lent.class)).collect();
         drop(state);
         ranges.into_iter().for_each(|(offset, class)| self.release(offset, class));
     }
 
     /// Ranges that readers have.
     pub fn lent(&self) -> usize {
-        self.state().lent.len()
+        self.state().lent.values().filter(|lent| !lent.readers.is_empty()).count()
     }
 
     fn release(&self, offset: usize, class: usize) {
@@ -252,6 +283,39 @@ impl Arena {
         // SAFETY: integers only; the range is nobody's at this moment: neither free to take, nor a block's, nor lent.
         unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as libc::off_t, size as libc::off_t) };
         self.state().free[class].push_front(Free { offset, warm: false });
+    }
+}
+
+/// A block that is lent to one reader after the other, and free when it is dropped and all of them have given it back.
+pub struct Published {
+    arena: Arc<Arena>,
+    loan: Loan,
+}
+
+impl Published {
+    /// Lends it to the reader `to`, who is to be told the loan.
+    pub fn lend(&self, to: usize) -> Loan {
+        let mut state = self.arena.state();
+        let lent = state.lent.get_mut(&(self.loan.offset as usize)).expect("it is kept while this lives");
+        lent.readers.push(to);
+        self.loan
+    }
+}
+
+impl AsRef<[u8]> for Published {
+    fn as_ref(&self) -> &[u8] {
+        let Loan { offset, len } = self.loan;
+        // SAFETY: the range lies in the mapping, which the arena keeps. The block that was here has initialised its bytes, and
+        // nobody writes them before the range is free, which it is not while this lives.
+        unsafe {
+            std::slice::from_raw_parts(self.arena.mapping.base.as_ptr().add(offset as usize), len as usize)
+        }
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        self.arena.change(self.loan.offset as usize, |lent| std::mem::replace(&mut lent.published, false));
     }
 }
 
@@ -347,6 +411,31 @@ mod tests {
         assert_eq!(arena.lent(), 1);
         arena.reclaim(2);
         assert_eq!(arena.lent(), 0);
+    }
+
+    #[test]
+    fn what_is_published_is_free_when_all_are_done() {
+        let arena = arena();
+        let free = |arena: &Arena| arena.state().free.iter().map(VecDeque::len).sum::<usize>();
+        for dropped_first in [true, false] {
+            let published = arena.publish(written(&arena, 9, 100_000)).unwrap();
+            assert_eq!(published.as_ref(), vec![9; 100_000]);
+            let loans = [1, 2, 3].map(|reader| published.lend(reader));
+            let mut published = Some(published);
+            assert_eq!((arena.lent(), free(&arena)), (1, 0));
+            if dropped_first {
+                published = None;
+            }
+            assert!(arena.give_back(loans[0].offset, 1));
+            assert!(!arena.give_back(loans[0].offset, 1), "given back already");
+            arena.reclaim(2);
+            assert_eq!((arena.lent(), free(&arena)), (1, 0));
+            assert!(arena.give_back(loans[2].offset, 3));
+            assert_eq!((arena.lent(), free(&arena)), (0, usize::from(dropped_first)));
+            drop(published);
+            assert_eq!(free(&arena), 1);
+            // The next round takes the free range again.
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! from a seed what the other must say.
 //!
 //! Batches are of all sizes, some larger than a block; some streams are stopped half-way, some fail, some readers keep
-//! what they read to the end.
+//! what they read to the end. The last stream from a rank to each other one is a broadcast: it carries the same batches to all.
 //!
 //! Order of calls: [`serve`] on every rank, then [`exchange`], then [`part`]. Then every ledger must clear.
 
@@ -10,14 +10,15 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use harrier_interconnect::{
-    BatchReceiver, BatchSender, Budget, Codec, Failure, Incoming, Interconnect, ReadOptions, SendOutcome,
-    Service, StreamError, StreamSender,
+    BatchReceiver, BatchSender, Broadcast, Budget, Codec, Failure, Incoming, Interconnect, ReadOptions,
+    SendOutcome, Service, StreamError, StreamSender,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -74,17 +75,36 @@ struct Script {
 /// SQLSTATE of a stream that fails as its script says.
 const SCRIPTED: &str = "22012";
 
+/// In place of a reader: what is the same for all of them.
+const ALL: usize = 63;
+
 impl Exchange {
     fn script(&self, from: usize, to: usize, round: u64, stream: usize) -> Script {
-        let place = ((from * 64 + to) * self.streams + stream) as u64;
-        let mut random =
-            StdRng::seed_from_u64(self.seed ^ (round << 32) ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let batches = (0..random.random_range(0..12)).map(|_| batch(&mut random, self.rows_log2)).collect();
+        let mut random = self.random(from, to, round, stream);
+        let batches = self.batches(&mut random);
         Script {
-            batches,
+            batches: if self.is_broadcast(stream) { self.broadcast(from, round) } else { batches },
             fails: random.random_ratio(1, 6),
             stops_after: random.random_ratio(1, 4).then(|| random.random_range(0..4)),
         }
+    }
+
+    fn is_broadcast(&self, stream: usize) -> bool {
+        stream + 1 == self.streams
+    }
+
+    /// What a rank sends to all others in a round.
+    fn broadcast(&self, from: usize, round: u64) -> Vec<RecordBatch> {
+        self.batches(&mut self.random(from, ALL, round, self.streams - 1))
+    }
+
+    fn random(&self, from: usize, to: usize, round: u64, stream: usize) -> StdRng {
+        let place = ((from * 64 + to) * self.streams + stream) as u64;
+        StdRng::seed_from_u64(self.seed ^ (round << 32) ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    fn batches(&self, random: &mut StdRng) -> Vec<RecordBatch> {
+        (0..random.random_range(0..12)).map(|_| batch(random, self.rows_log2)).collect()
     }
 }
 
@@ -110,12 +130,39 @@ struct Producer {
     runtime: Handle,
     done: mpsc::UnboundedSender<StreamSender>,
     sent: Arc<Meter>,
+    others: usize,
+    /// By round.
+    broadcasts: Mutex<HashMap<u64, (Vec<RecordBatch>, Weak<Broadcast>)>>,
+}
+
+impl Producer {
+    /// What all others are sent in a round, in the same memory for each of them.
+    fn broadcast(&self, round: u64) -> (Vec<RecordBatch>, Arc<Broadcast>) {
+        let mut broadcasts = self.broadcasts.lock().expect("nobody panics");
+        let (batches, broadcast) = broadcasts
+            .entry(round)
+            .or_insert_with(|| (self.exchange.broadcast(self.rank, round), Weak::new()));
+        let joined = broadcast.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Broadcast::new(self.others, Arc::clone(&self.sent) as _));
+            *broadcast = Arc::downgrade(&new);
+            new
+        });
+        (batches.clone(), joined)
+    }
 }
 
 /// Answers the streams that other ranks open to this one, with tasks on `runtime`. `sent` is charged with what they send.
 pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc<Meter>) -> Done {
     let (done, all_done) = mpsc::unbounded_channel();
-    gang.serve(Arc::new(Producer { exchange, rank: gang.rank(), runtime, done, sent }));
+    gang.serve(Arc::new(Producer {
+        exchange,
+        rank: gang.rank(),
+        runtime,
+        done,
+        sent,
+        others: gang.ranks() - 1,
+        broadcasts: Mutex::default(),
+    }));
     Done(all_done)
 }
 
@@ -130,8 +177,13 @@ impl Service for Producer {
             return incoming.senders.into_iter().for_each(|sender| drop(self.done.send(sender)));
         }
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
-            let script = self.exchange.script(self.rank, incoming.from, round, stream);
-            let sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            let mut script = self.exchange.script(self.rank, incoming.from, round, stream);
+            let mut sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            if self.exchange.is_broadcast(stream) {
+                let (batches, broadcast) = self.broadcast(round);
+                script.batches = batches;
+                sender = sender.alike(broadcast);
+            }
             self.runtime.spawn(produce(script, sender));
         }
     }
