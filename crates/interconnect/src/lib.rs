@@ -430,8 +430,7 @@ impl Interconnect {
         assert!(to != self.shared.rank, "a rank opens no stream to itself");
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
-        let receivers =
-            self.shared.table.open_inbound(&self.shared, first, to, streams, window, codec, budget);
+        let receivers = self.shared.table.open_inbound(&self.shared, first, to, &opening, budget);
         let departure = self.shared.departures[to].borrow().clone();
         if let Some(departure) = departure {
             // Nobody would answer, and a stream without an answer stays for ever.

@@ -33,7 +33,7 @@ use crate::counts::{CreditWait, InQueue, StreamCells, StreamCounts};
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
 use crate::limits::*;
-use crate::{Body, Shared};
+use crate::{Body, Opening, Shared};
 use bytes::Bytes;
 use futures::Stream;
 use harrier_mpi::{Block, Channel};
@@ -322,11 +322,10 @@ impl Table {
         shared: &Arc<Shared>,
         first: u64,
         peer: usize,
-        streams: usize,
-        window: u64,
-        codec: Option<Codec>,
+        opening: &Opening,
         budget: Option<Arc<dyn Budget>>,
     ) -> Vec<StreamReceiver> {
+        let Opening { streams, window, codec, .. } = *opening;
         let mut inbound = self.inbound.lock();
         (first..first + streams as u64)
             .map(|id| {

@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn ranges_are_never_shared() {
         let arena = arena();
-        let blocks: Vec<Block> = (0..20).map(|n| written(&arena, n, 16 * 1024 << (n % 4))).collect();
+        let blocks: Vec<Block> = (0..20).map(|n| written(&arena, n, (16 * 1024) << (n % 4))).collect();
         for (n, block) in blocks.iter().enumerate() {
             assert!(block.as_slice().iter().all(|byte| usize::from(*byte) == n));
         }

@@ -124,6 +124,9 @@ const DONE: u64 = u64::MAX;
 /// Those who wait for the others, on rank 0.
 pub struct Done(mpsc::UnboundedReceiver<StreamSender>);
 
+/// What all others are sent, and the broadcast by which they are.
+type Alike = (Vec<RecordBatch>, Weak<Broadcast>);
+
 struct Producer {
     exchange: Exchange,
     rank: usize,
@@ -132,7 +135,7 @@ struct Producer {
     sent: Arc<Meter>,
     others: usize,
     /// By round.
-    broadcasts: Mutex<HashMap<u64, (Vec<RecordBatch>, Weak<Broadcast>)>>,
+    broadcasts: Mutex<HashMap<u64, Alike>>,
 }
 
 impl Producer {
