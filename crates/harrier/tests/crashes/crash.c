@@ -60,8 +60,9 @@ static void step_of(int fd) {
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define OPEN(name)                                                   \
-    int name(const char *path, int flags, ...) {                     \
+/* A call of the family of open, which changes files if it may make one. */
+#define OPENING(name, parameters, arguments)                         \
+    int name parameters {                                            \
         mode_t mode = 0;                                             \
         if (flags & O_CREAT) {                                       \
             va_list rest;                                            \
@@ -70,25 +71,12 @@ static void step_of(int fd) {
             va_end(rest);                                            \
             step(path);                                              \
         }                                                            \
-        return NEXT(name)(path, flags, mode);                        \
+        return NEXT(name) arguments;                                 \
     }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(name)                                                 \
-    int name(int folder, const char *path, int flags, ...) {         \
-        mode_t mode = 0;                                             \
-        if (flags & O_CREAT) {                                       \
-            va_list rest;                                            \
-            va_start(rest, flags);                                   \
-            mode = va_arg(rest, mode_t);                             \
-            va_end(rest);                                            \
-            step(path);                                              \
-        }                                                            \
-        return NEXT(name)(folder, path, flags, mode);                \
-    }
-OPENAT(openat)
-OPENAT(openat64)
+OPENING(open, (const char *path, int flags, ...), (path, flags, mode))
+OPENING(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPENING(openat, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
+OPENING(openat64, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
 
 ssize_t write(int fd, const void *bytes, size_t count) {
     step_of(fd);
