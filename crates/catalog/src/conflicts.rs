@@ -6,7 +6,8 @@
 //! | deletes from a table     | dropped or altered it; deleted from, removed or compacted one of the same files or rows |
 //! | replaces a table's rows  | the same; or inserted into it or deleted from it at all                                 |
 //! | compacts a table         | dropped or altered it; deleted from or compacted one of the same files or rows          |
-//! | alters a table or view   | dropped or altered it; inserted into it, if a column is no longer to be NULL             |
+//! | alters a table or view   | dropped or altered it; inserted into it, if a column is no longer to be NULL or its       |
+//! |                          | table partitions are others                                                             |
 //! | drops anything           | dropped it                                                                              |
 //! | drops a schema           | made anything in it                                                                     |
 //! | creates or renames       | taken the name; dropped the schema                                                      |
@@ -20,7 +21,7 @@ use crate::database::{Session, list, name, text};
 use crate::error::{Error, Result};
 use crate::files::{NewDeletes, TableChanges};
 use crate::load::{Head, inlined_tables};
-use crate::state::{Column, ObjectId, SnapshotId, State, Table};
+use crate::state::{Column, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table};
 use crate::transaction::Transaction;
 use crate::{commit, inlined};
 
@@ -325,6 +326,15 @@ async fn state(
                     );
                     return Err(conflict(what));
                 }
+                if table_partitions(before) != table_partitions(table)
+                    && others.did(Deed::Inserted, *id, since)
+                {
+                    let what = format!(
+                        "table \"{}\", whose table partitions are to be others, was inserted into",
+                        before.name
+                    );
+                    return Err(conflict(what));
+                }
             }
         }
     }
@@ -363,10 +373,15 @@ async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> 
     Ok(())
 }
 
-/// Options have no snapshots: the last to set one wins.
+/// Options have no snapshots: the last to set one wins. The table partitions are more than an option.
 pub(crate) fn differ_beyond_options(before: &Table, after: &Table) -> bool {
+    let partitions_differ = table_partitions(before) != table_partitions(after);
     let after = Table { options: before.options.clone(), ..after.clone() };
-    *before != after
+    partitions_differ || *before != after
+}
+
+fn table_partitions(table: &Table) -> Option<&String> {
+    table.options.get(TABLE_PARTITIONS_OPTION)
 }
 
 /// Whether a column that could be NULL no longer can.

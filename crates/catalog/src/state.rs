@@ -12,6 +12,10 @@ pub type ObjectId = i64;
 /// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
 pub type ColumnId = i64;
 
+/// The option that says how a table is divided by ranges or lists of values, which DuckLake has no words for. What is to be in it is
+/// not the catalog's to know; a change of it is one of the table.
+pub const TABLE_PARTITIONS_OPTION: &str = "harrier_table_partitions";
+
 /// Everything but the data files, as of one snapshot, or as a transaction has changed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use harrier_catalog::files::NewDeletes;
-use harrier_catalog::state::{PartitionKey, Transform};
+use harrier_catalog::state::{PartitionKey, TABLE_PARTITIONS_OPTION, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Error, Result, Transaction};
 use support::*;
@@ -90,6 +90,11 @@ const CHANGES: &[Change] = &[
             table.partition = vec![PartitionKey { column: 1, transform: Transform::Bucket(2) }]
         })
     }),
+    ("divide", |ground, own| {
+        alter(own, ground.t, |table| {
+            drop(table.options.insert(TABLE_PARTITIONS_OPTION.into(), uuid()));
+        })
+    }),
     ("comment", |ground, own| alter(own, ground.t, |table| table.comment = Some(uuid()))),
     ("set option", |ground, own| {
         alter(own, ground.t, |table| drop(table.options.insert("target_file_size".into(), uuid())))
@@ -126,8 +131,8 @@ const CHANGES: &[Change] = &[
 
 /// Pairs that do not both commit: what has committed, and what then cannot.
 const CONFLICTS: &[(&str, &[&str])] = &[
-    ("insert", &["truncate", "not null"]),
-    ("insert kept", &["truncate", "not null"]),
+    ("insert", &["truncate", "not null", "divide"]),
+    ("insert kept", &["truncate", "not null", "divide"]),
     ("delete 0 inline", &["delete 0 inline", "delete 0 by file", "truncate", "compact 0"]),
     ("delete 0 by file", &["delete 0 inline", "delete 0 by file", "truncate", "compact 0"]),
     ("delete 1 inline", &["delete 1 inline", "remove 1", "truncate"]),
@@ -153,6 +158,7 @@ const CONFLICTS: &[(&str, &[&str])] = &[
     ("add column", ALTERED),
     ("not null", ALTERED),
     ("partition", ALTERED),
+    ("divide", ALTERED),
     ("comment", ALTERED),
     (
         "rename t to n",
@@ -171,6 +177,7 @@ const CONFLICTS: &[(&str, &[&str])] = &[
             "add column",
             "not null",
             "partition",
+            "divide",
             "comment",
             "rename t to n",
             "create n",
@@ -195,6 +202,7 @@ const CONFLICTS: &[(&str, &[&str])] = &[
             "add column",
             "not null",
             "partition",
+            "divide",
             "comment",
             "set option",
             "rename t to n",
@@ -231,6 +239,7 @@ const ALTERED: &[&str] = &[
     "add column",
     "not null",
     "partition",
+    "divide",
     "comment",
     "rename t to n",
 ];

@@ -197,6 +197,9 @@ impl Session {
             }
             ast::Statement::AlterTable(alter) => {
                 self.spread().await?;
+                if let Some(dml) = ddl.rows_to_delete(alter, clauses).await? {
+                    self.write_at_once(dml, statement, kept).await?;
+                }
                 ddl.alter_table(alter, clauses).await?;
                 "ALTER TABLE"
             }
@@ -591,6 +594,20 @@ impl Session {
             let exists =
                 |name: &str| names.relation(&TableReference::partial(schema.as_str(), name)).is_some();
             names::name_schema(query, &schema, exists);
+        }
+    }
+
+    /// Writes rows as a part of a statement that does more.
+    async fn write_at_once(&self, dml: Dml, statement: &ParsedStatement, kept: &Arc<Kept>) -> Result<()> {
+        let Dml { plan, pending } = dml;
+        let state = self.context().state();
+        let plan = state.optimize(&plan)?;
+        match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text).await? {
+            Outcome::Write(write) => {
+                let batches = write.stream.try_collect().await?;
+                pending.apply(batches, &kept.transactions, &state.task_ctx()).await.map(drop)
+            }
+            _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
         }
     }
 

@@ -8,6 +8,7 @@
 //!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       names.rs, table.rs, prune.rs
 //!   INSERT, UPDATE, DELETE, MERGE ─► files and places ─► Transaction ─► commit                dml.rs, transaction.rs
 //!   CREATE, ALTER, DROP, COMMENT ─► Transaction ─► commit                                     ddl.rs, clauses.rs
+//!   ranges and lists of PARTITION BY ─► table partitions                                      partitions.rs
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ mod dml_access;
 mod guarded_view;
 mod names;
 mod own_tables;
+mod partitions;
 mod postgres;
 mod prune;
 mod statistics;

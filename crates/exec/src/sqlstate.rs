@@ -48,6 +48,7 @@ impl SqlState {
     pub const DUPLICATE_COLUMN: Self = Self::literal("42701");
     pub const AMBIGUOUS_COLUMN: Self = Self::literal("42702");
     pub const UNDEFINED_COLUMN: Self = Self::literal("42703");
+    pub const DUPLICATE_OBJECT: Self = Self::literal("42710");
     pub const UNDEFINED_OBJECT: Self = Self::literal("42704");
     pub const DUPLICATE_ALIAS: Self = Self::literal("42712");
     pub const GROUPING_ERROR: Self = Self::literal("42803");
@@ -56,6 +57,7 @@ impl SqlState {
     pub const UNDEFINED_FUNCTION: Self = Self::literal("42883");
     pub const UNDEFINED_TABLE: Self = Self::literal("42P01");
     pub const UNDEFINED_PARAMETER: Self = Self::literal("42P02");
+    pub const INVALID_OBJECT_DEFINITION: Self = Self::literal("42P17");
     pub const INVALID_COLUMN_REFERENCE: Self = Self::literal("42P10");
     pub const DUPLICATE_PREPARED_STATEMENT: Self = Self::literal("42P05");
     pub const DUPLICATE_SCHEMA: Self = Self::literal("42P06");
@@ -75,6 +77,7 @@ impl SqlState {
     pub const INVALID_ARGUMENT_FOR_POWER: Self = Self::literal("2201F");
     pub const DATETIME_FIELD_OVERFLOW: Self = Self::literal("22008");
     pub const NOT_NULL_VIOLATION: Self = Self::literal("23502");
+    pub const CHECK_VIOLATION: Self = Self::literal("23514");
     pub const WINDOWING_ERROR: Self = Self::literal("42P20");
     pub const CANNOT_COERCE: Self = Self::literal("42846");
     pub const ACTIVE_TRANSACTION: Self = Self::literal("25001");

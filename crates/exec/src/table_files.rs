@@ -6,12 +6,14 @@
 //! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
 //! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
 //! - [`Bucket`]: the hash of a bucketed table.
+//! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
 
 mod bucket;
 mod codec;
 mod format;
 mod live_rows;
 pub mod location;
+mod partitions;
 pub(crate) mod plan;
 mod record;
 mod stats;
@@ -23,6 +25,10 @@ pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
 pub use format::WriteFormat;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
+pub(crate) use partitions::function as table_partition_function;
+pub use partitions::{
+    Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, table_partition,
+};
 pub use plan::{WriteFiles, install};
 pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};

@@ -40,7 +40,10 @@ const SYNTAX: &[(&str, &str)] = &[
         "CREATE EXTERNAL TABLE",
         "CREATE [OR REPLACE] EXTERNAL TABLE [IF NOT EXISTS] name [(column type, …)]\n  STORED AS PARQUET | CSV | JSON | AVRO | ARROW [PARTITIONED BY (column, …)] [WITH ORDER (column, …)]\n  [OPTIONS (key value, …)] LOCATION 'file, folder or pattern'",
     ),
-    ("CREATE TABLE", "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (column type, …) | AS query"),
+    (
+        "CREATE TABLE",
+        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (column type, …)\n  [PARTITION BY (column | year(column) | bucket(n, column), …)\n   | PARTITION BY RANGE (column) ([PARTITION name] START (value) END (value) [EVERY (step)], …, [DEFAULT PARTITION name])\n   | PARTITION BY LIST (column) ([PARTITION name] VALUES (value, …), …, [DEFAULT PARTITION name])]\n  [DISTRIBUTED BY (column)] [ORDER BY (column, …)] [WITH (option = value, …)] | AS query",
+    ),
     ("CREATE VIEW", "CREATE [OR REPLACE] VIEW name AS query"),
     ("CREATE SCHEMA", "CREATE SCHEMA [IF NOT EXISTS] name"),
     ("DROP TABLE", "DROP TABLE [IF EXISTS] name"),

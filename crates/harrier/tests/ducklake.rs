@@ -291,6 +291,69 @@ fn harrier_reads_what_duckdb_wrote() {
     agree(&mut harrier, &mut duck, &questions);
 }
 
+/// DuckDB knows nothing of ranges, and reads and writes a table that is divided by them all the same.
+#[test]
+fn both_write_a_table_of_ranges() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(
+        &mut harrier,
+        "CREATE TABLE r (id INT, day DATE) DISTRIBUTED BY (id) WITH (buckets = 2) PARTITION BY RANGE (day) \
+         (START ('2024-01-01') END ('2025-01-01') EVERY (INTERVAL '1 month'))",
+    );
+    run(
+        &mut harrier,
+        "INSERT INTO r SELECT v, date '2024-01-01' + v::int FROM generate_series(0, 365) AS g(v)",
+    );
+    let mut duck = Duck::attached(&lake);
+    let questions = [
+        "SELECT count(*), sum(id) FROM r",
+        "SELECT count(*), sum(id) FROM r WHERE day >= DATE '2024-03-01' AND day < DATE '2024-04-01'",
+        "SELECT extract(month FROM day), count(*), max(id) FROM r GROUP BY 1 ORDER BY 1 NULLS LAST",
+        "SELECT id FROM r WHERE day = DATE '2023-07-01' OR day IS NULL OR id = 17 ORDER BY id",
+    ];
+    agree(&mut harrier, &mut duck, &questions);
+    // A few for the catalog, many for files, some where no range is.
+    duck.run("INSERT INTO r VALUES (1000, DATE '2024-03-03'), (1001, DATE '2023-07-01')");
+    duck.run("INSERT INTO r SELECT range + 2000, DATE '2024-02-01' + INTERVAL (range) DAY FROM range(60)");
+    duck.run("INSERT INTO r VALUES (3000, NULL)");
+    duck.run("DELETE FROM r WHERE id BETWEEN 30 AND 33");
+    duck.run("UPDATE r SET day = DATE '2024-12-31' WHERE id = 0");
+    agree(&mut harrier, &mut duck, &questions);
+    let overwrite = "INSERT OVERWRITE r VALUES (5, DATE '2024-05-05')";
+    let failure = harrier.run(overwrite).expect_err("files of DuckDB are in no range");
+    assert_eq!(failure.sqlstate, "0A000");
+    // Rows of a range go from wherever they are.
+    run(&mut harrier, "ALTER TABLE r DROP PARTITION FOR (date '2024-02-15')");
+    run(&mut harrier, "ALTER TABLE r TRUNCATE PARTITION FOR (date '2024-12-31')");
+    agree(&mut harrier, &mut duck, &questions);
+    assert_eq!(
+        rows(&mut harrier, "SELECT count(*) FROM r WHERE day BETWEEN '2024-02-01' AND '2024-02-29'"),
+        [[Some("0".into())]]
+    );
+    run(&mut harrier, "ALTER TABLE r ADD PARTITION START ('2024-02-01') END ('2024-03-01')");
+    duck.run("INSERT INTO r SELECT range + 4000, DATE '2024-02-01' + INTERVAL (range) DAY FROM range(60)");
+    // What is in no range stays when it is written anew.
+    run(&mut harrier, "OPTIMIZE r");
+    agree(&mut harrier, &mut duck, &questions);
+    duck.run("DELETE FROM r WHERE day < DATE '2024-01-01' OR day IS NULL");
+    run(&mut harrier, "OPTIMIZE r");
+    agree(&mut harrier, &mut duck, &questions);
+    let divided =
+        "SELECT sum(rows) = (SELECT count(*) FROM r) FROM sys.table_partitions WHERE table_name = 'r'";
+    assert_eq!(rows(&mut harrier, divided), [[Some("true".into())]]);
+    run(&mut harrier, overwrite);
+    // What DuckDB merges is in several ranges, and is divided again.
+    duck.run("CALL ducklake_merge_adjacent_files('lake')");
+    agree(&mut harrier, &mut duck, &questions);
+    run(&mut harrier, "OPTIMIZE r");
+    assert_eq!(rows(&mut harrier, divided), [[Some("true".into())]]);
+    agree(&mut harrier, &mut duck, &questions);
+}
+
 /// Two programs write at the same time: inserts all succeed, each once.
 #[test]
 fn both_write_at_the_same_time() {

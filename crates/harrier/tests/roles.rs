@@ -331,6 +331,7 @@ fn no_relation_and_no_error_tells_a_secret() {
         "queues",
         "tables",
         "columns",
+        "table_partitions",
         "data_files",
         "snapshots",
         "row_filters",

@@ -348,3 +348,190 @@ fn damage_is_found() {
     assert!(found.iter().any(|problem| problem.starts_with("has no footer")), "{found:?}");
     assert!(found.iter().any(|problem| problem.contains("bytes")), "{found:?}");
 }
+
+fn table(session: &mut Session, sql: &str) -> Vec<Vec<Option<String>>> {
+    match session.run(sql) {
+        Ok(Answer::Rows { rows, .. }) => rows,
+        other => panic!("{other:?} of {sql}"),
+    }
+}
+
+#[test]
+fn files_of_ranges_that_a_filter_leaves_out_are_not_read() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (day DATE, v INT) PARTITION BY RANGE (day) \
+         (START ('2024-01-01') END ('2025-01-01') EVERY (INTERVAL '1 month'))",
+    );
+    run(
+        &mut session,
+        "INSERT INTO t SELECT date '2024-01-01' + v::int, v FROM generate_series(0, 365) AS g(v)",
+    );
+    assert_eq!(warehouse.files(), 12);
+    let read = |session: &mut Session, condition: &str| {
+        let plan = plan(session, &format!("SELECT * FROM t WHERE {condition}"));
+        let (_, after) = plan.split_once("files=").unwrap_or_else(|| panic!("{plan}"));
+        after.split(|sign: char| !sign.is_ascii_digit()).next().unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(read(&mut session, "day >= '2024-03-05' AND day < '2024-05-01'"), 2);
+    assert_eq!(read(&mut session, "day = '2024-12-31'"), 1);
+    assert_eq!(read(&mut session, "v > 5"), 12);
+    // A range goes without one of its rows being read.
+    run(&mut session, "ALTER TABLE t DROP PARTITION FOR (date '2024-02-10')");
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "337");
+    assert_eq!(one(&mut session, "SELECT count(*) FROM sys.data_files WHERE table_name = 't'"), "11");
+}
+
+/// Rows that come while the table partitions change are in those that there are then, or the later of the two fails.
+#[test]
+fn changes_of_table_partitions_and_of_rows_conflict() {
+    let warehouse = Warehouse::new();
+    let (mut a, mut b) = (warehouse.session(), warehouse.session());
+    run(
+        &mut a,
+        "CREATE TABLE t (x INT) PARTITION BY RANGE (x) \
+         (PARTITION one START (1) END (10), PARTITION two START (10) END (20), DEFAULT PARTITION rest)",
+    );
+    let insert = "INSERT INTO t VALUES (5), (15), (25)";
+    for alter in [
+        "ALTER TABLE t DROP PARTITION two",
+        "ALTER TABLE t ADD PARTITION two START (10) END (20)",
+        "ALTER TABLE t RENAME PARTITION two TO second",
+        "ALTER TABLE t RENAME PARTITION second TO two",
+    ] {
+        run(&mut a, "BEGIN");
+        run(&mut a, alter);
+        run(&mut b, insert);
+        fails(&mut a, "COMMIT", "40001");
+        run(&mut b, "DELETE FROM t");
+        run(&mut a, "BEGIN");
+        run(&mut a, insert);
+        run(&mut b, alter);
+        fails(&mut a, "COMMIT", "40001");
+        assert_eq!(one(&mut a, "SELECT count(*) FROM t"), "0");
+    }
+}
+
+/// What a table that is divided by ranges has to be like, and random changes of it.
+struct Divided {
+    /// Name, from, up to; without bounds the default one.
+    partitions: Vec<(String, Option<(i64, i64)>)>,
+    rows: Vec<i64>,
+}
+
+impl Divided {
+    fn random(random: &mut impl rand::Rng) -> Self {
+        let mut bounds: Vec<i64> =
+            (0..random.random_range(2..7)).map(|_| random.random_range(-50..50)).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut partitions: Vec<_> =
+            bounds.windows(2).map(|pair| (format!("p{}", pair[0] + 50), Some((pair[0], pair[1])))).collect();
+        if partitions.is_empty() || random.random_bool(0.5) {
+            partitions.push(("rest".to_string(), None));
+        }
+        Self { partitions, rows: vec![] }
+    }
+
+    fn clause(&self) -> String {
+        let parts = self.partitions.iter().map(|(name, bounds)| match bounds {
+            Some((from, to)) => format!("PARTITION {name} START ({from}) END ({to})"),
+            None => format!("DEFAULT PARTITION {name}"),
+        });
+        format!("PARTITION BY RANGE (x) ({})", parts.collect::<Vec<_>>().join(", "))
+    }
+
+    fn of(&self, row: i64) -> Option<&str> {
+        let holds = |bounds: &Option<(i64, i64)>| bounds.is_some_and(|(from, to)| from <= row && row < to);
+        let rest = || self.partitions.iter().find(|(_, bounds)| bounds.is_none());
+        let own = self.partitions.iter().find(|(_, bounds)| holds(bounds)).or_else(rest);
+        own.map(|(name, _)| name.as_str())
+    }
+
+    /// Runs a statement after which the table is to have `rows`, if all of them have a place.
+    fn change(&mut self, session: &mut Session, sql: &str, rows: Vec<i64>) {
+        match rows.iter().all(|row| self.of(*row).is_some()) {
+            true => {
+                run(session, sql);
+                self.rows = rows;
+            }
+            false => drop(fails(session, sql, "23514")),
+        }
+    }
+
+    fn step(&mut self, session: &mut Session, random: &mut impl rand::Rng) {
+        let list = |rows: &[i64]| rows.iter().map(|row| format!("({row})")).collect::<Vec<_>>().join(", ");
+        let one = self.partitions[random.random_range(0..self.partitions.len())].1;
+        let (low, high) = one.filter(|_| random.random_bool(0.7)).unwrap_or((-60, 60));
+        let new: Vec<i64> = (0..8).map(|_| random.random_range(low..high)).collect();
+        let (by, rest) = (random.random_range(-20..20), random.random_range(0..5));
+        match random.random_range(0..6) {
+            0 | 1 => {
+                let rows = self.rows.iter().chain(&new).copied().collect();
+                self.change(session, &format!("INSERT INTO t VALUES {}", list(&new)), rows);
+            }
+            2 => {
+                let moved = |row: &i64| if row.rem_euclid(5) == rest { row + by } else { *row };
+                let rows = self.rows.iter().map(moved).collect();
+                let sql = format!("UPDATE t SET x = x + {by} WHERE ((x % 5) + 5) % 5 = {rest}");
+                self.change(session, &sql, rows);
+            }
+            3 => {
+                let kept = |row: &&i64| row.rem_euclid(7) != rest;
+                let rows = self.rows.iter().filter(kept).copied().collect();
+                self.change(session, &format!("DELETE FROM t WHERE ((x % 7) + 7) % 7 = {rest}"), rows);
+            }
+            4 => {
+                let replaced: Vec<_> = new.iter().map(|row| self.of(*row)).collect();
+                let kept = self.rows.iter().filter(|row| !replaced.contains(&self.of(**row)));
+                let rows = kept.chain(&new).copied().collect();
+                self.change(session, &format!("INSERT OVERWRITE t VALUES {}", list(&new)), rows);
+            }
+            _ => run(session, "OPTIMIZE t"),
+        }
+    }
+
+    /// Every row is there, in a file of its table partition.
+    fn check(&self, session: &mut Session) {
+        let mut rows = self.rows.clone();
+        rows.sort_unstable();
+        let expected: Vec<Vec<Option<String>>> = rows.iter().map(|row| vec![Some(row.to_string())]).collect();
+        assert_eq!(table(session, "SELECT x FROM t ORDER BY x"), expected);
+        for (name, _) in &self.partitions {
+            let count = rows.iter().filter(|row| self.of(**row) == Some(name)).count().to_string();
+            let sql = format!("SELECT rows FROM sys.table_partitions WHERE partition_name = '{name}'");
+            assert_eq!(one(session, &sql), count, "{name}");
+        }
+        for file in table(session, "SELECT path, table_partition FROM sys.data_files") {
+            let (path, partition) = (file[0].clone().unwrap(), file[1].clone().unwrap());
+            for row in table(session, &format!("SELECT DISTINCT x FROM '{path}'")) {
+                let own = self.of(row[0].as_deref().unwrap().parse().unwrap());
+                assert_eq!(partition.strip_prefix("range(x)="), own, "{path}");
+            }
+        }
+    }
+}
+
+/// `HARRIER_SEED` repeats the changes of one seed.
+#[test]
+fn every_row_is_in_the_file_of_its_table_partition() {
+    use rand::SeedableRng;
+    let seeds: Vec<u64> = match std::env::var("HARRIER_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (0..4).map(|_| u64::from(rand::random::<u32>())).collect(),
+    };
+    for seed in seeds {
+        eprintln!("HARRIER_SEED={seed}");
+        let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+        let warehouse = Warehouse::new();
+        let mut session = warehouse.session();
+        let mut divided = Divided::random(&mut random);
+        run(&mut session, &format!("CREATE TABLE t (x BIGINT) {}", divided.clause()));
+        for _ in 0..25 {
+            divided.step(&mut session, &mut random);
+        }
+        divided.check(&mut session);
+    }
+}

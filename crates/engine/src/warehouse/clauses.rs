@@ -14,6 +14,10 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::names::PAST;
 
+mod partitions;
+
+pub(crate) use partitions::{CutClause, Division, HoldsClause, PartitionChange, PartitionClause, Which};
+
 /// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks share them evenly.
 const BUCKETS: u32 = 16;
 
@@ -22,6 +26,10 @@ const BUCKETS: u32 = 16;
 pub(crate) struct TableClauses {
     /// Names of columns.
     pub partition: Option<Vec<(String, Transform)>>,
+    /// By ranges or lists of values.
+    pub division: Option<Division>,
+    /// Of the table partitions that the division has.
+    pub change: Option<PartitionChange>,
     pub sort: Option<Vec<SortClause>>,
     /// By DuckLake's names.
     pub options: BTreeMap<String, String>,
@@ -207,10 +215,15 @@ impl Words {
                 };
                 continue;
             } else if by("partition") || by("partitioned") {
-                let (keys, end) = self.list(at + 2)?;
-                let keys = keys.into_iter().map(|key| self.partition_key(key)).collect::<Result<Vec<_>>>()?;
-                clauses.partition = Some(keys);
-                at = end;
+                if let Some((division, end)) = self.division(at + 2, &text)? {
+                    clauses.division = Some(division);
+                    at = end;
+                } else {
+                    let (keys, end) = self.list(at + 2)?;
+                    let keys = keys.into_iter().map(|key| self.partition_key(key));
+                    clauses.partition = Some(keys.collect::<Result<_>>()?);
+                    at = end;
+                }
             } else if by("order") || by("sorted") {
                 let (keys, end) = self.list(at + 2)?;
                 let keys = keys.into_iter().map(|key| self.sort_key(key)).collect::<Result<Vec<_>>>()?;
@@ -262,6 +275,10 @@ impl Words {
 
     /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are empty.
     fn cut_alter(&self, text: String) -> Result<(String, Option<TableClauses>)> {
+        if let Some((change, range)) = self.partition_change(&text)? {
+            let clauses = TableClauses { change: Some(change), ..TableClauses::default() };
+            return Ok((self.with_marker(text, range), Some(clauses)));
+        }
         let Some(at) = (2..self.tokens.len()).find(|at| self.is_at(*at, "set") || self.is_at(*at, "reset"))
         else {
             return Ok((text, None));
@@ -271,6 +288,12 @@ impl Words {
         let what = at + 1;
         if !self.is_at(what + 1, "by") {
             return Ok((text, None));
+        }
+        if self.division(what + 2, &text)?.is_some() {
+            let message = "a table that is there is not divided by ranges or lists";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("CREATE TABLE … PARTITION BY RANGE … AS SELECT makes another with its rows")
+                .into());
         }
         let (keys, end) = match sets {
             true => self.list(what + 2)?,
@@ -284,11 +307,16 @@ impl Words {
         } else {
             return Ok((text, None));
         }
-        let mut text = self.blank(text, &[at..end]);
-        let start = self.tokens[at].1.start;
+        Ok((self.with_marker(text, at..end), Some(clauses)))
+    }
+
+    /// `text` with something in the place of `range` that the parser knows and that says nothing.
+    fn with_marker(&self, text: String, range: Range<usize>) -> String {
+        let start = self.tokens[range.start].1.start;
+        let mut text = self.blank(text, &[range]);
         let marker = "SET (a = 1)";
         text.replace_range(start..start + marker.len().min(text.len() - start), marker);
-        Ok((text, Some(clauses)))
+        text
     }
 
     pub(crate) fn blank(&self, mut text: String, cuts: &[Range<usize>]) -> String {

@@ -17,7 +17,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{
-    Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, Table, View,
+    Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, TABLE_PARTITIONS_OPTION,
+    Table, View,
 };
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -28,11 +29,14 @@ use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
 use super::dml::Pending;
 use super::names::{DEFAULT_SCHEMA, Names, PAST};
+use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, type_of};
 use crate::names::plain;
+
+mod partitions;
 
 /// The dialect of SQL that is kept in the catalog.
 const DIALECT: &str = "harrier";
@@ -145,6 +149,10 @@ impl Ddl<'_> {
         let sort = sort_keys(&columns, clauses.sort.unwrap_or_default())?;
         let mut options = clauses.options;
         options.remove("format");
+        if let Some(division) = &clauses.division {
+            let divided = self.divided(&columns, division).await?;
+            options.insert(TABLE_PARTITIONS_OPTION.to_string(), divided);
+        }
         self.transactions
             .change(|transaction| {
                 let schema = self.schema_for(&transaction.state, name)?;
@@ -407,6 +415,10 @@ impl Ddl<'_> {
             if let Some(keys) = &clauses.partition {
                 changed.partition = partition_keys(&changed.columns, keys.clone())?;
                 changed.partition_id = None;
+                changed.options.remove(TABLE_PARTITIONS_OPTION);
+            }
+            if let Some(change) = &clauses.change {
+                self.change_partitions(&mut changed, change).await?;
             }
             if let Some(keys) = &clauses.sort {
                 changed.sort = sort_keys(&changed.columns, keys.clone())?;
@@ -755,7 +767,9 @@ fn drop_column(table: &mut Table, name: &str, if_exists: bool) -> Result<()> {
         };
     };
     let id = column.id;
+    let is_divided_by = partitions_of(table)?.is_some_and(|partitions| partitions.column == id);
     let used = match () {
+        () if is_divided_by => Some("partitioned"),
         () if table.partition.iter().any(|key| key.column == id) => Some("partitioned"),
         () if table.sort.iter().any(|key| key.expression.trim_matches('"') == name) => Some("sorted"),
         () => None,

@@ -29,6 +29,7 @@ use harrier_exec::written_rows::written;
 use prost::Message;
 
 use super::dml_access;
+use super::partitions::{self, is_divided, partitions_of};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, schema_of};
@@ -120,7 +121,8 @@ impl Dml {
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = seen(&target, input, None)?;
-        if few && !overwrite && table.partition.is_empty() && target.can_keep() {
+        let is_partitioned = !table.partition.is_empty() || is_divided(table);
+        if few && !overwrite && !is_partitioned && target.can_keep() {
             let pending = Pending::new(target, Work::Keep, Count::Written);
             return Ok(Self { plan: input, pending });
         }
@@ -139,8 +141,20 @@ impl Dml {
         Ok(Self { plan, pending })
     }
 
+    /// Deletes the rows of `target` for which `predicate` is true.
+    pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
+        let source = provider_as_source(Arc::new(target.with_places()));
+        let rows = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?;
+        Self::delete_rows(target, rows.filter(predicate)?.build()?)
+    }
+
     fn delete(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
         let input = placed(input, name, &target)?;
+        Self::delete_rows(target, input)
+    }
+
+    /// `input` has the places of rows.
+    fn delete_rows(target: WarehouseTable, input: LogicalPlan) -> Result<Self> {
         let places =
             [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
         let plan = LogicalPlanBuilder::from(input).project(places)?.build()?;
@@ -284,7 +298,7 @@ impl Dml {
     }
 }
 
-fn column(name: &str) -> Expr {
+pub(super) fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
 }
 
@@ -383,16 +397,30 @@ impl Pending {
         let state = self.target.state();
         let columns = input.schema().columns();
         let own = table.columns.len();
-        let mut expressions: Vec<Expr> = Vec::with_capacity(columns.len() + table.partition.len());
+        let mut expressions: Vec<Expr> = Vec::with_capacity(columns.len() + table.partition.len() + 1);
         for (at, column) in table.columns.iter().enumerate() {
             expressions.push(Expr::Column(columns[at].clone()).alias(&column.name));
         }
-        let mut folders = Vec::with_capacity(table.partition.len());
-        for (at, key) in table.partition.iter().enumerate() {
+        let mut keys = Vec::with_capacity(table.partition.len() + 1);
+        if let Some(divided) = partitions_of(table)? {
+            let (place, _) = partitions::column_of(table, &divided)?;
+            let value = Expr::Column(columns[place].clone());
+            let is_written = if replaces { Expr::Column(columns[own].clone()) } else { lit(true) };
+            // What other programs have written may be in no table partition, and stays when it is compacted.
+            let must_be = self.work != Work::Compact;
+            let id = partitions::of_rows(table, &divided, value, is_written, must_be)?;
+            // DuckDB merges files of one folder, and knows the folders of its own keys only: this one has none.
+            keys.push((String::new(), id));
+        }
+        for key in &table.partition {
             let (place, column) = key_column(table, key)?;
             let value = transformed(Expr::Column(columns[place].clone()), key.transform);
+            keys.push((folder_name(&column.name, key.transform), value));
+        }
+        let mut folders = Vec::with_capacity(keys.len());
+        for (at, (name, value)) in keys.into_iter().enumerate() {
             expressions.push(value.alias(format!("_harrier_key_{at}")));
-            folders.push(PartitionFolder { name: folder_name(&column.name, key.transform) });
+            folders.push(PartitionFolder { name });
         }
         if replaces {
             expressions.extend(columns[own..].iter().cloned().map(Expr::Column));
@@ -473,7 +501,9 @@ impl Pending {
         };
         let deletes =
             self.deletes(&mut contents, std::mem::take(&mut results.places), transactions, context).await?;
-        let added: Vec<NewFile> = results.records.into_iter().map(new_file).collect();
+        let is_divided = is_divided(self.target.table());
+        let added: Vec<NewFile> =
+            results.records.into_iter().map(|record| new_file(record, is_divided)).collect();
         let replaced = match self.work {
             Work::Compact => Some(Replaced::same_rows(&self.target.contents().await?)),
             Work::Files { overwrite: true } => Some(self.replaced(&contents, &added)?),
@@ -645,10 +675,24 @@ impl Pending {
     /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a table without.
     fn replaced(&self, contents: &Contents, added: &[NewFile]) -> Result<Replaced> {
         let table = self.target.table();
-        if table.partition.is_empty() {
+        let is_divided = is_divided(table);
+        if table.partition.is_empty() && !is_divided {
             return Ok(Replaced::all(contents));
         }
-        let keys: BTreeSet<&Vec<Option<String>>> = added.iter().map(|file| &file.partition_values).collect();
+        // A range or list is replaced with all of its buckets.
+        let key = |table_partition: Option<i64>, values: &[Option<String>]| {
+            let is_bucket = |key: &PartitionKey| matches!(key.transform, Transform::Bucket(_));
+            let values = table.partition.iter().zip(values);
+            let values = values.filter(|(key, _)| !is_divided || !is_bucket(key));
+            (
+                table_partition.filter(|_| is_divided),
+                values.map(|(_, value)| value.clone()).collect::<Vec<_>>(),
+            )
+        };
+        let keys: BTreeSet<_> = added
+            .iter()
+            .map(|file| key(partitions::of_path(&file.path.path), &file.partition_values))
+            .collect();
         if !contents.kept.iter().all(|kept| kept.rows.is_empty()) {
             return Err(CodedError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
@@ -658,6 +702,12 @@ impl Pending {
         }
         let mut replaced = Replaced::default();
         for file in &contents.files {
+            if is_divided && file.table_partition.is_none() {
+                let message = format!("table \"{}\" has files that are in no table partition", table.name);
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("OPTIMIZE writes what they have into the table partitions")
+                    .into());
+            }
             if !file.is_partitioned_as(table) {
                 return Err(CodedError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
@@ -665,11 +715,35 @@ impl Pending {
                 )
                 .into());
             }
-            if keys.contains(&file.partition_values) {
+            if keys.contains(&key(file.table_partition, &file.partition_values)) {
                 replaced.take(file);
             }
         }
         Ok(replaced)
+    }
+
+    /// Takes the files away that are in one table partition.
+    pub(crate) async fn remove_partition(
+        target: WarehouseTable,
+        partition: i64,
+        transactions: &Transactions,
+    ) -> Result<()> {
+        let contents = target.contents().await?;
+        let mut deletes = Deletes::default();
+        for file in contents.of_partition(partition) {
+            match file.source {
+                RowSource::File(id) => drop(deletes.removed.insert(id)),
+                RowSource::Added(at) => drop(deletes.added.insert(at, (BTreeSet::new(), None))),
+                RowSource::Kept(_) | RowSource::AddedKept => {}
+            }
+        }
+        let id = target.table().id;
+        transactions
+            .change(|transaction| {
+                deletes.make(transaction.data_of(id));
+                Ok(())
+            })
+            .await
     }
 
     /// TRUNCATE: takes everything away.
@@ -832,7 +906,8 @@ impl Replaced {
     }
 }
 
-fn new_file(record: FileRecord) -> NewFile {
+/// `is_divided`: the first partition value is the table partition, which the file's path says.
+fn new_file(record: FileRecord, is_divided: bool) -> NewFile {
     let rows = record.rows;
     let stats = record.stats.into_iter().map(|stats| {
         let known = ColumnStats {
@@ -850,7 +925,12 @@ fn new_file(record: FileRecord) -> NewFile {
         rows,
         bytes: record.bytes,
         footer_bytes: record.footer_bytes,
-        partition_values: record.partition.into_iter().map(|value| value.value).collect(),
+        partition_values: record
+            .partition
+            .into_iter()
+            .skip(usize::from(is_divided))
+            .map(|value| value.value)
+            .collect(),
         stats: stats.collect(),
         deleted: BTreeSet::new(),
         deletes: None,

@@ -1,4 +1,5 @@
-//! What the catalog says, as tables of the schema `sys`: `tables`, `columns`, `data_files`, `snapshots` and `row_filters`.
+//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`, `data_files`, `snapshots` and
+//! `row_filters`.
 //!
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
@@ -18,17 +19,19 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use harrier_catalog::access::{Object, PUBLIC};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
+use harrier_exec::table_files::{DividedBy, Holds, TablePartitions};
 
 use super::access::Viewer;
 use super::explain;
 use super::names::{Names, Sight};
+use super::partitions::partitions_of;
 use super::table::{ScannedFile, WarehouseTable};
 use super::types::type_of;
 use super::values;
 
 /// The schema that the tables are in.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
-const TABLES: [&str; 5] = ["columns", "data_files", "row_filters", "snapshots", "tables"];
+const TABLES: [&str; 6] = ["columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
 
 /// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
 #[derive(Clone)]
@@ -146,6 +149,7 @@ async fn rows(names: &Names, sight: &Sight, name: &str) -> Result<RecordBatch> {
         "data_files" => data_files(names, sight).await?,
         "row_filters" => row_filters(sight).await?,
         "snapshots" => snapshots(sight).await?,
+        "table_partitions" => table_partitions(names, sight).await?,
         _ => tables(names, sight).await?,
     };
     let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
@@ -195,6 +199,7 @@ async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
         let sees_all = |table: &Table| sight.viewer.row_filters(table.id).is_none();
         numbers(all.iter().zip(&counts).map(|((_, table), all)| sees_all(table).then(|| pick(all))))
     };
+    let partitioned_by = all.iter().map(|(_, table)| partitioning(table)).collect::<Result<Vec<_>>>()?;
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(state, table)| schema_name(state, table)))),
         ("table_name", texts(all.iter().map(|(_, table)| Some(&table.name)))),
@@ -204,7 +209,7 @@ async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
         ("bytes", count(|all| all.2)),
         ("deleted_rows", of_rows(|all| all.3)),
         ("kept_rows", of_rows(|all| all.4)),
-        ("partitioned_by", texts(all.iter().map(|(_, table)| partitioning(table)))),
+        ("partitioned_by", texts(partitioned_by)),
         ("sorted_by", texts(all.iter().map(|(_, table)| sorting(table)))),
         ("location", texts(all.iter().map(|(state, table)| Some(state.table_path(table))))),
         ("comment", texts(all.iter().map(|(_, table)| table.comment.as_ref()))),
@@ -250,13 +255,23 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
             WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
         all.extend(contents.files.into_iter().map(|file| (schema_name(state, table), table, file)));
     }
-    let partition = |table: &Table, values: &[Option<String>]| {
-        let named =
-            table.partition.iter().zip(values).map(|(key, value)| {
-                format!("{}={}", key_name(table, key), value.as_deref().unwrap_or("NULL"))
-            });
-        (!values.is_empty()).then(|| named.collect::<Vec<_>>().join("/"))
-    };
+    let mut partitions = Vec::with_capacity(all.len());
+    let mut divided: Option<(i64, Option<TablePartitions>)> = None;
+    for (_, table, file) in &all {
+        if divided.as_ref().is_none_or(|(known, _)| *known != table.id) {
+            divided = Some((table.id, partitions_of(table)?));
+        }
+        let division = divided.as_ref().and_then(|(_, division)| division.as_ref());
+        let own = division.and_then(|division| {
+            let own = division.partitions.iter().find(|own| Some(own.id) == file.table_partition)?;
+            Some(format!("{}={}", division_name(table, division), own.name))
+        });
+        let keys = table.partition.iter().zip(&file.partition_values);
+        let keys = keys
+            .map(|(key, value)| format!("{}={}", key_name(table, key), value.as_deref().unwrap_or("NULL")));
+        let levels: Vec<String> = own.into_iter().chain(keys).collect();
+        partitions.push((!levels.is_empty()).then(|| levels.join("/")));
+    }
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
         ("table_name", texts(all.iter().map(|(_, table, _)| Some(&table.name)))),
@@ -264,10 +279,63 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
         ("rows", numbers(all.iter().map(|(.., file)| Some(file.rows)))),
         ("deleted_rows", numbers(all.iter().map(|(.., file)| Some(file.deleted_rows())))),
         ("bytes", numbers(all.iter().map(|(.., file)| Some(file.bytes)))),
+        ("table_partition", texts(partitions)),
+    ])
+}
+
+/// The ranges and lists that tables are divided by.
+async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
+    let mut all = Vec::new();
+    for (state, table) in tables_of(sight) {
+        let Some(division) = partitions_of(table)? else { continue };
+        let contents =
+            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
+        let sees_all = sight.viewer.row_filters(table.id).is_none();
+        for partition in division.partitions {
+            let (mut rows, mut files, mut bytes) = (0, 0, 0);
+            for file in contents.of_partition(partition.id) {
+                (rows, files, bytes) =
+                    (rows + file.rows - file.deleted_rows(), files + 1, bytes + file.bytes);
+            }
+            let counts = [sees_all.then_some(rows), Some(files), Some(bytes)];
+            all.push((schema_name(state, table), table, division.by, partition, counts));
+        }
+    }
+    let cut = |holds: &Holds, is_end: bool| match holds {
+        Holds::Range(start, end) => if is_end { end } else { start }.clone(),
+        _ => None,
+    };
+    let cuts: Vec<_> =
+        all.iter().map(|(.., own, _)| (cut(&own.holds, false), cut(&own.holds, true))).collect();
+    let flags = |flags: Vec<Option<bool>>| Arc::new(flags.into_iter().collect::<BooleanArray>()) as ArrayRef;
+    let values = |holds: &Holds| match holds {
+        Holds::Values(values) => {
+            let values = values.iter().map(|value| match value {
+                Some(value) => format!("'{}'", value.replace('\'', "''")),
+                None => "NULL".to_string(),
+            });
+            Some(values.collect::<Vec<_>>().join(", "))
+        }
+        _ => None,
+    };
+    let by = |by: DividedBy| if by == DividedBy::Range { "range" } else { "list" };
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
+        ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
+        ("partition_name", texts(all.iter().map(|(.., own, _)| Some(&own.name)))),
+        ("partition_type", texts(all.iter().map(|(_, _, divided, ..)| Some(by(*divided))))),
+        ("range_start", texts(cuts.iter().map(|(start, _)| start.as_ref().map(|cut| &cut.value)))),
         (
-            "table_partition",
-            texts(all.iter().map(|(_, table, file)| partition(table, &file.partition_values))),
+            "start_inclusive",
+            flags(cuts.iter().map(|(start, _)| start.as_ref().map(|cut| !cut.after)).collect()),
         ),
+        ("range_end", texts(cuts.iter().map(|(_, end)| end.as_ref().map(|cut| &cut.value)))),
+        ("end_inclusive", flags(cuts.iter().map(|(_, end)| end.as_ref().map(|cut| cut.after)).collect())),
+        ("list_values", texts(all.iter().map(|(.., own, _)| values(&own.holds)))),
+        ("is_default", flags(all.iter().map(|(.., own, _)| Some(own.holds == Holds::Rest)).collect())),
+        ("rows", numbers(all.iter().map(|(.., counts)| counts[0]))),
+        ("files", numbers(all.iter().map(|(.., counts)| counts[1]))),
+        ("bytes", numbers(all.iter().map(|(.., counts)| counts[2]))),
     ])
 }
 
@@ -332,9 +400,17 @@ fn key_name(table: &Table, key: &PartitionKey) -> String {
     }
 }
 
-fn partitioning(table: &Table) -> Option<String> {
-    let keys: Vec<String> = table.partition.iter().map(|key| key_name(table, key)).collect();
-    (!keys.is_empty()).then(|| keys.join(", "))
+fn division_name(table: &Table, division: &TablePartitions) -> String {
+    let column = table.columns.iter().find(|column| column.id == division.column);
+    let by = if division.by == DividedBy::Range { "range" } else { "list" };
+    format!("{by}({})", column.map_or("?", |column| column.name.as_str()))
+}
+
+fn partitioning(table: &Table) -> Result<Option<String>> {
+    let division = partitions_of(table)?.map(|division| division_name(table, &division));
+    let keys = table.partition.iter().map(|key| key_name(table, key));
+    let keys: Vec<String> = division.into_iter().chain(keys).collect();
+    Ok((!keys.is_empty()).then(|| keys.join(", ")))
 }
 
 fn sorting(table: &Table) -> Option<String> {

@@ -39,6 +39,7 @@ use harrier_exec::table_files::{
 use super::access::Viewer;
 use super::explain;
 use super::names::Sight;
+use super::partitions;
 use super::prune::{self, Candidate};
 use super::statistics::{self, statistics_of};
 use super::types::{schema_of, type_of};
@@ -521,6 +522,21 @@ pub(crate) struct Contents {
     pub added_kept: Vec<Vec<harrier_catalog::files::Cell>>,
 }
 
+impl Contents {
+    /// The files that are in one table partition.
+    pub(crate) fn of_partition(&self, id: i64) -> impl Iterator<Item = &ScannedFile> {
+        self.files.iter().filter(move |file| file.table_partition == Some(id))
+    }
+
+    /// What may have rows of several table partitions.
+    pub(crate) fn elsewhere(&self) -> BTreeSet<RowSource> {
+        let files = self.files.iter().filter(|file| file.table_partition.is_none());
+        let kept = self.kept.iter().filter(|kept| !kept.rows.is_empty());
+        let kept = kept.map(|kept| RowSource::Kept(kept.schema_version));
+        files.map(|file| file.source).chain(kept).collect()
+    }
+}
+
 /// A data file with everything that reading it takes.
 #[derive(Debug, Clone)]
 pub(crate) struct ScannedFile {
@@ -529,6 +545,8 @@ pub(crate) struct ScannedFile {
     pub rows: i64,
     pub bytes: i64,
     pub partition_values: Vec<Option<String>>,
+    /// Of a table that is divided by ranges or lists: the one that all of its rows are in.
+    pub table_partition: Option<i64>,
     /// By the keys that the table has now, if it has an id for them.
     is_partitioned_now: bool,
     footer_bytes: Option<i64>,
@@ -659,6 +677,7 @@ fn committed(
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values,
+        table_partition: partitions::of_path(&file.path.path),
         is_partitioned_now: file.partition_id == table.partition_id,
         footer_bytes: file.footer_bytes,
         columns,
@@ -676,6 +695,7 @@ fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) ->
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values.clone(),
+        table_partition: partitions::of_path(&file.path.path),
         is_partitioned_now: true,
         footer_bytes: Some(file.footer_bytes),
         columns: Arc::clone(columns),

@@ -18,6 +18,7 @@ use harrier_exec::table_files::location::{local, locate};
 
 use super::dml::target_file_bytes;
 use super::explain;
+use super::partitions::is_divided;
 use super::table::{Contents, RowSource, WarehouseTable};
 use super::values;
 
@@ -27,7 +28,8 @@ const SMALL_PART: i64 = 2;
 const DELETED_PART: i64 = 20;
 
 /// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
-fn worth_compacting(contents: &Contents, target_bytes: i64) -> BTreeSet<RowSource> {
+/// `is_divided`: by ranges or lists, which files of other programs are not.
+fn worth_compacting(contents: &Contents, target_bytes: i64, is_divided: bool) -> BTreeSet<RowSource> {
     let many_deleted = |file: &super::table::ScannedFile| {
         file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
     };
@@ -37,10 +39,15 @@ fn worth_compacting(contents: &Contents, target_bytes: i64) -> BTreeSet<RowSourc
         let alike = contents
             .files
             .iter()
-            .filter(|other| is_small(other) && other.partition_values == file.partition_values)
+            .filter(|other| {
+                is_small(other)
+                    && other.partition_values == file.partition_values
+                    && (!is_divided || other.table_partition == file.table_partition)
+            })
             .count();
         let has_deletes = file.deleted != harrier_exec::table_files::DeletedRows::default();
-        if has_deletes && many_deleted(file) || is_small(file) && alike > 1 {
+        let is_elsewhere = is_divided && file.table_partition.is_none();
+        if has_deletes && many_deleted(file) || is_small(file) && alike > 1 || is_elsewhere {
             chosen.insert(file.source);
         }
     }
@@ -58,7 +65,7 @@ impl WarehouseTable {
     /// What OPTIMIZE writes anew.
     pub(crate) async fn compaction(&self) -> Result<BTreeSet<RowSource>> {
         let target_bytes = target_file_bytes(self.state(), self.table());
-        Ok(worth_compacting(&self.contents().await?, target_bytes as i64))
+        Ok(worth_compacting(&self.contents().await?, target_bytes as i64, is_divided(self.table())))
     }
 }
 

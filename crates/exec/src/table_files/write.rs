@@ -71,7 +71,7 @@ const PAGE_ROWS: usize = 4096;
 const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
 /// A value that does not fit is an error, not NULL.
-const EXACT: CastOptions<'static> =
+pub(super) const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
 /// What new files look like and where they go.
@@ -107,7 +107,7 @@ pub struct WriteSpec {
 /// One level of folders.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionFolder {
-    /// What stands before the `=`.
+    /// What stands before the `=`. Empty: there is no such folder, and the names of files begin with the value.
     pub name: String,
 }
 
@@ -168,7 +168,11 @@ impl DisplayAs for WriteFilesExec {
         if self.spec.partition.is_empty() {
             return Ok(());
         }
-        let keys: Vec<&str> = self.spec.partition.iter().map(|key| key.name.as_str()).collect();
+        let name = |key: &PartitionFolder| match key.name.as_str() {
+            "" => "table partition".to_string(),
+            name => name.to_string(),
+        };
+        let keys: Vec<String> = self.spec.partition.iter().map(name).collect();
         write!(f, ", partition=[{}]", keys.join(", "))
     }
 }
@@ -451,12 +455,16 @@ impl Writing {
     }
 
     async fn begin_file(&mut self, key: &[Option<String>]) -> Result<OpenFile> {
-        let mut folder = String::new();
+        let (mut folder, mut prefix) = (String::new(), String::new());
         for (level, value) in self.spec.partition.iter().zip(key) {
+            if level.name.is_empty() {
+                prefix = value.as_ref().map(|value| format!("p{}-", encode(value))).unwrap_or_default();
+                continue;
+            }
             folder.push_str(&partition_folder(&level.name, value.as_deref()));
             folder.push('/');
         }
-        let name = format!("{}-{}.{}", self.name, self.files, self.spec.format.extension());
+        let name = format!("{prefix}{}-{}.{}", self.name, self.files, self.spec.format.extension());
         let path = format!("{folder}{name}");
         self.files += 1;
         let staged = match &self.places {

@@ -1,0 +1,377 @@
+//! Ranges and lists of `PARTITION BY`, and `ALTER TABLE … PARTITION`, as HAWQ has them.
+
+use std::ops::Range;
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::DividedBy;
+
+use super::{Words, syntax};
+
+/// `RANGE (column) (…)` or `LIST (column) (…)`. Values are expressions in SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Division {
+    pub by: DividedBy,
+    pub column: String,
+    pub partitions: Vec<PartitionClause>,
+}
+
+/// One table partition, or with `EVERY` several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PartitionClause {
+    pub name: Option<String>,
+    pub holds: HoldsClause,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HoldsClause {
+    Range { start: Option<CutClause>, end: Option<CutClause>, every: Option<String> },
+    Values(Vec<String>),
+    Rest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CutClause {
+    pub value: String,
+    /// It lies behind the value, not before it.
+    pub after: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PartitionChange {
+    Add(PartitionClause),
+    Drop { which: Which, if_exists: bool },
+    Truncate(Which),
+    Rename(Which, String),
+}
+
+/// A table partition that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Which {
+    Name(String),
+    Default,
+    /// The one that holds this value.
+    Of(String),
+}
+
+fn unsupported(what: &str) -> datafusion::error::DataFusionError {
+    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).into()
+}
+
+impl Words {
+    fn is_one_of(&self, at: usize, words: &[&str]) -> bool {
+        words.iter().any(|word| self.is_at(at, word))
+    }
+
+    fn sql(&self, text: &str, range: Range<usize>) -> String {
+        text[self.bytes(range)].to_string()
+    }
+
+    /// The division at `at`, and the token after it; `None` if the keys there are others.
+    pub(super) fn division(&self, at: usize, text: &str) -> Result<Option<(Division, usize)>> {
+        let by = match () {
+            () if self.is_at(at, "range") => DividedBy::Range,
+            () if self.is_at(at, "list") => DividedBy::List,
+            () => return Ok(None),
+        };
+        let (columns, end) = self.list(at + 1)?;
+        let [column] = &columns[..] else {
+            return Err(unsupported("PARTITION BY RANGE or LIST of more than one column"));
+        };
+        let column = self.name(column.start).filter(|_| column.len() == 1);
+        let column = column.ok_or_else(|| syntax("PARTITION BY RANGE and LIST need the name of a column"))?;
+        if self.is_at(end, "subpartition") {
+            return Err(unsupported("SUBPARTITION BY"));
+        }
+        if !matches!(self.token(end), Some(Token::LParen)) {
+            return Err(CodedError::new(SqlState::SYNTAX_ERROR, "the table partitions in parentheses are missing")
+                .with_hint("PARTITION BY RANGE (c) (START (1) END (10) EVERY (1)), or LIST (c) (PARTITION p VALUES ('a'))")
+                .into());
+        }
+        let (elements, end) = self.list(end)?;
+        let partitions = elements.into_iter().map(|element| self.whole_partition(element, text));
+        Ok(Some((Division { by, column, partitions: partitions.collect::<Result<_>>()? }, end)))
+    }
+
+    fn whole_partition(&self, element: Range<usize>, text: &str) -> Result<PartitionClause> {
+        let (partition, end) = self.partition(element.start, text)?;
+        match end == element.end {
+            true => Ok(partition),
+            false => Err(self.unexpected(end)),
+        }
+    }
+
+    fn unexpected(&self, at: usize) -> datafusion::error::DataFusionError {
+        match () {
+            () if self.is_at(at, "subpartition") => unsupported("SUBPARTITION"),
+            () if self.is_one_of(at, &["with", "tablespace", "column"]) => {
+                unsupported("a table partition with a storage of its own")
+            }
+            () => syntax(
+                "a table partition is START (…) END (…) EVERY (…), VALUES (…), or DEFAULT PARTITION name",
+            ),
+        }
+    }
+
+    /// The table partition that is defined at `at`, and the token after it.
+    fn partition(&self, at: usize, text: &str) -> Result<(PartitionClause, usize)> {
+        let mut at = at;
+        if self.is_at(at, "default") && self.is_at(at + 1, "partition") {
+            let name = self.name(at + 2).ok_or_else(|| syntax("DEFAULT PARTITION needs a name"))?;
+            return Ok((PartitionClause { name: Some(name), holds: HoldsClause::Rest }, at + 3));
+        }
+        let mut name = None;
+        if self.is_at(at, "partition") {
+            at += 1;
+            if !self.is_definition(at) {
+                name = Some(self.name(at).ok_or_else(|| self.unexpected(at))?);
+                at += 1;
+            }
+        }
+        if self.is_at(at, "values") {
+            let (values, end) = self.list(at + 1)?;
+            let values = values.into_iter().map(|value| self.sql(text, value)).collect();
+            return Ok((PartitionClause { name, holds: HoldsClause::Values(values) }, end));
+        }
+        if !self.is_definition(at) {
+            return Err(self.unexpected(at));
+        }
+        let (mut start, mut end, mut every) = (None, None, None);
+        if self.is_at(at, "start") {
+            (start, at) = self.cut_at(at, text, false)?;
+        }
+        if self.is_at(at, "end") {
+            (end, at) = self.cut_at(at, text, true)?;
+        }
+        if self.is_at(at, "every") {
+            let value;
+            (value, at) = self.only_value(at + 1)?;
+            every = Some(self.sql(text, value));
+        }
+        Ok((PartitionClause { name, holds: HoldsClause::Range { start, end, every } }, at))
+    }
+
+    /// Whether what a table partition holds begins here.
+    fn is_definition(&self, at: usize) -> bool {
+        self.is_one_of(at, &["start", "end", "values"]) && matches!(self.token(at + 1), Some(Token::LParen))
+    }
+
+    /// START includes its value unless it says otherwise, END excludes it.
+    fn cut_at(&self, at: usize, text: &str, is_end: bool) -> Result<(Option<CutClause>, usize)> {
+        let (value, end) = self.only_value(at + 1)?;
+        let value = self.sql(text, value);
+        let (is_included, at) = match () {
+            () if self.is_at(end, "inclusive") => (true, end + 1),
+            () if self.is_at(end, "exclusive") => (false, end + 1),
+            () => (!is_end, end),
+        };
+        Ok((Some(CutClause { value, after: is_included == is_end }), at))
+    }
+
+    fn only_value(&self, open: usize) -> Result<(Range<usize>, usize)> {
+        let (values, end) = self.list(open)?;
+        match &values[..] {
+            [value] => Ok((value.clone(), end)),
+            _ => Err(syntax("a bound of a table partition is one value")),
+        }
+    }
+
+    /// What an ALTER TABLE does to table partitions, with the tokens that say so; `None` if it is about something else.
+    pub(super) fn partition_change(&self, text: &str) -> Result<Option<(PartitionChange, Range<usize>)>> {
+        let mut at = 2;
+        if self.is_at(at, "if") && self.is_at(at + 1, "exists") {
+            at += 2;
+        }
+        if self.is_at(at, "only") {
+            at += 1;
+        }
+        while matches!(self.token(at + 1), Some(Token::Period)) {
+            at += 2;
+        }
+        let begin = at + 1;
+        let noun = begin + 1;
+        let is_default = self.is_at(noun, "default") && self.is_at(noun + 1, "partition");
+        if !is_default && !self.is_at(noun, "partition") {
+            return Ok(None);
+        }
+        if self.is_one_of(begin, &["split", "exchange"]) {
+            return Err(unsupported("ALTER TABLE … SPLIT or EXCHANGE PARTITION"));
+        }
+        let (change, mut end) = match () {
+            // A column may have that name, too, and external tables have partitions that are called by their keys.
+            () if self.is_at(begin, "add") => {
+                if !is_default && !self.is_definition(noun + 1) && !self.is_definition(noun + 2) {
+                    return Ok(None);
+                }
+                let (partition, end) = self.partition(noun, text)?;
+                (PartitionChange::Add(partition), end)
+            }
+            () if self.is_at(begin, "drop") => {
+                let mut at = if is_default { noun + 2 } else { noun + 1 };
+                let if_exists = self.is_at(at, "if") && self.is_at(at + 1, "exists");
+                if if_exists {
+                    at += 2;
+                }
+                let Some((which, end)) = self.which(is_default, at, text)? else { return Ok(None) };
+                (PartitionChange::Drop { which, if_exists }, end)
+            }
+            () if self.is_at(begin, "truncate") => {
+                let at = if is_default { noun + 2 } else { noun + 1 };
+                let Some((which, end)) = self.which(is_default, at, text)? else { return Ok(None) };
+                (PartitionChange::Truncate(which), end)
+            }
+            () if self.is_at(begin, "rename") => {
+                let at = if is_default { noun + 2 } else { noun + 1 };
+                let Some((which, to)) = self.which(is_default, at, text)? else { return Ok(None) };
+                let Some(name) = self.name(to + 1).filter(|_| self.is_at(to, "to")) else { return Ok(None) };
+                (PartitionChange::Rename(which, name), to + 2)
+            }
+            () => return Ok(None),
+        };
+        if self.is_one_of(end, &["cascade", "restrict"]) {
+            end += 1;
+        }
+        match end == self.tokens.len() {
+            true => Ok(Some((change, begin..end))),
+            false => Err(self.unexpected(end)),
+        }
+    }
+
+    fn which(&self, is_default: bool, at: usize, text: &str) -> Result<Option<(Which, usize)>> {
+        if is_default {
+            return Ok(Some((Which::Default, at)));
+        }
+        if self.is_at(at, "for") && matches!(self.token(at + 1), Some(Token::LParen)) {
+            let (value, end) = self.only_value(at + 1)?;
+            return Ok(Some((Which::Of(self.sql(text, value)), end)));
+        }
+        Ok(self.name(at).map(|name| (Which::Name(name), at + 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cut;
+    use super::*;
+
+    fn division(sql: &str) -> Division {
+        let (text, clauses) = cut(sql).unwrap();
+        assert_eq!(text.len(), sql.len());
+        clauses.unwrap().division.unwrap()
+    }
+
+    fn at(value: &str, after: bool) -> Option<CutClause> {
+        Some(CutClause { value: value.to_string(), after })
+    }
+
+    #[test]
+    fn ranges_are_cut_out() {
+        let ranges = division(
+            "CREATE TABLE t (a int, d date) DISTRIBUTED BY (a) PARTITION BY RANGE (d) \
+             (START (date '2008-01-01') INCLUSIVE END (date '2009-01-01') EXCLUSIVE EVERY (INTERVAL '1 month'), \
+              PARTITION \"Late\" START ('x') EXCLUSIVE END (f(1, 2)) INCLUSIVE, PARTITION open END (5), DEFAULT PARTITION rest)",
+        );
+        assert_eq!((ranges.by, ranges.column.as_str()), (DividedBy::Range, "d"));
+        let [every, late, open, rest] = &ranges.partitions[..] else { panic!("{ranges:?}") };
+        assert_eq!(every.name, None);
+        assert_eq!(
+            every.holds,
+            HoldsClause::Range {
+                start: at("date '2008-01-01'", false),
+                end: at("date '2009-01-01'", false),
+                every: Some("INTERVAL '1 month'".to_string()),
+            }
+        );
+        assert_eq!(late.name.as_deref(), Some("Late"));
+        assert_eq!(
+            late.holds,
+            HoldsClause::Range { start: at("'x'", true), end: at("f(1, 2)", true), every: None }
+        );
+        assert_eq!(open.holds, HoldsClause::Range { start: None, end: at("5", false), every: None });
+        assert_eq!((rest.name.as_deref(), &rest.holds), (Some("rest"), &HoldsClause::Rest));
+    }
+
+    #[test]
+    fn lists_are_cut_out() {
+        let lists = division(
+            "CREATE TABLE t (g text) PARTITION BY LIST (g) (PARTITION girls VALUES ('F', NULL), DEFAULT PARTITION other)",
+        );
+        assert_eq!((lists.by, lists.column.as_str()), (DividedBy::List, "g"));
+        let values = ["'F'", "NULL"].map(str::to_string).to_vec();
+        assert_eq!(lists.partitions[0].holds, HoldsClause::Values(values));
+    }
+
+    #[test]
+    fn partitions_are_altered() {
+        let change = |sql: &str| cut(sql).unwrap().1.and_then(|clauses| clauses.change);
+        let name = |name: &str| Which::Name(name.to_string());
+        for (sql, expected) in [
+            (
+                "ALTER TABLE t DROP PARTITION p1",
+                PartitionChange::Drop { which: name("p1"), if_exists: false },
+            ),
+            (
+                "ALTER TABLE s.t DROP PARTITION IF EXISTS p1 CASCADE",
+                PartitionChange::Drop { which: name("p1"), if_exists: true },
+            ),
+            (
+                "ALTER TABLE t DROP PARTITION FOR (1 + 2)",
+                PartitionChange::Drop { which: Which::Of("1 + 2".to_string()), if_exists: false },
+            ),
+            (
+                "ALTER TABLE t DROP DEFAULT PARTITION",
+                PartitionChange::Drop { which: Which::Default, if_exists: false },
+            ),
+            ("ALTER TABLE t TRUNCATE PARTITION p1", PartitionChange::Truncate(name("p1"))),
+            (
+                "ALTER TABLE t RENAME PARTITION p1 TO p2",
+                PartitionChange::Rename(name("p1"), "p2".to_string()),
+            ),
+            (
+                "ALTER TABLE t ADD DEFAULT PARTITION rest",
+                PartitionChange::Add(PartitionClause {
+                    name: Some("rest".to_string()),
+                    holds: HoldsClause::Rest,
+                }),
+            ),
+            (
+                "ALTER TABLE t ADD PARTITION START (1) END (2)",
+                PartitionChange::Add(PartitionClause {
+                    name: None,
+                    holds: HoldsClause::Range { start: at("1", false), end: at("2", false), every: None },
+                }),
+            ),
+        ] {
+            assert_eq!(change(sql), Some(expected), "{sql}");
+            assert!(cut(sql).unwrap().0.contains("SET (a = 1)"), "{sql}");
+        }
+        for sql in [
+            "ALTER TABLE t ADD PARTITION int",
+            "ALTER TABLE t ADD PARTITION (k = 1)",
+            "ALTER TABLE t DROP PARTITION (k = 1)",
+            "ALTER TABLE t DROP COLUMN partition",
+            "ALTER TABLE t RENAME partition TO b",
+        ] {
+            assert_eq!(change(sql), None, "{sql}");
+        }
+    }
+
+    #[test]
+    fn wrong_divisions_are_refused() {
+        for sql in [
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a)",
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a, b) (START (1))",
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a) (START (1, 2))",
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a) (PARTITION p)",
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a) (PARTITION p START (1) WITH (x = 1))",
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a) SUBPARTITION BY LIST (b) (START (1))",
+            "CREATE TABLE t (a int) PARTITION BY LIST (a) (VALUES ())",
+            "ALTER TABLE t SPLIT PARTITION p AT (1)",
+            "ALTER TABLE t DROP PARTITION p q",
+            "ALTER TABLE t SET PARTITIONED BY RANGE (a) (START (1))",
+        ] {
+            assert!(cut(sql).is_err(), "{sql}");
+        }
+    }
+}
