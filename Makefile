@@ -1,11 +1,11 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-serve bench-mpid clean
+.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-load bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
-	@echo 'make test         all tests, with what they need, after the checks of make lint'
+	@echo 'make test         all tests, with what they need; the format is one of them'
 	@echo 'make build        the program, as target/release/harrier'
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench-primitives bytes from one process to another: MPI, gRPC, RPC of Hadoop and HTTP over Jetty'
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
+	@echo 'make bench-load   TPC-H brought into tables, beside DuckDB with DuckLake, and queries on tables kept in several ways (SCALE=1)'
 	@echo 'make bench-serve  a server under load, beside PostgreSQL, DuckDB and the Thrift server of Spark (SECONDS=1.5)'
 	@echo 'make bench-mpid   programs in keys and values, beside Hadoop and Spark, with charts (BYTES=1000000000)'
 	@echo 'make clean        remove what was built, generated and installed here'
@@ -47,6 +48,9 @@ bench-peers:
 
 bench-commit:
 	@scripts/bench.sh commit $(SCALE)
+
+bench-load:
+	@scripts/bench.sh load $(SCALE)
 
 bench-serve:
 	@scripts/bench.sh serve $(SECONDS)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
-# usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE]
+# usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE]
 #        scripts/bench.sh mpid [BYTES]           (of input: 1000000000 without it, an hour or two for all)
 #        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 12 minutes for all)
 . "$(dirname -- "$0")/common.sh"
@@ -43,6 +43,19 @@ commit() {
         --store local=.harrier/bench/commit --store 'hdfs={hdfs}' --store 's3={s3}' \
         --peer "spark=bench/peers/run spark --threads 2 --jars .harrier/peers/spark-jars" \
         --json "$folder/commit-sf$scale.json" --chart "$folder/commit-sf$scale.svg"
+}
+
+# Tables filled, beside DuckDB that fills tables of DuckLake; it is left out where it cannot be installed.
+load() {
+    set --
+    if steadily "installing DuckDB with DuckLake" bench/peers/run --install ducklake; then
+        set -- --peer 'ducklake=bench/peers/run ducklake --threads 1'
+    else
+        echo "bench.sh: left out: DuckDB with DuckLake could not be installed" >&2
+    fi
+    step "loads at scale $scale"
+    mkdir -p "$folder"
+    "$harrier" bench load --scale "$scale" --json "$folder/load-sf$scale.json" --chart "$folder/load-sf$scale.svg" "$@"
 }
 
 # A server under the load of many clients, beside those of the peers that can be had. A peer that does not start is told and left out.
@@ -91,6 +104,12 @@ case $what in
         steadily "installing Spark's client for S3" bench/peers/spark-jars.sh || true
         commit
         ;;
+    load)
+        build
+        need_mpi
+        step "installing the peers"
+        load
+        ;;
     blocks)
         build
         need_mpi
@@ -119,7 +138,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit [SCALE], serve [SECONDS], or mpid [BYTES]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE], serve [SECONDS], or mpid [BYTES]" >&2
         exit 2
         ;;
 esac

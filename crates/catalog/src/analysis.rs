@@ -1,19 +1,23 @@
-//! What ANALYZE has found out about tables: counts that no file's statistics tell. It is for planning alone, so it may be old.
+//! What ANALYZE has found out about tables: counts and values that no file's statistics tell. It is for planning alone, so it may be old.
 //!
-//! DuckLake has no place for it: it is in two tables of Harrier's own, made when the first table is analyzed.
+//! DuckLake has no place for it: it is in tables of Harrier's own, made when the first table is analyzed.
 
 use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
-use crate::database::{Session, optional};
-use crate::error::Result;
+use crate::database::{Session, list, optional, text};
+use crate::error::{Error, Result};
 use crate::state::{ColumnId, ObjectId, SnapshotId};
 
 const TABLE: &str = "harrier_table_analysis";
 const COLUMN: &str = "harrier_column_analysis";
+const HISTOGRAM: &str = "harrier_column_histogram";
+
+/// How the texts of a histogram are written. Those of another format are as good as none.
+const FORMAT: i64 = 1;
 
 /// What was found in a table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analysis {
     /// The snapshot that was looked at.
     pub snapshot: SnapshotId,
@@ -23,13 +27,31 @@ pub struct Analysis {
 }
 
 /// What was found in a column.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnAnalysis {
     /// Different values, about.
     pub distinct: i64,
     pub nulls: i64,
     /// The mean size of a value, if sizes vary.
     pub mean_bytes: Option<i64>,
+    /// Only where it was asked for, and the values have an order.
+    pub histogram: Option<Histogram>,
+}
+
+/// How the values of a column are spread, as texts of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Histogram {
+    /// The most common values, the most common first, with the share of all rows that has them.
+    pub common: Vec<(String, f64)>,
+    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the greatest included.
+    pub bounds: Vec<String>,
+}
+
+/// Which columns' histograms are wanted.
+#[derive(Debug, Clone, Copy)]
+pub enum Histograms<'a> {
+    All,
+    Of(&'a [ColumnId]),
 }
 
 impl Catalog {
@@ -41,57 +63,205 @@ impl Catalog {
         let Analysis { snapshot, rows, columns } = analysis;
         session.execute(format!("INSERT INTO {TABLE} VALUES ({table}, {snapshot}, {rows})")).await?;
         for (column, found) in columns {
-            let ColumnAnalysis { distinct, nulls, mean_bytes } = found;
+            for known in [COLUMN, HISTOGRAM] {
+                let sql = format!("DELETE FROM {known} WHERE table_id = {table} AND column_id = {column}");
+                session.execute(sql).await?;
+            }
+            let ColumnAnalysis { distinct, nulls, mean_bytes, histogram } = found;
             let bytes = optional(*mean_bytes);
-            let known = format!("DELETE FROM {COLUMN} WHERE table_id = {table} AND column_id = {column}");
-            session.execute(known).await?;
             let sql =
                 format!("INSERT INTO {COLUMN} VALUES ({table}, {column}, {distinct}, {nulls}, {bytes})");
             session.execute(sql).await?;
+            if let Some(Histogram { common, bounds }) = histogram {
+                let values = text(&array_text(common.iter().map(|(value, _)| value.as_str())))?;
+                let shares = text(&array_text(common.iter().map(|(_, share)| share.to_string())))?;
+                let bounds = text(&array_text(bounds))?;
+                let sql = format!(
+                    "INSERT INTO {HISTOGRAM} VALUES ({table}, {column}, {FORMAT}, {values}, {shares}, {bounds})"
+                );
+                session.execute(sql).await?;
+            }
         }
         Ok(session.commit().await?)
     }
 
     /// What is known of a table; `None` if it was never analyzed.
-    pub async fn analysis(&self, table: ObjectId) -> Result<Option<Analysis>> {
+    pub async fn analysis(&self, table: ObjectId, wanted: Histograms<'_>) -> Result<Option<Analysis>> {
         let mut session = self.inner.database.read().await?;
-        if !session.has_table(TABLE).await? {
-            return Ok(None);
+        Ok(load(&mut session, &format!("table_id = {table}"), wanted).await?.remove(&table))
+    }
+
+    /// What is known of all tables, of some that there are no more too.
+    pub async fn analyses(&self) -> Result<BTreeMap<ObjectId, Analysis>> {
+        let mut session = self.inner.database.read().await?;
+        load(&mut session, "1 = 1", Histograms::All).await
+    }
+
+    /// Rows in files that were added or deleted after a snapshot, as far as they still are.
+    pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
+        let mut session = self.inner.database.read().await?;
+        let mut changed = 0;
+        for (count, files) in
+            [("record_count", "ducklake_data_file"), ("delete_count", "ducklake_delete_file")]
+        {
+            let sql = format!(
+                "SELECT CAST(coalesce(sum({count}), 0) AS BIGINT) FROM {files} \
+                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL"
+            );
+            changed += session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
         }
-        let rows = session
-            .query(format!("SELECT snapshot_id, row_count FROM {TABLE} WHERE table_id = {table}"))
-            .await?;
-        let Some(row) = rows.first() else {
-            return Ok(None);
-        };
-        let mut analysis =
-            Analysis { snapshot: row.integer(0)?, rows: row.integer(1)?, columns: BTreeMap::new() };
-        let sql = format!(
-            "SELECT column_id, distinct_count, null_count, mean_bytes FROM {COLUMN} WHERE table_id = {table}"
-        );
-        for row in session.query(sql).await? {
-            let found = ColumnAnalysis {
-                distinct: row.integer(1)?,
-                nulls: row.integer(2)?,
-                mean_bytes: row.optional_integer(3)?,
-            };
-            analysis.columns.insert(row.integer(0)?, found);
-        }
-        Ok(Some(analysis))
+        Ok(changed)
     }
 }
 
-async fn make(session: &mut Session) -> Result<()> {
-    if session.has_table(TABLE).await? {
-        return Ok(());
+async fn load(
+    session: &mut Session,
+    condition: &str,
+    wanted: Histograms<'_>,
+) -> Result<BTreeMap<ObjectId, Analysis>> {
+    let mut found = BTreeMap::new();
+    if !session.has_table(TABLE).await? {
+        return Ok(found);
     }
-    let table =
-        format!("CREATE TABLE {TABLE} (table_id BIGINT PRIMARY KEY, snapshot_id BIGINT, row_count BIGINT)");
-    session.execute(table).await?;
-    let column = format!(
-        "CREATE TABLE {COLUMN} (table_id BIGINT, column_id BIGINT, distinct_count BIGINT, null_count BIGINT, \
-         mean_bytes BIGINT, PRIMARY KEY (table_id, column_id))"
+    let sql = format!("SELECT table_id, snapshot_id, row_count FROM {TABLE} WHERE {condition}");
+    for row in session.query(sql).await? {
+        let analysis =
+            Analysis { snapshot: row.integer(1)?, rows: row.integer(2)?, columns: BTreeMap::new() };
+        found.insert(row.integer(0)?, analysis);
+    }
+    if found.is_empty() {
+        return Ok(found);
+    }
+    let sql = format!(
+        "SELECT table_id, column_id, distinct_count, null_count, mean_bytes FROM {COLUMN} WHERE {condition}"
     );
-    session.execute(column).await?;
+    for row in session.query(sql).await? {
+        let Some(analysis) = found.get_mut(&row.integer(0)?) else { continue };
+        let column = ColumnAnalysis {
+            distinct: row.integer(2)?,
+            nulls: row.integer(3)?,
+            mean_bytes: row.optional_integer(4)?,
+            histogram: None,
+        };
+        analysis.columns.insert(row.integer(1)?, column);
+    }
+    let of_columns = match wanted {
+        Histograms::All => String::new(),
+        Histograms::Of([]) => return Ok(found),
+        Histograms::Of(columns) => format!(" AND column_id IN ({})", list(columns)),
+    };
+    // A warehouse that an older version has analyzed has none.
+    if !session.has_table(HISTOGRAM).await? {
+        return Ok(found);
+    }
+    let sql = format!(
+        "SELECT table_id, column_id, common_values, common_shares, bounds FROM {HISTOGRAM} \
+         WHERE {condition} AND format = {FORMAT}{of_columns}"
+    );
+    for row in session.query(sql).await? {
+        let analysis = found.get_mut(&row.integer(0)?);
+        let Some(column) = analysis.and_then(|analysis| analysis.columns.get_mut(&row.integer(1).ok()?))
+        else {
+            continue;
+        };
+        column.histogram = Some(histogram(&row.text(2)?, &row.text(3)?, &row.text(4)?)?);
+    }
+    Ok(found)
+}
+
+fn histogram(values: &str, shares: &str, bounds: &str) -> Result<Histogram> {
+    let damaged = || Error::Corrupt("the catalog has a histogram that is none".to_string());
+    let elements = |array: &str| elements(array).ok_or_else(damaged);
+    let values = elements(values)?;
+    let shares = elements(shares)?;
+    let shares = shares.iter().map(|share| share.parse::<f64>().map_err(|_| damaged()));
+    let shares = shares.collect::<Result<Vec<_>>>()?;
+    if values.len() != shares.len() {
+        return Err(damaged());
+    }
+    Ok(Histogram { common: values.into_iter().zip(shares).collect(), bounds: elements(bounds)? })
+}
+
+async fn make(session: &mut Session) -> Result<()> {
+    let tables = [
+        (TABLE, "table_id BIGINT PRIMARY KEY, snapshot_id BIGINT, row_count BIGINT"),
+        (
+            COLUMN,
+            "table_id BIGINT, column_id BIGINT, distinct_count BIGINT, null_count BIGINT, mean_bytes BIGINT, \
+             PRIMARY KEY (table_id, column_id)",
+        ),
+        (
+            HISTOGRAM,
+            "table_id BIGINT, column_id BIGINT, format BIGINT, common_values TEXT, common_shares TEXT, \
+             bounds TEXT, PRIMARY KEY (table_id, column_id)",
+        ),
+    ];
+    for (name, columns) in tables {
+        if !session.has_table(name).await? {
+            session.execute(format!("CREATE TABLE {name} ({columns})")).await?;
+        }
+    }
     Ok(())
+}
+
+/// Texts as PostgreSQL writes an array of them.
+pub fn array_text<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let mut out = String::from("{");
+    for text in texts {
+        let text = text.as_ref();
+        if out.len() > 1 {
+            out.push(',');
+        }
+        let is_special = |c: char| c.is_whitespace() || matches!(c, '{' | '}' | ',' | '"' | '\\');
+        if !text.is_empty() && !text.contains(is_special) && !text.eq_ignore_ascii_case("null") {
+            out.push_str(text);
+            continue;
+        }
+        out.push('"');
+        for c in text.chars() {
+            if matches!(c, '"' | '\\') {
+                out.push('\\');
+            }
+            out.push(c);
+        }
+        out.push('"');
+    }
+    out.push('}');
+    out
+}
+
+/// The texts of an array without NULLs that [`array_text`] has written; `None` if it is none.
+fn elements(array: &str) -> Option<Vec<String>> {
+    let inner = array.strip_prefix('{')?.strip_suffix('}')?;
+    if inner.is_empty() {
+        return Some(vec![]);
+    }
+    let mut all = vec![String::new()];
+    let mut is_quoted = false;
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => all.last_mut()?.push(chars.next()?),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => all.push(String::new()),
+            c => all.last_mut()?.push(c),
+        }
+    }
+    (!is_quoted).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_go_there_and_back() {
+        let texts = ["plain", "", "a b", "a,b", "{}", "\"", "\\", "NULL", "ä\n", "-1.5"];
+        assert_eq!(elements(&array_text(texts)).unwrap(), texts);
+        assert_eq!(array_text(["a", "b c", ""]), r#"{a,"b c",""}"#);
+        assert_eq!(elements("{}").unwrap(), Vec::<String>::new());
+        for damaged in ["", "a", "{", "{\"a}", "{a\\}"] {
+            assert_eq!(elements(damaged), None, "{damaged}");
+        }
+    }
 }

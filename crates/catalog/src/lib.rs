@@ -33,7 +33,7 @@ mod upkeep;
 mod values;
 mod versions;
 
-pub use analysis::{Analysis, ColumnAnalysis};
+pub use analysis::{Analysis, ColumnAnalysis, Histogram, Histograms, array_text};
 pub use catalog::Catalog;
 pub use commit::{CommitNote, Committed, Hook, Step};
 pub use error::{Error, Refusal, Result};

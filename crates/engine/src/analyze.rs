@@ -16,8 +16,9 @@ use harrier_exec::clocks::now_ns;
 use harrier_exec::desk::Took;
 use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
-use harrier_exec::slices::{slices, with_metrics};
+use harrier_exec::slices::{expect, slices, slices_expecting, with_metrics};
 
+use crate::estimates;
 use crate::explain;
 use crate::guard::guarded_stream;
 use crate::progress::Progress;
@@ -49,7 +50,8 @@ pub(crate) async fn answer(
                 lines.append(&mut explained.lines);
                 return Ok(Some(Answer { lines, batches: vec![] }));
             }
-            let lines = explain::explain(&logical, &slices(&physical), asked.verbose);
+            let planned = slices_expecting(&physical, &estimates::rows);
+            let lines = explain::explain(&logical, &planned, asked.verbose);
             Ok(Some(Answer { lines, batches: vec![] }))
         }
         // One text, as those who draw plans read it.
@@ -78,6 +80,7 @@ pub(crate) async fn answer(
             }
             drop(rows);
             let wall = started.elapsed();
+            let planned = slices_expecting(&physical, &estimates::rows);
             let measured = with_metrics(physical).await?;
             let after = used(gang).await?;
             let totals = Took {
@@ -87,7 +90,8 @@ pub(crate) async fn answer(
                 ranks: gang.map_or(1, Gang::ranks),
                 members: gang.map(Gang::members).unwrap_or_default(),
             };
-            let measured = slices(&measured);
+            let mut measured = slices(&measured);
+            expect(&mut measured, &planned);
             if let Some((history, text)) = history {
                 history.add(text, began_ns, gang, &measured).await;
             }

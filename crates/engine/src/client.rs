@@ -278,6 +278,13 @@ impl Session {
         {
             source.set_sizes(catalog.sizes().await.map_err(crate::warehouse::explain)?);
         }
+        let asks_analyses = statement.asked.as_ref().is_some_and(|asked| asked.may_ask_analyses);
+        if let Some(source) = self.postgres().get().filter(|_| asks_analyses)
+            && let Some(warehouse) = self.engine().warehouse()
+            && let Some(catalog) = warehouse.open().await?
+        {
+            source.set_analyses(catalog.analyses().await.map_err(crate::warehouse::explain)?);
+        }
         Ok(())
     }
 
@@ -290,7 +297,13 @@ impl Session {
         let text = text.to_ascii_lowercase();
         let may_read_catalogs = text.contains("pg_") || text.contains("information_schema");
         let may_ask_sizes = ["_size", "reltuples", "relpages"].iter().any(|word| text.contains(word));
-        let asked = Asked { statement: ast::Statement::clone(statement), may_read_catalogs, may_ask_sizes };
+        let may_ask_analyses = text.contains("pg_stats");
+        let asked = Asked {
+            statement: ast::Statement::clone(statement),
+            may_read_catalogs,
+            may_ask_sizes,
+            may_ask_analyses,
+        };
         harrier_pgcatalog::rewrite(statement);
         names::tell_columns_apart(statement);
         Some(Arc::new(asked))

@@ -273,6 +273,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // scans like query 6 and query 12, because columns were decoded in small pieces.
     // DataFusion 55 skips what `min(a)` does not need even if `max(f(a))` beside it does: its filter knows bare columns only.
     defaults.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    // What ANALYZE has found is behind it.
+    defaults.optimizer.use_statistics_registry = true;
     if let Some(bytes) = options.memory_bytes {
         // What a sort keeps back for merging what it spilled, in each partition. With DataFusion's 10 MiB two
         // sorts do not fit into little memory at all.

@@ -112,7 +112,12 @@ fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec
                 None if verbose => operator.full_text.clone(),
                 None => operator.text.clone(),
             };
-            let measured = analyzed.map(|_| measured(operator, verbose)).unwrap_or_default();
+            let measured = match analyzed {
+                Some(_) => measured(operator, verbose),
+                None => {
+                    operator.expected_rows.map(|rows| format!(" (expected rows {rows})")).unwrap_or_default()
+                }
+            };
             let indent = 4 + 2 * operator.depth;
             lines.push(format!("{:indent$}{text}{measured}", ""));
             if let (Some(motion), Some(members)) = (&operator.motion, analyzed) {
@@ -139,7 +144,8 @@ fn measured(operator: &Operator, verbose: bool) -> String {
             }
             _ => String::new(),
         };
-        parts.push(format!("rows {rows}{spread}"));
+        let expected = operator.expected_rows.map(|rows| format!(" of {rows} expected")).unwrap_or_default();
+        parts.push(format!("rows {rows}{expected}{spread}"));
     }
     let bytes_name = if operator.motion.is_some() { "bytes_transferred" } else { "output_bytes" };
     let bytes = metrics.total(bytes_name);

@@ -20,12 +20,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
+use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::analyze_options::Looks;
+use crate::auto_analyze::AutoAnalyze;
 use crate::dialect;
 use crate::grants::Deferred;
 use crate::names;
@@ -212,7 +215,7 @@ impl Session {
                 "COMMENT"
             }
             ast::Statement::Analyze(analyze) => {
-                self.analyze(analyze, kept).await?;
+                self.analyze(analyze, statement.looks, kept).await?;
                 "ANALYZE"
             }
             ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
@@ -373,7 +376,7 @@ impl Session {
     }
 
     /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the transaction does not.
-    async fn analyze(&self, analyze: &ast::Analyze, kept: &Arc<Kept>) -> Result<()> {
+    async fn analyze(&self, analyze: &ast::Analyze, looks: Looks, kept: &Arc<Kept>) -> Result<()> {
         let sight = kept.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return match &analyze.table_name {
@@ -395,25 +398,50 @@ impl Session {
             }
         };
         let columns: Vec<String> = analyze.columns.iter().map(names::plain).collect();
-        self.spread().await?;
         for table in tables {
             if table.id < 0 {
                 let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
             }
-            let schema = state.schemas.get(&table.schema).map_or("main", |schema| schema.name.as_str());
             let looking = Looking::at(&table, &columns)?;
-            let session = self.context().state();
-            let plan = session.create_logical_plan(&looking.query(schema)?).await?;
-            let answer = self.start(&session, &session.optimize(&plan)?, None, "").await?;
-            let Outcome::Rows { stream, schema, .. } = answer else {
-                return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
-            };
-            let batches: Vec<RecordBatch> = stream.try_collect().await?;
-            let found = looking.analysis(&concat_batches(&schema, &batches)?, state.snapshot)?;
+            let target = WarehouseTable::try_new(self.context().state(), &sight, Arc::clone(&table))?;
+            let found = self.look(&looking, target, looks).await?;
             catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
         }
         Ok(())
+    }
+
+    /// Looks at a table, as much as is asked for.
+    async fn look(&self, looking: &Looking<'_>, target: WarehouseTable, looks: Looks) -> Result<Analysis> {
+        let size = target.size().await?;
+        let most = self.settings().analyze_bytes as f64;
+        let share = match looks {
+            Looks::At(share) => Some(share),
+            Looks::AsItIs if most > 0.0 && size.bytes as f64 > most => Some(most / size.bytes as f64),
+            Looks::AsItIs | Looks::AtAll => None,
+        };
+        let snapshot = target.state().snapshot;
+        if let Some(share) = share {
+            let answer = self.answers(looking, target.with_sample(share)).await?;
+            // A small share of few row groups can be none of them.
+            if let Some(found) = looking.analysis(&answer, snapshot, Some(size.rows))? {
+                return Ok(found);
+            }
+        }
+        let answer = self.answers(looking, target).await?;
+        let found = looking.analysis(&answer, snapshot, None)?;
+        found.ok_or_else(|| DataFusionError::Internal("ANALYZE has found nothing".to_string()))
+    }
+
+    async fn answers(&self, looking: &Looking<'_>, target: WarehouseTable) -> Result<RecordBatch> {
+        self.spread().await?;
+        let session = self.context().state();
+        let plan = session.optimize(&looking.query(Arc::new(target))?)?;
+        let Outcome::Rows { stream, schema, .. } = self.start(&session, &plan, None, "").await? else {
+            return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
+        };
+        let batches: Vec<RecordBatch> = stream.try_collect().await?;
+        Ok(concat_batches(&schema, &batches)?)
     }
 
     /// CHECK TABLE: a row for everything that is wrong.
@@ -620,12 +648,15 @@ impl Session {
         kept: &Arc<Kept>,
     ) -> Result<Outcome> {
         let Dml { plan, pending } = dml;
+        let (before, table) = pending.table();
+        let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), before, table);
         let state = self.context().state();
         let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
         Ok(match outcome {
             Outcome::Write(write) => Outcome::Write(Write {
                 pending: Some((pending, Arc::clone(kept), state.task_ctx())),
                 unfinished: Unfinished(Some(Arc::clone(kept))),
+                auto_analyze,
                 ..write
             }),
             other => other,

@@ -23,6 +23,8 @@
 //! ```
 
 mod analyze;
+mod analyze_options;
+mod auto_analyze;
 mod checked;
 mod client;
 mod compact_views;
@@ -32,6 +34,7 @@ mod describe;
 mod dialect;
 mod engine;
 mod error;
+mod estimates;
 mod explain;
 mod explain_options;
 mod files;

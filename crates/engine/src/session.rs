@@ -36,6 +36,7 @@ use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::analyze;
+use crate::analyze_options::{self, Looks};
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut};
@@ -43,6 +44,7 @@ use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect;
 use crate::engine::{Engine, setting_error};
+use crate::estimates;
 use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
@@ -79,6 +81,8 @@ pub struct ParsedStatement {
     pub(crate) clauses: Option<TableClauses>,
     /// The table partitions that an INSERT names.
     pub(crate) partition: Option<PartitionClause>,
+    /// How much ANALYZE looks at.
+    pub(crate) looks: Looks,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
     /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
@@ -94,6 +98,8 @@ pub(crate) struct Asked {
     pub(crate) may_read_catalogs: bool,
     /// It may ask how large tables are.
     pub(crate) may_ask_sizes: bool,
+    /// It may ask what ANALYZE has found out.
+    pub(crate) may_ask_analyses: bool,
 }
 
 /// A statement as one of the parsers has it.
@@ -166,6 +172,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
+        builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
             (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
@@ -258,13 +265,16 @@ impl Session {
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
         let mut partition = None;
+        let mut looks = Looks::default();
         let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
             }
+            let (rest, asked) = analyze_options::cut(&text)?;
+            looks = asked;
             let (rest, clauses) = match self.kept {
-                Some(_) => warehouse::cut(&text)?,
-                None => (text.clone(), None),
+                Some(_) => warehouse::cut(&rest)?,
+                None => (rest, None),
             };
             let (rest, named) = hive::cut(rest)?;
             partition = named;
@@ -286,7 +296,8 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
         }
-        Ok(ParsedStatement { text, line, form, clauses, partition, temporary, asked, values: Arc::default() })
+        let values = Arc::default();
+        Ok(ParsedStatement { text, line, form, clauses, partition, looks, temporary, asked, values })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -596,6 +607,7 @@ impl Session {
                 folder: None,
                 progress,
                 pending: None,
+                auto_analyze: None,
                 check: CopyCheck::default(),
                 unfinished: Unfinished(None),
             }),

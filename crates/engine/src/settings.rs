@@ -32,6 +32,10 @@ pub struct HarrierSettings {
     pub result_rows_max: usize,
     /// Whether a server runs a statement that only reads once more when a rank is lost before its first row.
     pub retry_reads: bool,
+    /// Of a table with more bytes of files ANALYZE looks at about as many; 0: at all of it.
+    pub analyze_bytes: usize,
+    /// A statement that writes looks at its table when so many hundredths of the rows have changed since ANALYZE did; 0: it never does.
+    pub auto_analyze: usize,
     /// Whether a gang is asked after every statement if it gave everything back, and the session told if it did not.
     /// For tests: it costs a question to every rank. Not among the entries, so neither SHOW ALL nor RESET ALL know it.
     pub check_ledger: bool,
@@ -49,6 +53,8 @@ impl Default for HarrierSettings {
             statement_spill: 0,
             result_rows_max: 0,
             retry_reads: true,
+            analyze_bytes: 1 << 30,
+            auto_analyze: 0,
             check_ledger: cfg!(debug_assertions),
         }
     }
@@ -99,6 +105,8 @@ impl ExtensionOptions for HarrierSettings {
             "statement_spill" => self.statement_spill = bytes(key, value)?,
             "result_rows_max" => self.result_rows_max = number(key, value)?,
             "retry_reads" => self.retry_reads = boolean(key, value)?,
+            "analyze_bytes" => self.analyze_bytes = bytes(key, value)?,
+            "auto_analyze" => self.auto_analyze = number(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(CodedError::new(
@@ -158,6 +166,16 @@ impl ExtensionOptions for HarrierSettings {
                 "retry_reads",
                 self.retry_reads.to_string(),
                 "Whether a statement that only reads is run once more when a rank is lost before its first row",
+            ),
+            entry(
+                "analyze_bytes",
+                self.analyze_bytes.to_string(),
+                "Of a table with more bytes of files ANALYZE looks at about as many; 0 for all of it",
+            ),
+            entry(
+                "auto_analyze",
+                self.auto_analyze.to_string(),
+                "Percent of a table's rows that writes change before one of them analyzes it; 0 for never",
             ),
         ]
     }
@@ -227,6 +245,9 @@ mod tests {
             ("statement_memory", "1.5GB", Some("22023")),
             ("statement_spill", "100", None),
             ("result_rows_max", "many", Some("22023")),
+            ("analyze_bytes", "256MB", None),
+            ("auto_analyze", "20", None),
+            ("auto_analyze", "-1", Some("22023")),
             ("check_ledger", "on", None),
             ("nosuch", "1", Some("42704")),
         ];

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 
 use crate::SqlError;
+use crate::auto_analyze::AutoAnalyze;
 use crate::copy::CopyCheck;
 use crate::hive::FolderWrite;
 use crate::kept::Kept;
@@ -29,6 +30,8 @@ pub struct Write {
     pub progress: Progress,
     /// What the rows come to, if they are those of a statement that changes the warehouse.
     pub(crate) pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
+    /// What is done when the changes are committed.
+    pub(crate) auto_analyze: Option<AutoAnalyze>,
     pub(crate) check: CopyCheck,
     pub(crate) unfinished: Unfinished,
 }
@@ -51,7 +54,7 @@ impl Write {
     async fn finished(self) -> Result<Written, SqlError> {
         // The files that are staged go after what writes them: what is bound last is dropped first.
         let Self { folder, .. } = self;
-        let Self { verb, text, staged, pending, check, mut unfinished, stream, .. } = self;
+        let Self { verb, text, staged, pending, auto_analyze, check, mut unfinished, stream, .. } = self;
         let outcome = match (pending, folder) {
             (None, None) => check.check(Self::count(stream, staged).await).await,
             (None, Some(folder)) => {
@@ -71,8 +74,12 @@ impl Write {
                 };
                 let changed = changed.await;
                 unfinished.disarm();
-                if changed.is_err() {
-                    kept.transactions.fail_statement().await;
+                match (&changed, auto_analyze) {
+                    (Err(_), _) => kept.transactions.fail_statement().await,
+                    (Ok((rows, _)), Some(analyze)) if !kept.transactions.is_open() => {
+                        analyze.run(*rows).await
+                    }
+                    _ => {}
                 }
                 changed
             }

@@ -7,7 +7,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, table_partition_function};
-use crate::{arithmetic, long_texts, only, row_numbers, sums, written_rows};
+use crate::{arithmetic, long_texts, only, row_numbers, samples, sums, written_rows};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [bucket(), only::only(), table_partition_function(), written_rows::function()];
@@ -22,7 +22,7 @@ pub(crate) fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
 /// Gives a session that decodes plans all of them.
 pub(crate) fn install(builder: &mut SessionStateBuilder) {
     builder.scalar_functions().get_or_insert_default().extend(scalar());
-    builder.aggregate_functions().get_or_insert_default().push(sums::sum());
+    builder.aggregate_functions().get_or_insert_default().extend([sums::sum(), samples::sample()]);
     builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
 }
 

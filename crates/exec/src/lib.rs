@@ -43,6 +43,7 @@ pub mod only;
 mod planner;
 mod planning;
 pub mod row_numbers;
+pub mod samples;
 mod service;
 mod settings;
 pub mod slices;

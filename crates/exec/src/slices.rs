@@ -4,6 +4,7 @@
 //! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
 
 use crate::streams::{self, StreamMeasured};
+use crate::table_files::VisibleRowsExec;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -41,6 +42,8 @@ pub struct Operator {
     pub motion: Option<Motion>,
     /// Set when this reads files.
     pub scan: Option<Scan>,
+    /// The rows that it was planned with, over all ranks, if that is known and asked for.
+    pub expected_rows: Option<u64>,
     /// What each rank measured; empty before the plan has run.
     pub measured: Measured,
 }
@@ -217,13 +220,39 @@ impl Measured {
 
 /// The slices of `plan`, coordinator's first, each before those that feed it. A plan that runs on one rank is one slice.
 pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
+    slices_expecting(plan, &|_| None)
+}
+
+/// The same, with the rows that `expected` tells of each operator. Of what is below the rows that a role may see nothing is told.
+pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &Expected<'_>) -> Vec<Slice> {
     let mut slices = Vec::new();
-    let top = match plan.downcast_ref::<DistributedExec>() {
-        Some(_) => Arc::clone(plan.children()[0]),
-        None => Arc::clone(plan),
-    };
-    describe(&top, 0, 1, &mut slices);
+    describe(&whole(plan), 0, 1, expected, &mut slices);
     slices
+}
+
+/// Tells in the slices of a plan that ran what the same plan was expected to do.
+pub fn expect(measured: &mut [Slice], planned: &[Slice]) {
+    for (measured, planned) in measured.iter_mut().zip(planned) {
+        for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
+            measured.expected_rows = planned.expected_rows;
+        }
+    }
+}
+
+/// How many rows an operator is expected to yield.
+pub type Expected<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<u64> + 'a;
+
+/// What an operator of a spread plan was before it was spread: the plan itself, or the scan of all files.
+pub fn whole(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    if plan.is::<DistributedExec>() {
+        return Arc::clone(plan.children()[0]);
+    }
+    Arc::clone(plan.downcast_ref::<DistributedLeafExec>().map_or(plan, |leaf| leaf.original()))
+}
+
+/// Whether rows go from slice to slice there.
+pub fn is_motion(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.as_network_boundary().is_some()
 }
 
 /// The same plan with what every rank measured. Waits for the metrics of all ranks; the plan must have run.
@@ -231,13 +260,19 @@ pub async fn with_metrics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execut
     rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::PerTask).await
 }
 
-fn describe(top: &Arc<dyn ExecutionPlan>, number: usize, ranks: usize, slices: &mut Vec<Slice>) {
+fn describe(
+    top: &Arc<dyn ExecutionPlan>,
+    number: usize,
+    ranks: usize,
+    expected: &Expected<'_>,
+    slices: &mut Vec<Slice>,
+) {
     let mut operators = Vec::new();
     let mut feeders = Vec::new();
-    visit(top, 0, ranks, &mut operators, &mut feeders);
+    visit(top, 0, ranks, expected, &mut operators, &mut feeders);
     slices.push(Slice { number, ranks, operators });
     for (plan, number, ranks) in feeders {
-        describe(&plan, number, ranks, slices);
+        describe(&plan, number, ranks, expected, slices);
     }
 }
 
@@ -247,6 +282,7 @@ fn visit(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
     ranks: usize,
+    expected: &Expected<'_>,
     operators: &mut Vec<Operator>,
     feeders: &mut Vec<Feeder>,
 ) {
@@ -268,6 +304,7 @@ fn visit(
         full_text,
         motion: None,
         scan,
+        expected_rows: expected(plan),
         measured,
     };
     if let Some(boundary) = plan.as_network_boundary() {
@@ -279,6 +316,7 @@ fn visit(
         } else {
             MotionKind::Redistribute(stage.local_plan().map(hash_keys).unwrap_or_default())
         };
+        operator.expected_rows = None;
         operator.motion = Some(Motion { kind, slice: stage.num(), from: stage.task_count(), to: ranks });
         operators.push(operator);
         if let Some(input) = stage.local_plan() {
@@ -290,8 +328,10 @@ fn visit(
     if leaf.is_some() {
         return;
     }
+    let nothing: &Expected<'_> = &|_| None;
+    let expected = if plan.is::<VisibleRowsExec>() { nothing } else { expected };
     for child in plan.children() {
-        visit(child, depth + 1, ranks, operators, feeders);
+        visit(child, depth + 1, ranks, expected, operators, feeders);
     }
 }
 

@@ -23,6 +23,7 @@ mod commit;
 mod configuration;
 mod cpu;
 mod interconnect;
+mod load;
 mod local_ranks;
 mod machine;
 mod measure;
@@ -72,6 +73,8 @@ enum What {
     Primitives(primitives::Options),
     /// Files made visible: written in place and committed once, or staged and renamed
     Commit(commit::Options),
+    /// TPC-H brought into tables, from Parquet and CSV, and queries over tables kept in several ways
+    Load(load::Options),
     /// A server under the load of many clients, against others
     Serve(serve::Options),
     /// Programs in keys and values, against Hadoop and Spark, and over their knobs
@@ -171,6 +174,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Interconnect(options) => interconnect::run(&options),
         What::Primitives(options) => primitives::run(&options),
         What::Commit(options) => commit::run(&options),
+        What::Load(options) => load::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Mpid(options) => mpid::run(&options),
         What::Chart(options) => draw(&options),
@@ -202,13 +206,17 @@ fn queries(options: &Options, name: &str) -> Result<(), Failure> {
     let result =
         measure::run(&workload, &configurations, &tables, options.runs, &data, &mut std::io::stdout())?;
     keep(&result.json, options.json.as_deref(), options.chart.as_deref())?;
-    match result.wrong {
+    all_right(result.wrong, &format!("of {} queries", workload.queries.len()))
+}
+
+/// Errors: `wrong` of `what` failed.
+fn all_right(wrong: usize, what: &str) -> Result<(), Failure> {
+    match wrong {
         0 => Ok(()),
-        wrong => Err(CodedError::new(
-            SqlState::DATA_CORRUPTED,
-            format!("{wrong} of {} queries failed or gave a wrong answer", workload.queries.len()),
-        )
-        .into()),
+        wrong => {
+            let message = format!("{wrong} {what} failed or gave a wrong answer");
+            Err(CodedError::new(SqlState::DATA_CORRUPTED, message).into())
+        }
     }
 }
 

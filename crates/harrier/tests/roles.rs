@@ -313,6 +313,7 @@ fn no_relation_and_no_error_tells_a_secret() {
     allowed(&mut admin, "GRANT SELECT (x) ON t TO ann; GRANT SELECT (x) ON v TO ann");
     allowed(&mut admin, "CREATE ROLE eve LOGIN PASSWORD 'geheimeve'");
     allowed(&mut admin, "CREATE ROW FILTER ON u TO ann USING (b::text <> 'geheimfilter')");
+    allowed(&mut admin, "ANALYZE");
     allowed(&mut admin, "SET application_name = 'geheim application'");
     assert_eq!(admin.fails("SELECT 'geheim statement', nosuch"), "42703");
     assert_eq!(admin.fails("SELECT secret::int FROM t"), "22P02");
@@ -332,6 +333,7 @@ fn no_relation_and_no_error_tells_a_secret() {
         "tables",
         "columns",
         "table_partitions",
+        "column_analysis",
         "data_files",
         "snapshots",
         "row_filters",

@@ -341,6 +341,27 @@ fn tables_tell_how_large_they_are() {
 }
 
 #[test]
+fn pg_stats_tells_what_analyze_has_found() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client
+        .query(
+            "CREATE TABLE t AS SELECT x AS n, CASE WHEN x % 4 = 0 THEN NULL WHEN x % 2 = 0 THEN 'a b' ELSE 'c' END AS s \
+             FROM generate_series(1, 1000) g(x)",
+        )
+        .unwrap();
+    let stats = "SELECT attname, null_frac, n_distinct, avg_width, most_common_vals, most_common_freqs, \
+                 split_part(histogram_bounds::text, ',', 101) FROM pg_stats WHERE tablename = 't' ORDER BY attname";
+    assert_eq!(client.query(stats).unwrap(), Vec::<Vec<Option<String>>>::new());
+    client.query("ANALYZE t").unwrap();
+    let rows = client.query(stats).unwrap();
+    let rows: Vec<Vec<&str>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell.as_deref().unwrap_or("-")).collect()).collect();
+    assert_eq!(rows[0], ["n", "0", "-1", "8", "-", "-", "1000}"]);
+    assert_eq!(rows[1], ["s", "0.25", "2", "2", "{c,\"a b\"}", "{0.5,0.25}", "-"]);
+}
+
+#[test]
 fn plans_are_told_as_json() {
     let served = Served::start(ALONE);
     let mut client = served.client();

@@ -27,7 +27,7 @@ use crate::system::PG_CATALOG;
 pub use crate::rewrite::{column_names, rewrite};
 pub use crate::source::{
     Activity, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement, Relation,
-    Role, Schema, Setting, Source, oid,
+    Role, Schema, Setting, Source, Spread, oid,
 };
 pub use crate::types::{
     NO_MODIFIER, TYPE_KEY, array_of, format_type, oid_of, postgres_type, postgres_type_of_field,

@@ -16,7 +16,7 @@ use datafusion::scalar::ScalarValue;
 use crate::catalog::{
     Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list, system_schemas,
 };
-use crate::source::{Column, Kind, Object, Relation, Role, Schema, oid};
+use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::{format_type, postgres_type_of_field};
 
@@ -55,6 +55,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_prepared_statements" => view.pg_prepared_statements(),
             "pg_cursors" => view.pg_cursors(),
             "pg_stat_user_tables" | "pg_stat_all_tables" => view.pg_stat_tables(),
+            "pg_stats" => view.pg_stats(),
             _ => Ok(relation.rows()?.clone()),
         },
         (_, name) => match name {
@@ -611,6 +612,34 @@ impl View<'_> {
             .texts("relname", tables.iter().map(|(r, _)| &r.name))
             .big("n_live_tup", tables.iter().map(|(r, _)| r.rows.map(|rows| rows as i64)));
         self.batch(tables.len(), columns)
+    }
+
+    fn pg_stats(&self) -> Result<RecordBatch> {
+        let index = self.catalog.index()?;
+        let mut found: Vec<(&Schema, &Relation, &Column, &Spread)> = vec![];
+        for (relation, schema) in index.user_relations() {
+            for column in &relation.columns {
+                let object = Object::Column(relation.id, column.field.name());
+                let spread = column.spread.as_ref().filter(|_| self.may(&object, &["SELECT"]));
+                found.extend(spread.map(|spread| (schema, relation, column, spread)));
+            }
+        }
+        let common = |of: &(&Schema, &Relation, &Column, &Spread)| of.3.common.clone();
+        let columns = Columns::default()
+            .texts("schemaname", found.iter().map(|of| &of.0.name))
+            .texts("tablename", found.iter().map(|of| &of.1.name))
+            .texts("attname", found.iter().map(|of| of.2.field.name()))
+            .all("inherited", false, found.len())?
+            .floats("null_frac", found.iter().map(|of| of.3.nulls))
+            .numbers("avg_width", found.iter().map(|of| of.3.mean_bytes))
+            .floats("n_distinct", found.iter().map(|of| of.3.distinct))
+            .maybe_texts("most_common_vals", found.iter().map(|of| Some(common(of)?.0)))
+            .lists(
+                "most_common_freqs",
+                found.iter().map(|of| Some(common(of)?.1.iter().map(f32::to_string).collect())),
+            )
+            .maybe_texts("histogram_bounds", found.iter().map(|of| of.3.bounds.as_ref()));
+        self.batch(found.len(), columns)
     }
 
     fn may(&self, object: &Object<'_>, privileges: &[&str]) -> bool {

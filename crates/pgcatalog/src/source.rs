@@ -131,6 +131,22 @@ pub struct Column {
     pub default: Option<String>,
     pub comment: Option<String>,
     pub grants: Vec<Grant>,
+    /// What ANALYZE has found out; none of what not everybody may know who may read the column.
+    pub spread: Option<Spread>,
+}
+
+/// How the values of a column are spread, as `pg_stats` has it.
+#[derive(Debug, Clone, Default)]
+pub struct Spread {
+    /// The share of nulls.
+    pub nulls: f32,
+    pub mean_bytes: i32,
+    /// Different values; those that grow with the table as their share of the rows, below zero.
+    pub distinct: f32,
+    /// The most common values, as the text of an array, with their shares of the rows.
+    pub common: Option<(String, Vec<f32>)>,
+    /// Between two neighbours of the other values lie equally many rows; the text of an array.
+    pub bounds: Option<String>,
 }
 
 /// Privileges that a role was given.

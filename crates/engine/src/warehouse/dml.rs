@@ -465,6 +465,11 @@ impl Pending {
         WriteFiles::plan(input, Arc::new(spec))
     }
 
+    /// The table that is changed, and the state that it was found in.
+    pub(crate) fn table(&self) -> (&State, &Arc<Table>) {
+        (self.target.state(), self.target.table())
+    }
+
     /// Makes the changes that the statement's rows come to; returns what its tag counts.
     pub(crate) async fn apply(
         self,

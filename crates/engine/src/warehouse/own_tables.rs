@@ -45,7 +45,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
         comment: None,
         grants: vec![],
     });
-    let column = |field| Column { field, default: None, comment: None, grants: vec![] };
+    let column = |field| Column { field, default: None, comment: None, grants: vec![], spread: None };
     contents.relations.extend(own.iter().map(|table| Relation {
         id: id(&table.name),
         schema: SCHEMA_ID,

@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Field, SchemaRef};
 use datafusion::error::Result;
-use harrier_catalog::TableSize;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
 use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
+use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{
     Activity, Column, Contents, Cursor, Grant, Kind, Object, PreparedStatement, Relation, Role, Schema,
-    Setting, Source,
+    Setting, Source, Spread,
 };
 use parking_lot::Mutex;
 
@@ -73,6 +73,8 @@ pub(crate) struct SessionSource {
     named: Mutex<Named>,
     /// Of what is committed, when it was last asked for.
     sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
+    /// When it was last asked for.
+    analyses: Mutex<BTreeMap<ObjectId, Analysis>>,
 }
 
 /// What a session has under names of its own.
@@ -99,12 +101,19 @@ impl SessionSource {
             own: Mutex::default(),
             named: Mutex::default(),
             sizes: Mutex::default(),
+            analyses: Mutex::default(),
         }
     }
 
     /// What the catalogs tell of the sizes of tables from now on.
     pub(crate) fn set_sizes(&self, sizes: BTreeMap<ObjectId, TableSize>) {
         *self.sizes.lock() = sizes;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of the values of columns from now on.
+    pub(crate) fn set_analyses(&self, analyses: BTreeMap<ObjectId, Analysis>) {
+        *self.analyses.lock() = analyses;
         *self.contents.lock() = None;
     }
 
@@ -178,9 +187,12 @@ impl SessionSource {
         });
         let mut relations = Vec::with_capacity(state.tables.len() + state.views.len());
         let sizes = self.sizes.lock();
+        let analyses = self.analyses.lock();
         let viewer = self.viewer();
         for table in state.tables.values() {
             let types = schema_of(&table.columns)?;
+            // Who sees some rows only is not told what is in the others.
+            let analysis = analyses.get(&table.id).filter(|_| viewer.row_filters(table.id).is_none());
             let columns = types.fields().iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
@@ -191,6 +203,9 @@ impl SessionSource {
                 },
                 comment: column.comment.clone(),
                 grants: told.grants(table.id, column.id),
+                spread: analysis.and_then(|analysis| {
+                    Some(spread(field, analysis.rows, analysis.columns.get(&column.id)?))
+                }),
             });
             let size = sizes.get(&table.id);
             relations.push(Relation {
@@ -220,6 +235,7 @@ impl SessionSource {
                 default: None,
                 comment: None,
                 grants: told.grants(view.id, at as ColumnId + 1),
+                spread: None,
             });
             relations.push(Relation {
                 id: view.id,
@@ -239,6 +255,28 @@ impl SessionSource {
         let mut contents = Contents { schemas: schemas.collect(), relations };
         own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
         Ok(contents)
+    }
+}
+
+/// Different values are told as a share of the rows if they are more than one of so many rows: they grow with the table.
+const GROWS_BY: i64 = 10;
+
+fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> Spread {
+    let rows = rows.max(1);
+    let distinct = match found.distinct > rows / GROWS_BY {
+        true => -(found.distinct as f32 / rows as f32),
+        false => found.distinct as f32,
+    };
+    let histogram = found.histogram.clone().unwrap_or_default();
+    let (values, shares): (Vec<String>, Vec<f32>) =
+        histogram.common.into_iter().map(|(value, share)| (value, share as f32)).unzip();
+    Spread {
+        nulls: found.nulls as f32 / rows as f32,
+        mean_bytes: found.mean_bytes.unwrap_or(field.data_type().primitive_width().unwrap_or(1) as i64)
+            as i32,
+        distinct,
+        common: (!values.is_empty()).then(|| (array_text(values), shares)),
+        bounds: (!histogram.bounds.is_empty()).then(|| array_text(histogram.bounds)),
     }
 }
 

@@ -1,19 +1,30 @@
 //! What planning is told of a table: bounds and counts that files came with, and what ANALYZE has found out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::cast as arrow_cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::common::{
+    Column as Named, ColumnStatistics, ScalarValue, Statistics, internal_datafusion_err,
+};
+use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
+use datafusion::functions::encoding::expr_fn::encode;
+use datafusion::functions::string::expr_fn::octet_length;
+use datafusion::functions::unicode::expr_fn::substring;
+use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use harrier_catalog::files::ColumnStats;
 use harrier_catalog::state::{Column, ColumnId, SnapshotId, Table};
 use harrier_catalog::{Analysis, ColumnAnalysis};
+use harrier_exec::samples;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use super::table::{RowSource, ScannedFile};
+use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
+use super::table::{RowSource, ScannedFile, WarehouseTable};
 use super::types::type_of;
 use super::values;
 
@@ -99,6 +110,31 @@ pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i
     }
 }
 
+/// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now; `statistics`: of the files that
+/// are scanned, `columns` those that they have.
+pub(crate) fn spreads(
+    statistics: &Statistics,
+    columns: &[Column],
+    rows: i64,
+    analysis: &Analysis,
+) -> Result<BTreeMap<String, Arc<Spread>>> {
+    let mut spreads = BTreeMap::new();
+    for (column, known) in columns.iter().zip(&statistics.column_statistics) {
+        let Some(found) = analysis.columns.get(&column.id) else { continue };
+        let Some(histogram) = &found.histogram else { continue };
+        let now = Now {
+            min: known.min_value.get_value().cloned(),
+            max: known.max_value.get_value().cloned(),
+            distinct: scaled(found.distinct, analysis.rows, rows) as f64,
+            newer: (rows - analysis.rows).max(0) as f64 / rows.max(1) as f64,
+        };
+        let nulls = found.nulls as f64 / analysis.rows.max(1) as f64;
+        let spread = Spread::new(histogram, &type_of(column, false)?, nulls, &now)?;
+        spreads.insert(column.name.clone(), Arc::new(spread));
+    }
+    Ok(spreads)
+}
+
 /// Different values in `rows` rows where there were `distinct` in `seen`.
 fn scaled(distinct: i64, seen: i64, rows: i64) -> i64 {
     let is_unique = distinct * 10 >= seen * UNIQUE_TENTHS && seen > 0;
@@ -112,13 +148,41 @@ fn scaled(distinct: i64, seen: i64, rows: i64) -> i64 {
 /// What ANALYZE asks about a column.
 struct Question<'a> {
     column: &'a Column,
+    kind: DataType,
+}
+
+impl Question<'_> {
     /// Whether its values differ in size.
-    varies: bool,
+    fn varies(&self) -> bool {
+        self.kind.is_string() || self.kind.is_binary()
+    }
+
+    /// Its different values, its values, a sample of them, and their mean size if they differ in it.
+    fn answers(&self) -> Vec<Expr> {
+        let value = || Expr::Column(Named::new_unqualified(&self.column.name));
+        let text = || match self.kind.is_binary() {
+            true => encode(value(), lit("hex")),
+            false => cast(value(), DataType::Utf8View),
+        };
+        // Of other types it keeps no sketch: they are counted by their texts.
+        let is_sketched = self.kind.is_integer() || self.kind.is_string() || self.kind == DataType::Date32;
+        let counted = if is_sketched { value() } else { text() };
+        let sampled = match is_ordered(&self.kind) && !self.kind.is_string() {
+            true => value(),
+            false => substring(text(), lit(1_i64), lit(CHARACTERS_MAX as i64)),
+        };
+        let mut answers =
+            vec![approx_distinct(counted), count(value()), samples::sample().call(vec![sampled])];
+        if self.varies() {
+            let bytes = cast(octet_length(text()), DataType::Float64);
+            answers.push(avg(if self.kind.is_binary() { bytes / lit(2.0) } else { bytes }));
+        }
+        answers
+    }
 }
 
 /// An ANALYZE of one table: the query that looks at it, and what its answer says.
 pub(crate) struct Looking<'a> {
-    table: &'a Table,
     questions: Vec<Question<'a>>,
 }
 
@@ -134,61 +198,72 @@ impl<'a> Looking<'a> {
         let is_asked = |column: &&Column| names.is_empty() || names.contains(&column.name);
         let mut questions = Vec::new();
         for column in table.columns.iter().filter(|column| !column.kind.is_nested()).filter(is_asked) {
-            let kind = type_of(column, false)?;
-            questions.push(Question { column, varies: kind.is_string() || kind.is_binary() });
+            questions.push(Question { column, kind: type_of(column, false)? });
         }
-        Ok(Self { table, questions })
+        Ok(Self { questions })
     }
 
-    /// One row: the number of rows, then for each column its different values, its values, and their mean size.
-    pub(crate) fn query(&self, schema: &str) -> Result<String> {
-        let mut expressions = vec!["count(*)".to_string()];
-        for Question { column, varies } in &self.questions {
-            let name = quoted(&column.name);
-            // What the sketch does not take is counted by its text.
-            let counted = match type_of(column, false)? {
-                kind if kind.is_integer() || kind.is_string() || kind == DataType::Date32 => name.clone(),
-                kind if kind.is_binary() => format!("encode({name}, 'hex')"),
-                _ => format!("CAST({name} AS VARCHAR)"),
-            };
-            expressions.push(format!("approx_distinct({counted})"));
-            expressions.push(format!("count({name})"));
-            expressions.push(match (varies, type_of(column, false)?.is_binary()) {
-                (true, true) => format!("avg(octet_length(encode({name}, 'hex'))) / 2"),
-                (true, false) => format!("avg(octet_length({name}))"),
-                (false, _) => "NULL::double".to_string(),
-            });
-        }
-        let aliased: Vec<String> =
-            expressions.iter().enumerate().map(|(at, expression)| format!("{expression} AS c{at}")).collect();
-        Ok(format!("SELECT {} FROM {}.{}", aliased.join(", "), quoted(schema), quoted(&self.table.name)))
+    /// One row: the number of rows, then the answers about each column.
+    pub(crate) fn query(&self, table: Arc<WarehouseTable>) -> Result<LogicalPlan> {
+        let answers = self.questions.iter().flat_map(Question::answers);
+        let all = std::iter::once(count(lit(1_i64))).chain(answers).enumerate();
+        let named: Vec<Expr> = all.map(|(at, answer)| answer.alias(format!("c{at}"))).collect();
+        let scan = LogicalPlanBuilder::scan("analyzed", provider_as_source(table), None)?;
+        scan.aggregate(Vec::<Expr>::new(), named)?.build()
     }
 
-    pub(crate) fn analysis(&self, answer: &RecordBatch, snapshot: SnapshotId) -> Result<Analysis> {
-        let whole = |at: usize| -> Result<i64> {
-            let value: ArrayRef = cast(answer.column(at), &DataType::Int64)?;
-            Ok(value.as_primitive::<Int64Type>().value(0))
-        };
-        let rows = whole(0)?;
+    /// `total`: the rows of the table, if only some of them were looked at; `None`: of those there were none.
+    pub(crate) fn analysis(
+        &self,
+        answer: &RecordBatch,
+        snapshot: SnapshotId,
+        total: Option<i64>,
+    ) -> Result<Option<Analysis>> {
+        let mut answers = answer.columns().iter();
+        let mut next = || answers.next().ok_or_else(|| internal_datafusion_err!("ANALYZE lacks an answer"));
+        let seen = whole(next()?)?;
+        if seen == 0 && total.is_some() {
+            return Ok(None);
+        }
+        let rows = total.unwrap_or(seen);
         let mut columns = BTreeMap::new();
-        for (number, question) in self.questions.iter().enumerate() {
-            let first = 1 + 3 * number;
-            let values = whole(first + 1)?;
-            let mean = cast(answer.column(first + 2), &DataType::Float64)?;
-            let mean = mean.as_primitive::<Float64Type>();
-            let found = ColumnAnalysis {
-                distinct: whole(first)?.min(values),
-                nulls: rows - values,
-                mean_bytes: mean.is_valid(0).then(|| mean.value(0).round() as i64),
+        for question in &self.questions {
+            let sketched = whole(next()?)?;
+            let seen_values = whole(next()?)?;
+            let values = match seen {
+                0 => 0,
+                seen => (i128::from(seen_values) * i128::from(rows) / i128::from(seen)) as i64,
             };
+            let sample = next()?.as_list::<i32>().value(0);
+            let mean = match question.varies() {
+                true => mean_of(next()?)?,
+                false => None,
+            };
+            let is_all = sample.len() as i64 >= values;
+            let sorted = Sorted::of(&sample)?;
+            let distinct = match total.is_some() || is_all && !sorted.has_cut() {
+                true => sorted.distinct(values),
+                false => sketched.min(values),
+            };
+            let histogram = match is_ordered(&question.kind) && !sample.is_empty() {
+                true => sorted.histogram(is_all, values as f64 / rows.max(1) as f64)?,
+                false => None,
+            };
+            let found = ColumnAnalysis { distinct, nulls: rows - values, mean_bytes: mean, histogram };
             columns.insert(question.column.id, found);
         }
-        Ok(Analysis { snapshot, rows, columns })
+        Ok(Some(Analysis { snapshot, rows, columns }))
     }
 }
 
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
+fn whole(answer: &ArrayRef) -> Result<i64> {
+    Ok(arrow_cast(answer, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
+}
+
+fn mean_of(answer: &ArrayRef) -> Result<Option<i64>> {
+    let mean = arrow_cast(answer, &DataType::Float64)?;
+    let mean = mean.as_primitive::<Float64Type>();
+    Ok(mean.is_valid(0).then(|| mean.value(0).round() as i64))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`, `data_files`, `snapshots` and
-//! `row_filters`.
+//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`, `column_analysis`, `data_files`,
+//! `snapshots` and `row_filters`.
 //!
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
@@ -17,8 +17,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
-use harrier_catalog::access::{Object, PUBLIC};
+use harrier_catalog::access::{Object, PUBLIC, Privilege};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
+use harrier_catalog::{Histogram, array_text};
 use harrier_exec::table_files::{DividedBy, Holds, TablePartitions};
 
 use super::access::Viewer;
@@ -31,7 +32,7 @@ use super::values;
 
 /// The schema that the tables are in.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
-const TABLES: [&str; 6] = ["columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
+const TABLES: [&str; 7] = ["column_analysis", "columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
 
 /// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
 #[derive(Clone)]
@@ -145,6 +146,7 @@ impl TableProvider for SystemTable {
 
 async fn rows(names: &Names, sight: &Sight, name: &str) -> Result<RecordBatch> {
     let columns = match name {
+        "column_analysis" => column_analysis(sight).await?,
         "columns" => columns(sight)?,
         "data_files" => data_files(names, sight).await?,
         "row_filters" => row_filters(sight).await?,
@@ -245,6 +247,44 @@ fn columns(sight: &Sight) -> Result<Columns> {
         ),
         ("column_default", texts(all.iter().map(|(.., column)| default(&column.default)))),
         ("comment", texts(all.iter().map(|(.., column)| column.comment.as_ref()))),
+    ])
+}
+
+/// What ANALYZE has found out, of the columns that may be read as a whole.
+async fn column_analysis(sight: &Sight) -> Result<Columns> {
+    let analyses = match &sight.catalog {
+        Some(catalog) => catalog.analyses().await.map_err(explain)?,
+        None => Default::default(),
+    };
+    let mut all = Vec::new();
+    for (state, table) in tables_of(sight) {
+        let readable = sight.viewer.columns(Object::Table(table.id), Privilege::Select);
+        let Some(analysis) = analyses.get(&table.id) else { continue };
+        if sight.viewer.row_filters(table.id).is_some() {
+            continue;
+        }
+        for column in table.columns.iter().filter(|column| readable.has(column.id)) {
+            let found = analysis.columns.get(&column.id);
+            all.extend(found.map(|found| (schema_name(state, table), table, column, analysis, found)));
+        }
+    }
+    let histograms = || all.iter().map(|(.., found)| found.histogram.as_ref());
+    let common = |histogram: &Histogram| array_text(histogram.common.iter().map(|(value, _)| value.clone()));
+    let share = |histogram: &Histogram| {
+        array_text(histogram.common.iter().map(|(_, share)| format!("{}", *share as f32)))
+    };
+    Ok(vec![
+        ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
+        ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
+        ("column_name", texts(all.iter().map(|(_, _, column, ..)| Some(&column.name)))),
+        ("snapshot_id", numbers(all.iter().map(|(.., analysis, _)| Some(analysis.snapshot)))),
+        ("rows", numbers(all.iter().map(|(.., analysis, _)| Some(analysis.rows)))),
+        ("nulls", numbers(all.iter().map(|(.., found)| Some(found.nulls)))),
+        ("distinct_values", numbers(all.iter().map(|(.., found)| Some(found.distinct)))),
+        ("mean_bytes", numbers(all.iter().map(|(.., found)| found.mean_bytes))),
+        ("common_values", texts(histograms().map(|histogram| histogram.map(common)))),
+        ("common_shares", texts(histograms().map(|histogram| histogram.map(share)))),
+        ("bounds", texts(histograms().map(|histogram| Some(array_text(&histogram?.bounds))))),
     ])
 }
 

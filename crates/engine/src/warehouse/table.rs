@@ -1,6 +1,7 @@
 //! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has done to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -29,7 +30,7 @@ use datafusion::physical_plan::union::UnionExec;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::{ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
-use harrier_catalog::{Analysis, Catalog};
+use harrier_catalog::{Analysis, Catalog, Histograms, TableSize};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::locate;
 use harrier_exec::table_files::{
@@ -44,6 +45,7 @@ use super::prune::{self, Candidate};
 use super::statistics::{self, statistics_of};
 use super::types::{schema_of, type_of};
 use super::values;
+use crate::estimates::KnownTable;
 
 mod visible;
 
@@ -96,6 +98,8 @@ pub(crate) struct WarehouseTable {
     defaults: BTreeMap<String, Expr>,
     /// Where rows are read from, if not from everywhere.
     only: Option<Arc<BTreeSet<RowSource>>>,
+    /// The share of its files that is read, if not all of them are.
+    sample: Option<f64>,
     viewer: Viewer,
     /// Which columns may be read.
     readable: Columns,
@@ -131,6 +135,7 @@ impl WarehouseTable {
             places: false,
             defaults,
             only: None,
+            sample: None,
             viewer,
             readable,
             visible,
@@ -176,6 +181,22 @@ impl WarehouseTable {
     /// The rows that are in some of its files, or kept under some versions of its schema.
     pub(crate) fn with_only(&self, sources: BTreeSet<RowSource>) -> Self {
         Self { only: Some(Arc::new(sources)), ..self.clone() }
+    }
+
+    /// About a share of the rows in its files, by row groups, with all rows that the catalog keeps.
+    pub(crate) fn with_sample(&self, share: f64) -> Self {
+        Self { sample: Some(share), ..self.clone() }
+    }
+
+    /// Its rows, and the bytes of its files.
+    pub(crate) async fn size(&self) -> Result<TableSize> {
+        let contents = self.contents().await?;
+        let kept: usize = contents.kept.iter().map(|kept| kept.rows.len()).sum();
+        let kept = (kept + contents.added_kept.len()) as i64;
+        Ok(TableSize {
+            rows: contents.files.iter().map(ScannedFile::live_rows).sum::<i64>() + kept,
+            bytes: contents.files.iter().map(|file| file.bytes).sum(),
+        })
     }
 
     /// Every file that rows are read from.
@@ -306,7 +327,7 @@ impl WarehouseTable {
         stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
         projection: &[usize],
         limit: Option<usize>,
-        analysis: Option<&Analysis>,
+        known: Option<&KnownRows>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(first) = group.first() else {
             return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
@@ -348,13 +369,21 @@ impl WarehouseTable {
         if by_row {
             read.push(file_schema.fields().len());
         }
-        let rows: i64 = group.iter().map(|file| file.rows).sum();
-        let mut statistics = statistics_of(group, stats, &file_columns, rows, by_row, deleted.is_empty())?;
-        if let Some(analysis) = analysis {
-            statistics::add_found(&mut statistics, &file_columns, rows, analysis);
-        }
-        let files: Vec<PartitionedFile> =
+        let rows: i64 = group.iter().map(ScannedFile::live_rows).sum();
+        let all_live = deleted.is_empty() && self.sample.is_none();
+        let mut statistics = statistics_of(group, stats, &file_columns, rows, by_row, all_live)?;
+        let mut files: Vec<PartitionedFile> =
             group.iter().map(|file| file.partitioned(by_row, &self.table)).collect::<Result<_>>()?;
+        if let Some(known) = known {
+            statistics::add_found(&mut statistics, &file_columns, rows, &known.analysis);
+            let columns = statistics::spreads(&statistics, &file_columns, known.rows, &known.analysis)?;
+            if let Some(first) = files.first_mut() {
+                first.extensions.insert(KnownTable { columns, rows_per_scanned: known.rows_per_scanned });
+            }
+        }
+        if let Some(share) = self.sample {
+            files = sampled(&files, share);
+        }
         let (store, _) = locate(&first.location)?;
         let options = TableParquetOptions {
             global: session.config_options().execution.parquet.clone(),
@@ -565,6 +594,11 @@ impl ScannedFile {
         self.deleted_count
     }
 
+    /// Rows that are not deleted.
+    pub(crate) fn live_rows(&self) -> i64 {
+        (self.rows - self.deleted_count).max(0)
+    }
+
     /// Those that the table had when it was written.
     pub(crate) fn columns(&self) -> &[Column] {
         &self.columns
@@ -618,6 +652,26 @@ impl ScannedFile {
         }
         Ok(file)
     }
+}
+
+/// Bytes of a file that are taken for a sample or left out as one. A row group is where it begins.
+const PIECE_BYTES: i64 = 1 << 20;
+
+/// About a share of the row groups of some files: every so manieth piece, from a random one on.
+fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
+    let pieces = files.iter().flat_map(|file| {
+        let end = file.object_meta.size as i64;
+        (0..end).step_by(PIECE_BYTES as usize).map(move |start| (file, start, end.min(start + PIECE_BYTES)))
+    });
+    // What is left of the way to the next piece that is taken.
+    let mut ahead = 1.0 - RandomState::new().hash_one(files.len()) as f64 / u64::MAX as f64;
+    let taken = pieces.filter(|_| {
+        ahead -= share;
+        let is_taken = ahead < 0.0;
+        ahead += if is_taken { 1.0 } else { 0.0 };
+        is_taken
+    });
+    taken.map(|(file, start, end)| file.clone().with_range(start, end)).collect()
 }
 
 /// Length and magic after Parquet's footer.
@@ -758,7 +812,30 @@ impl TableProvider for WarehouseTable {
     }
 }
 
+/// What ANALYZE has found out about a table, beside what of it is scanned.
+struct KnownRows {
+    analysis: Analysis,
+    /// In all files of the table.
+    rows: i64,
+    /// Rows in all files for each in those that are scanned.
+    rows_per_scanned: f64,
+}
+
 impl WarehouseTable {
+    /// `rows`: in all files, `scanned`: in those that are left to be scanned for `filters`.
+    async fn known_rows(&self, rows: i64, scanned: i64, filters: &[Expr]) -> Result<Option<KnownRows>> {
+        // Of a table that no snapshot has yet nothing can be known.
+        if self.table.id < 0 {
+            return Ok(None);
+        }
+        let columns = prune::columns_in(filters, &self.table.columns);
+        let columns: Vec<ColumnId> = columns.iter().map(|column| column.id).collect();
+        let wanted = Histograms::Of(&columns);
+        let analysis = self.catalog.analysis(self.table.id, wanted).await.map_err(explain)?;
+        let rows_per_scanned = rows as f64 / scanned.max(1) as f64;
+        Ok(analysis.map(|analysis| KnownRows { analysis, rows, rows_per_scanned }))
+    }
+
     async fn scan_rows(
         &self,
         session: &dyn Session,
@@ -768,6 +845,7 @@ impl WarehouseTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut contents = self.contents().await?;
         let files = std::mem::take(&mut contents.files);
+        let rows = files.iter().map(ScannedFile::live_rows).sum();
         let (files, stats) = self.chosen(session, files, projection, filters).await?;
         let mut groups: Vec<Vec<ScannedFile>> = Vec::new();
         for file in files {
@@ -785,14 +863,11 @@ impl WarehouseTable {
                 None => groups.push(vec![file]),
             }
         }
-        // Of a table that no snapshot has yet nothing can be known.
-        let analysis = match self.table.id {
-            0.. => self.catalog.analysis(self.table.id).await.map_err(explain)?,
-            _ => None,
-        };
+        let scanned = groups.iter().flatten().map(ScannedFile::live_rows).sum();
+        let known = self.known_rows(rows, scanned, filters).await?;
         let mut plans = Vec::with_capacity(groups.len() + 1);
         for group in groups {
-            let scan = self.scan_group(session, &group, &stats, projection, limit, analysis.as_ref());
+            let scan = self.scan_group(session, &group, &stats, projection, limit, known.as_ref());
             plans.push(scan.await?);
         }
         let kept = self.kept(&contents, projection)?;

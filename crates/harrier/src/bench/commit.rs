@@ -526,7 +526,7 @@ impl Bench<'_> {
     }
 }
 
-fn failed(error: SqlError) -> Failure {
+pub fn failed(error: SqlError) -> Failure {
     CodedError::new(error.sqlstate, error.message).into()
 }
 
@@ -545,7 +545,8 @@ fn column_list(schema: &SchemaRef) -> String {
     schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
+/// The columns of a table with these, as in CREATE TABLE.
+pub fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
     let columns = schema.fields().iter().map(|field| {
         let kind = match field.data_type() {
             DataType::Int32 => "INT".to_owned(),

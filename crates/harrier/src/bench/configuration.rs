@@ -60,6 +60,7 @@ struct Harrier {
     threads: Option<usize>,
     purpose: Purpose,
     memory: Option<String>,
+    warehouse: Option<String>,
     settings: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     launcher: Option<String>,
@@ -97,6 +98,7 @@ impl Configuration {
             threads: None,
             purpose: Purpose::Statements,
             memory: None,
+            warehouse: None,
             settings: Vec::new(),
             environment: Vec::new(),
             launcher: None,
@@ -113,6 +115,7 @@ impl Configuration {
                 "ranks" => harrier.ranks = count()?,
                 "threads" => harrier.threads = count()?,
                 "memory" => harrier.memory = Some(value.to_owned()),
+                "warehouse" => harrier.warehouse = Some(value.to_owned()),
                 "compression" => {
                     harrier.settings.push(("distributed.compression".to_owned(), value.to_owned()))
                 }
@@ -148,6 +151,11 @@ impl Configuration {
             return Err(format!("no command for the peer \"{text}\""));
         }
         Ok(Self { name: name.to_owned(), start: Start::Peer(words) })
+    }
+
+    /// The same under another name.
+    pub fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
     }
 
     /// The same as a worker of `ranks` ranks that moves batches between them.
@@ -238,6 +246,9 @@ impl Harrier {
         }
         if let Some(memory) = &self.memory {
             command.args(["--memory", memory]);
+        }
+        if let Some(warehouse) = &self.warehouse {
+            command.args(["--tables", warehouse]);
         }
         if udp {
             command.args(["--udp-ranks", &ranks.to_string()]);

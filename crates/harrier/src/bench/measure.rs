@@ -85,9 +85,20 @@ pub fn run(
         progress.print(&text);
     }
 
+    result(workload, configurations, &workers, runs, &lines)
+}
+
+/// All measurements: for each query a line of cells, for each configuration one.
+pub fn result(
+    workload: &Workload,
+    configurations: &[Configuration],
+    workers: &[WorkerProcess],
+    runs: u32,
+    lines: &[Vec<Cell>],
+) -> Result<Measured, Failure> {
     let wrong = lines.iter().filter(|cells| cells.iter().any(|cell| cell.problem.is_some())).count();
     let mut measured = Vec::new();
-    for (index, (configuration, worker)) in configurations.iter().zip(&workers).enumerate() {
+    for (index, (configuration, worker)) in configurations.iter().zip(workers).enumerate() {
         let column: Vec<&Cell> = lines.iter().map(|cells| &cells[index]).collect();
         measured.push(configuration_json(workload, configuration, worker, &column)?);
     }

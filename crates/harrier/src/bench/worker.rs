@@ -1,6 +1,7 @@
 //! `harrier bench-worker`: the side of a benchmark that runs the statements; see `protocol`.
 
 use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
-use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, memory};
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions, memory};
 use harrier_exec::Launch;
 
 use super::local_ranks;
@@ -25,6 +26,9 @@ pub(crate) struct WorkerArgs {
     /// Memory of each rank before it spills to disk, such as 8GiB
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
+    /// Keep tables in this folder
+    #[arg(long, value_name = "DIR")]
+    tables: Option<PathBuf>,
     /// Set a parameter, as SET does
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(super) settings: Vec<(String, String)>,
@@ -53,6 +57,7 @@ impl WorkerArgs {
             options.memory_bytes = self.memory;
         }
         options.settings = self.settings.clone();
+        options.warehouse = self.tables.as_deref().map(WarehouseOptions::folder);
         options
     }
 }

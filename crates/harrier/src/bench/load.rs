@@ -1,0 +1,452 @@
+//! `harrier bench load`: what it costs to bring TPC-H into tables, and what it makes of queries how the tables are kept.
+//!
+//! First every table is loaded from Parquet and from CSV, each way beside the others, the timed runs interleaved:
+//!
+//! | way | what is timed |
+//! |---|---|
+//! | N ranks | `INSERT INTO … SELECT` into a table of a warehouse, with its commit |
+//! | decode | one thread reads the same rows and throws them away |
+//! | encode | one thread writes the same rows, which are in its memory, with its commit |
+//! | a peer | its `INSERT INTO … SELECT` into a table of DuckLake (`bench/peers/run ducklake`) |
+//!
+//! Then all tables are kept in several ways ([`LAYOUTS`]), the sizes of their files told, and the same queries run on each.
+//!
+//! A load is counted after it was timed, and its table dropped. Errors: as for `bench`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use arrow::datatypes::SchemaRef;
+use harrier_engine::{Engine, EngineOptions, Outcome, SqlError};
+use serde_json::{Value, json};
+
+use super::commit::sql_columns;
+use super::configuration::{self, Configuration};
+use super::measure::{self, Cell, Measured};
+use super::progress::Progress;
+use super::worker_process::{Refusal, Run, WorkerProcess};
+use super::workload::{self, Numbers, Query, Workload};
+use super::{Failure, report};
+
+/// On the command line.
+pub const NAME: &str = "load";
+
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Scale factor of the data
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    /// Load with so many ranks of one thread
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
+    ranks: Vec<usize>,
+    /// Measure another program beside, as 'ducklake=bench/peers/run ducklake --threads 2'
+    #[arg(long = "peer", value_name = "NAME=COMMAND")]
+    peers: Vec<String>,
+    /// What runs the queries over the ways in which tables are kept; none to leave them out
+    #[arg(long, value_name = "KIND[:KEY=VALUE,…]", default_value = "mpi:ranks=2,threads=1")]
+    layouts: String,
+    /// The queries that it runs
+    #[arg(long, value_name = "LIST", default_value = "5,8,9,18")]
+    queries: Numbers,
+    /// Timed runs, after one to warm up
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Write the measurements of loads here, and those of queries beside it, as <FILE>-queries.json
+    #[arg(long, value_name = "FILE.json")]
+    json: Option<PathBuf>,
+    /// Draw charts of the medians here and beside it
+    #[arg(long, value_name = "FILE.svg")]
+    chart: Option<PathBuf>,
+}
+
+macro_rules! cases {
+    ($($table:literal)*) => {
+        [$(($table, PARQUET, concat!($table, ".parquet")), ($table, CSV, concat!($table, ".csv"))),*]
+    };
+}
+
+const PARQUET: &str = "parquet";
+const CSV: &str = "csv";
+
+/// Table, format, and what a load is called.
+const CASES: [(&str, &str, &str); 16] =
+    cases!("customer" "lineitem" "nation" "orders" "part" "partsupp" "region" "supplier");
+
+/// Clauses of all tables; `KEY` is the first column of a table's key.
+const LAYOUTS: [(&str, &str); 6] = [
+    ("random", ""),
+    ("hash", "DISTRIBUTED BY (KEY)"),
+    ("snappy", "WITH (compression = 'snappy')"),
+    ("lz4", "WITH (compression = 'lz4')"),
+    ("zstd", "WITH (compression = 'zstd')"),
+    ("uncompressed", "WITH (compression = 'uncompressed')"),
+];
+
+/// Runs the command. Blocks until it is done.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let sources = Sources::find(options.scale)?;
+    let loads = loads(options, &sources)?;
+    super::keep(&loads.json, options.json.as_deref(), options.chart.as_deref())?;
+    let mut wrong = loads.wrong;
+    if options.layouts != "none" {
+        println!();
+        let queries = layouts(options, &sources)?;
+        let beside = |path: &PathBuf| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            path.with_file_name(format!("{name}-queries.{}", path.extension().unwrap_or_default().display()))
+        };
+        let (json, chart) = (options.json.as_ref().map(beside), options.chart.as_ref().map(beside));
+        super::keep(&queries.json, json.as_deref(), chart.as_deref())?;
+        wrong += queries.wrong;
+    }
+    super::all_right(wrong, "loads and queries")
+}
+
+/// Where the warehouses lie; they go with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self, Failure> {
+        let folder = PathBuf::from(format!(".harrier/bench/load-{}", std::process::id()));
+        let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+        made.map(Self).map_err(|error| Failure::dead(format!("\"{}\": {error}", folder.display())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The rows to be loaded.
+struct Sources {
+    /// What Parquet and CSV are in.
+    folders: BTreeMap<&'static str, PathBuf>,
+    /// The columns of each table, as in CREATE TABLE, and the first of them.
+    columns: BTreeMap<&'static str, (String, String)>,
+}
+
+impl Sources {
+    /// Generates what is missing.
+    fn find(scale: f64) -> Result<Self, Failure> {
+        let parquet = super::data_at(None, scale)?;
+        let csv = PathBuf::from(format!(".harrier/data/tpch-sf{scale}-csv"));
+        let status = Command::new(configuration::this_binary()?)
+            .args(["generate", "tpch", "--format", "csv", "--scale", &scale.to_string(), "--out"])
+            .arg(&csv)
+            .status()
+            .map_err(|error| Failure::dead(format!("could not generate the data: {error}")))?;
+        if !status.success() {
+            return Err(Failure::dead(format!("could not generate the data in \"{}\"", csv.display())));
+        }
+        let mut folders = BTreeMap::new();
+        for (format, folder) in [(PARQUET, parquet), (CSV, csv)] {
+            let absolute = std::fs::canonicalize(&folder);
+            let absolute =
+                absolute.map_err(|error| Failure::dead(format!("\"{}\": {error}", folder.display())))?;
+            folders.insert(format, absolute);
+        }
+        let mut sources = Self { folders, columns: BTreeMap::new() };
+        let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::dead(error.to_string()))?;
+        for (table, format, _) in CASES {
+            if format == PARQUET {
+                let path = sources.path(table, format);
+                let schema = runtime.block_on(schema(&path)).map_err(super::commit::failed)?;
+                let columns = sql_columns(&schema).map_err(super::commit::failed)?;
+                sources.columns.insert(table, (columns, schema.field(0).name().clone()));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// The folder of a table's files, with a slash at its end.
+    fn path(&self, table: &str, format: &str) -> String {
+        format!("{}/{table}/", self.folders[format].display())
+    }
+
+    /// The statements that let Harrier read it as `<format>_<table>`.
+    fn external(&self, table: &str, format: &str) -> String {
+        let (columns, path) = (&self.columns[table].0, self.path(table, format));
+        match format {
+            CSV => format!(
+                "CREATE EXTERNAL TABLE csv_{table} ({columns}) STORED AS CSV LOCATION '{path}' OPTIONS (has_header true)"
+            ),
+            _ => format!("CREATE EXTERNAL TABLE parquet_{table} STORED AS PARQUET LOCATION '{path}'"),
+        }
+    }
+}
+
+async fn schema(path: &str) -> Result<SchemaRef, SqlError> {
+    let session = Engine::try_new(EngineOptions::default())?.session();
+    for statement in session.statements(&format!("SELECT * FROM '{path}' LIMIT 0"))? {
+        if let Outcome::Rows { schema, .. } = session.execute(&statement).await? {
+            return Ok(schema);
+        }
+    }
+    Err(SqlError::new(harrier_engine::SqlState::INTERNAL_ERROR, "the data has no rows"))
+}
+
+/// What is timed of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Load,
+    Decode,
+    Encode,
+    Peer,
+}
+
+/// The statements of one load.
+struct Load {
+    before: Vec<String>,
+    timed: String,
+    /// How many rows there are then.
+    count: Option<String>,
+    after: Vec<String>,
+}
+
+impl Way {
+    fn load(self, sources: &Sources, table: &str, format: &str) -> Load {
+        let columns = &sources.columns[table].0;
+        let source = format!("{format}_{table}");
+        let create = format!("CREATE TABLE loaded ({columns})");
+        let count = Some("SELECT count(*) FROM loaded".to_owned());
+        let after = vec!["DROP TABLE loaded".to_owned()];
+        match self {
+            Self::Load => {
+                let timed = format!("INSERT INTO loaded SELECT * FROM {source}");
+                Load { before: vec![create], timed, count, after }
+            }
+            Self::Decode => {
+                let timed = format!("EXPLAIN ANALYZE SELECT * FROM {source}");
+                Load { before: vec![], timed, count: None, after: vec![] }
+            }
+            Self::Encode => {
+                let held = format!("CREATE TEMPORARY TABLE held AS SELECT * FROM {source}");
+                let timed = "INSERT INTO loaded SELECT * FROM held".to_owned();
+                let after = vec!["DROP TABLE loaded".to_owned(), "DROP TABLE held".to_owned()];
+                Load { before: vec![create, held], timed, count, after }
+            }
+            Self::Peer => {
+                let path = sources.path(table, format);
+                let read = match format {
+                    CSV => format!("read_csv('{path}*.csv', header = true)"),
+                    _ => format!("read_parquet('{path}*.parquet')"),
+                };
+                Load {
+                    before: vec![create],
+                    timed: format!("INSERT INTO loaded SELECT * FROM {read}"),
+                    count,
+                    after,
+                }
+            }
+        }
+    }
+}
+
+fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
+    let folder = Folder::new()?;
+    let kept = |name: &str| folder.0.join(name).display().to_string();
+    let named = |name: &str, text: &str| -> Result<Configuration, Failure> {
+        Ok(Configuration::parse(text).map_err(Failure::usage)?.named(name))
+    };
+    let mut ways = Vec::new();
+    for ranks in &options.ranks {
+        let warehouse = kept(&format!("ranks-{ranks}"));
+        let text = match ranks {
+            1 => format!("embedded:threads=1,warehouse={warehouse}"),
+            ranks => format!("mpi:ranks={ranks},threads=1,warehouse={warehouse}"),
+        };
+        let name = if *ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+        ways.push((Way::Load, named(&name, &text)?));
+    }
+    for (way, name) in [(Way::Decode, "decode"), (Way::Encode, "encode")] {
+        ways.push((way, named(name, &format!("embedded:threads=1,warehouse={}", kept(name)))?));
+    }
+    for text in &options.peers {
+        ways.push((Way::Peer, Configuration::peer(text).map_err(Failure::usage)?));
+    }
+    if ways.len() > report::CONFIGURATIONS_MAX {
+        return Err(Failure::usage(format!("more than {} ways", report::CONFIGURATIONS_MAX)));
+    }
+    let queries = CASES.into_iter().enumerate().map(|(at, (_, _, name))| Query {
+        number: at + 1,
+        name,
+        sql: String::new(),
+        answer: None,
+    });
+    let title = "Loading TPC-H into tables";
+    let workload = Workload { name: NAME, title, scale: options.scale, queries: queries.collect() };
+    let mut out = std::io::stdout();
+    let mut progress = Progress::new(&mut out);
+    let mut workers = Vec::new();
+    for (way, configuration) in &ways {
+        progress.step(format!("starting {}", configuration.name));
+        let mut worker = WorkerProcess::start(configuration, &mut || progress.tick())?;
+        if *way != Way::Peer {
+            for (table, format, _) in CASES {
+                done(worker.run(&sources.external(table, format), &mut || progress.tick()))?;
+            }
+        }
+        workers.push(worker);
+    }
+    let configurations: Vec<Configuration> =
+        ways.iter().map(|(_, configuration)| configuration.clone()).collect();
+    let folder_of_data = &sources.folders[PARQUET];
+    progress.print(&report::header(&workload, &configurations, &workers, options.runs, folder_of_data));
+    let mut lines = Vec::new();
+    for (table, format, name) in CASES {
+        progress.prefix = name.to_owned();
+        let mut cells = vec![Cell::default(); ways.len()];
+        // Run 0 warms up.
+        for run in 0..=options.runs {
+            for (((way, _), worker), cell) in ways.iter().zip(&mut workers).zip(&mut cells) {
+                if cell.problem.is_some() {
+                    continue;
+                }
+                match once(&way.load(sources, table, format), worker, &mut progress) {
+                    Ok(_) if run == 0 => {}
+                    Ok(measured) => cell.runs.push(measured),
+                    Err(Refusal::Statement(problem)) => cell.problem = Some(problem),
+                    Err(Refusal::Dead(failure)) => return Err(failure),
+                }
+            }
+        }
+        check_counts(&mut cells);
+        progress.print(&report::line(name, &cells, false));
+        lines.push(cells);
+    }
+    progress.print(&report::footer(&lines));
+    measure::result(&workload, &configurations, &workers, options.runs, &lines)
+}
+
+fn once(load: &Load, worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<Run, Refusal> {
+    for statement in &load.before {
+        worker.run(statement, &mut || progress.tick())?;
+    }
+    let mut run = worker.run(&load.timed, &mut || progress.tick())?;
+    run.rows = match &load.count {
+        None => 0,
+        Some(count) => {
+            worker.run(count, &mut || progress.tick())?;
+            number(worker, progress)?
+        }
+    };
+    for statement in &load.after {
+        worker.run(statement, &mut || progress.tick())?;
+    }
+    Ok(run)
+}
+
+/// The one number of the last run.
+fn number(worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<u64, Refusal> {
+    let answer = worker.answer(&mut || progress.tick())?;
+    let cell = answer.first().and_then(|row| row.first()).cloned().flatten();
+    cell.and_then(|text| text.parse().ok()).ok_or_else(|| Refusal::Statement("no number of rows".to_owned()))
+}
+
+/// All ways load the same rows.
+fn check_counts(cells: &mut [Cell]) {
+    let counted = |cell: &Cell| cell.runs.first().map(|run| run.rows).filter(|rows| *rows > 0);
+    let Some(rows) = cells.iter().find_map(counted) else { return };
+    for cell in cells {
+        let other = cell.runs.iter().map(|run| run.rows).find(|own| *own > 0 && *own != rows);
+        if let Some(other) = other {
+            cell.problem = Some(format!("{other} rows instead of {rows}"));
+        }
+    }
+}
+
+fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
+    let folder = Folder::new()?;
+    let mut configurations = Vec::new();
+    let mut bytes = Vec::new();
+    for (name, clauses) in LAYOUTS {
+        let separator = if options.layouts.contains(':') { ',' } else { ':' };
+        let text = format!("{}{separator}warehouse={}", options.layouts, folder.0.join(name).display());
+        let configuration = Configuration::parse(&text).map_err(Failure::usage)?.named(name);
+        bytes.push(fill(&configuration, sources, clauses)?);
+        println!("{name:<14} {:>12} bytes", bytes[bytes.len() - 1]);
+        configurations.push(configuration);
+    }
+    println!();
+    let mut workload = Workload::new("tpch", options.scale);
+    workload.retain(&options.queries).map_err(Failure::usage)?;
+    workload.title = "TPC-H over tables kept in several ways";
+    let mut out = std::io::stdout();
+    let mut measured =
+        measure::run(&workload, &configurations, &[], options.runs, &sources.folders[PARQUET], &mut out)?;
+    if let Some(all) = measured.json["configurations"].as_array_mut() {
+        for (configuration, bytes) in all.iter_mut().zip(bytes) {
+            configuration["bytes"] = json!(bytes);
+        }
+    }
+    Ok(measured)
+}
+
+/// Makes and loads all tables; the bytes of their files.
+fn fill(configuration: &Configuration, sources: &Sources, clauses: &str) -> Result<u64, Failure> {
+    let mut out = std::io::sink();
+    let mut progress = Progress::new(&mut out);
+    let mut worker = WorkerProcess::start(configuration, &mut || {})?;
+    for (table, (columns, key)) in &sources.columns {
+        let clauses = clauses.replace("KEY", key);
+        for statement in [
+            sources.external(table, PARQUET),
+            format!("CREATE TABLE {table} ({columns}) {clauses}"),
+            format!("INSERT INTO {table} SELECT * FROM parquet_{table}"),
+        ] {
+            done(worker.run(&statement, &mut || {}))?;
+        }
+    }
+    done(worker.run("ANALYZE", &mut || {}))?;
+    done(worker.run("SELECT sum(bytes) FROM sys.tables", &mut || {}))?;
+    done(number(&mut worker, &mut progress))
+}
+
+/// What may not fail.
+fn done<T>(outcome: Result<T, Refusal>) -> Result<T, Failure> {
+    outcome.map_err(|refusal| match refusal {
+        Refusal::Dead(failure) => failure,
+        Refusal::Statement(problem) => Failure::dead(problem),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(rows: u64) -> Cell {
+        let run = Run {
+            wall: std::time::Duration::from_secs(1),
+            cpu: std::time::Duration::from_secs(1),
+            rows,
+            transport_share: None,
+        };
+        Cell { runs: vec![run], problem: None }
+    }
+
+    #[test]
+    fn loads_of_other_rows_are_told() {
+        let mut cells = [cell(10), cell(0), cell(10), cell(9)];
+        check_counts(&mut cells);
+        let problems: Vec<Option<&str>> = cells.iter().map(|cell| cell.problem.as_deref()).collect();
+        assert_eq!(problems, [None, None, None, Some("9 rows instead of 10")]);
+    }
+
+    #[test]
+    fn every_way_has_its_statements() {
+        let columns = BTreeMap::from([("part", ("p_partkey BIGINT".to_owned(), "p_partkey".to_owned()))]);
+        let folders = BTreeMap::from([(PARQUET, PathBuf::from("/p")), (CSV, PathBuf::from("/c"))]);
+        let sources = Sources { folders, columns };
+        let load = Way::Peer.load(&sources, "part", CSV);
+        assert_eq!(load.timed, "INSERT INTO loaded SELECT * FROM read_csv('/c/part/*.csv', header = true)");
+        let load = Way::Encode.load(&sources, "part", PARQUET);
+        assert_eq!(load.before.len(), load.after.len());
+        assert!(Way::Decode.load(&sources, "part", CSV).count.is_none());
+        assert!(
+            sources.external("part", CSV).contains("(p_partkey BIGINT) STORED AS CSV LOCATION '/c/part/'")
+        );
+    }
+}
