@@ -22,14 +22,15 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
 use datafusion::object_store::path::Path as ObjectPath;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::table_files::store_root;
 use parking_lot::RwLock;
 use url::Url;
 
-use crate::hive::{FolderOptions, FolderTable};
+use crate::hive::{FolderOptions, FolderTable, Place};
 use crate::warehouse::{SessionRole, Viewer};
 
 /// Names and values.
@@ -276,10 +277,23 @@ async fn open(
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
-    match local_path(&first).filter(|_| is_one && first.is_collection()) {
-        Some(folder) => Ok(Arc::new(FolderTable::new(table, Some(folder), FolderOptions::default()))),
+    match place(&first)?.filter(|_| is_one && first.is_collection()) {
+        Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
         None => Ok(Arc::new(table)),
     }
+}
+
+/// Where a folder is that statements can write into; `None` for other places.
+fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
+    if let Some(folder) = local_path(url) {
+        return Ok(Some(Place::Local(folder)));
+    }
+    if url.get_glob().is_some() || !matches!(url.scheme(), "s3" | "s3a" | "hdfs") {
+        return Ok(None);
+    }
+    let folder = format!("{}{}/", url.object_store().as_str(), url.prefix());
+    let root = store_root(&folder)?;
+    Ok(Some(Place::Store(folder, root)))
 }
 
 /// What a file's name says about its content.
@@ -692,8 +706,9 @@ impl TableProviderFactory for ExternalTables {
         }
         let named = std::mem::replace(&mut command.locations, locations);
         if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
-            for location in &command.locations {
+            for location in &mut command.locations {
                 object_store(state, &parse_url(location)?, location)?;
+                *location = folder_in_store(state, std::mem::take(location)).await?;
             }
         }
         match self.inner.create(state, &command).await {
@@ -733,12 +748,27 @@ fn as_folder(
         return Ok(table);
     };
     let url = parse_url(location)?;
-    let folder = local_path(&url);
+    let place = place(&url)?;
     let is_elsewhere = url.scheme() != "file";
-    if !url.is_collection() || (folder.is_none() && !is_elsewhere) {
+    if !url.is_collection() || (place.is_none() && !is_elsewhere) {
         return Ok(table);
     }
-    Ok(Arc::new(FolderTable::new(listing.clone(), folder, options)))
+    Ok(Arc::new(FolderTable::new(listing.clone(), place, options)))
+}
+
+/// A place in a store that `location` stands for: a folder, unless there is a file of this name.
+async fn folder_in_store(state: &SessionState, location: String) -> Result<String> {
+    let is_elsewhere = location.split_once("://").is_some_and(|(scheme, _)| scheme != "file");
+    if !is_elsewhere || location.ends_with('/') || has_wildcard(&location) {
+        return Ok(location);
+    }
+    let url = parse_url(&location)?;
+    let store = object_store(state, &url, &location)?;
+    match store.head(url.prefix()).await {
+        Ok(_) => Ok(location),
+        Err(_) if FileKind::of(&location).is_some() => Ok(location),
+        Err(_) => Ok(location + "/"),
+    }
 }
 
 fn no_data_files(format: &str, named: &[String]) -> DataFusionError {

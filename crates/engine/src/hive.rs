@@ -4,15 +4,20 @@
 //!   INSERT [OVERWRITE] ─► rows on every rank ─► staged files ─► records ─► journal, exchange      insert.rs, exec, folders
 //!   PARTITION (k = 'v') ─► columns of the rows                                                    partition.rs
 //!   SELECT ─► listed while nobody shows anything                                                  table.rs
+//!             in object stores, read while nobody overwrites anything                             watched.rs
+//!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                               merge.rs
 //! ```
 //!
 //! A statement takes effect when it ends, whatever transaction it is in: others who list a folder know nothing of transactions.
-//! `docs/decisions/0016-hive-folders.md` tells the rest.
+//! `docs/decisions/0016-hive-folders.md` tells the rest, and `docs/decisions/0021-hive-folders-on-stores.md` of S3 and HDFS.
 
 mod insert;
+mod merge;
 mod partition;
 mod table;
+mod watched;
 
 pub(crate) use insert::FolderWrite;
 pub(crate) use partition::{PartitionClause, cut};
-pub(crate) use table::{FolderOptions, FolderTable};
+pub(crate) use table::{FolderOptions, FolderTable, Place};
+pub(crate) use watched::Watched;

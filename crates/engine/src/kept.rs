@@ -218,7 +218,13 @@ impl Session {
                 self.analyze(analyze, statement.looks, kept).await?;
                 "ANALYZE"
             }
-            ast::Statement::Vacuum(vacuum) => return self.vacuum(vacuum, statement, kept).await,
+            ast::Statement::Vacuum(vacuum) => {
+                self.spread().await?;
+                if let Some(outcome) = self.optimize_folder(whole, statement).await? {
+                    return Ok(Some(outcome));
+                }
+                return self.vacuum(vacuum, statement, kept).await;
+            }
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
                 viewer.check_superuser("expire snapshots")?;
                 let age = warehouse::span(&only_text(call)?)?;

@@ -49,7 +49,7 @@ use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
-use crate::hive::{self, FolderTable, FolderWrite, PartitionClause};
+use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
@@ -274,7 +274,7 @@ impl Session {
             looks = asked;
             let (rest, clauses) = match self.kept {
                 Some(_) => warehouse::cut(&rest)?,
-                None => (rest, None),
+                None => (warehouse::optimized(&rest).unwrap_or(rest), None),
             };
             let (rest, named) = hive::cut(rest)?;
             partition = named;
@@ -402,6 +402,9 @@ impl Session {
             return Ok(Ok(command(tag)));
         }
         self.spread().await?;
+        if let Some(outcome) = self.optimize_folder(parsed, statement).await? {
+            return Ok(Ok(outcome));
+        }
         let named;
         let parsed = match &statement.partition {
             Some(clause) => {
@@ -508,6 +511,39 @@ impl Session {
         }))
     }
 
+    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other statements.
+    pub(crate) async fn optimize_folder(
+        &self,
+        parsed: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Option<Outcome>> {
+        let Statement::Statement(parsed) = parsed else { return Ok(None) };
+        let ast::Statement::Vacuum(ast::VacuumStatement { table_name: Some(name), .. }) = parsed.as_ref()
+        else {
+            return Ok(None);
+        };
+        let reference = warehouse::reference(name)?;
+        let Ok(table) = self.context.table_provider(reference.clone()).await else {
+            return match self.kept() {
+                Some(_) => Ok(None),
+                None => {
+                    let message = format!("relation \"{}\" does not exist", reference.table());
+                    Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into())
+                }
+            };
+        };
+        let Some(table) = table.downcast_ref::<FolderTable>() else { return Ok(None) };
+        let state = self.context.state();
+        let Some((plan, folder)) = FolderWrite::merge(&state, table, reference.table()).await? else {
+            return Ok(Some(command("OPTIMIZE 0")));
+        };
+        let outcome = self.start(&state, &plan, Some("OPTIMIZE"), &statement.text).await?;
+        Ok(Some(match outcome {
+            Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
+            other => other,
+        }))
+    }
+
     /// What statements may take now: the settings of the session, and no more than the engine lets them.
     fn limits(&self) -> Limits {
         self.settings().limits().and(self.engine.limits())
@@ -575,10 +611,15 @@ impl Session {
             targets::check(target)?;
         }
         let plan = state.create_physical_plan(plan).await?;
+        let watched = state.config().get_extension::<Watched>();
         let progress = Progress::of(&plan);
         let scanned = files::scanned(&plan);
         let staged = Staged::below(target.clone());
         let stream = guarded_stream(execute_stream(Arc::clone(&plan), self.task_ctx(state)?)?);
+        let stream = match watched {
+            Some(watched) => watched.checked(stream),
+            None => stream,
+        };
         let stream = match verb {
             // What comes back of writing tells of files.
             Some(_) => stream,
@@ -618,7 +659,12 @@ impl Session {
     /// On a gang: makes the coming statement run on all ranks, by this session's settings.
     pub(crate) async fn spread(&self) -> Result<()> {
         let scope = Scope::new(self.limits().processes);
-        scope.set(self.context.state_ref().write().config_mut());
+        {
+            let state = self.context.state_ref();
+            let mut state = state.write();
+            scope.set(state.config_mut());
+            state.config_mut().set_extension(Arc::new(Watched::default()));
+        }
         let Some(gang) = self.engine.gang() else {
             if self.engine.link().is_some() {
                 let settings = self.settings();

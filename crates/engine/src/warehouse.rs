@@ -42,7 +42,7 @@ mod values;
 
 pub(crate) use access::SessionRole;
 pub use access::Viewer;
-pub(crate) use clauses::{TableClauses, Words, cut};
+pub(crate) use clauses::{TableClauses, Words, cut, optimized};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
 pub(crate) use dml_access::has_subquery;

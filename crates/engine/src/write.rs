@@ -57,14 +57,16 @@ impl Write {
         let Self { verb, text, staged, pending, auto_analyze, check, mut unfinished, stream, .. } = self;
         let outcome = match (pending, folder) {
             (None, None) => check.check(Self::count(stream, staged).await).await,
-            (None, Some(folder)) => {
-                let written = async {
-                    let (batches, counted) = check.check(stream.try_collect::<Vec<_>>().await).await?;
-                    let (rows, shown) = folder.publish(batches).await?;
-                    Ok((rows, counted.or(shown)))
-                };
-                written.await
-            }
+            (None, Some(folder)) => match check.check(stream.try_collect::<Vec<_>>().await).await {
+                Ok((batches, counted)) => {
+                    let shown = folder.publish(batches).await;
+                    shown.map(|(rows, shown)| (rows, counted.or(shown)))
+                }
+                Err(error) => {
+                    folder.give_up().await;
+                    Err(error)
+                }
+            },
             (Some((pending, kept, context)), _) => {
                 let changed = async {
                     let (batches, notice) = check.check(stream.try_collect::<Vec<_>>().await).await?;

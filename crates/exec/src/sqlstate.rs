@@ -378,7 +378,8 @@ fn of_parquet(error: &ParquetError) -> SqlState {
     }
 }
 
-fn of_object_store(error: &object_store::Error) -> SqlState {
+/// That of an error of an object store.
+pub fn of_object_store(error: &object_store::Error) -> SqlState {
     use object_store::Error as E;
     match error {
         E::NotFound { .. } => SqlState::UNDEFINED_FILE,

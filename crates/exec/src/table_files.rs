@@ -24,6 +24,7 @@ pub use crate::colocate::FileBucket;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
 pub use format::WriteFormat;
+pub use harrier_store_folders::Takes;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
 pub(crate) use partitions::function as table_partition_function;
 pub use partitions::{
@@ -34,6 +35,6 @@ pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
-    NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, partition_folder,
-    write_delete_file,
+    NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, cannot_stage_in_store,
+    partition_folder, store_root, write_delete_file,
 };

@@ -35,7 +35,7 @@ mod recover;
 
 pub use control::{Reading, Root, Statement};
 pub use places::{Places, STAGED};
-pub use publish::{Published, StagedFile, Work};
+pub use publish::{Merged, Published, StagedFile, Work};
 
 use std::fmt;
 use std::io;
@@ -49,6 +49,8 @@ pub enum Error {
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next completes it.
     Unfinished { path: PathBuf, error: io::Error },
+    /// Another statement has changed what this one was to merge. Nothing has been shown.
+    Conflict { path: PathBuf },
     /// The journal of a statement cannot be understood.
     Journal { path: PathBuf },
 }
@@ -60,7 +62,7 @@ impl Error {
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { error, .. } | Self::Unfinished { error, .. } => Some(error),
-            Self::Journal { .. } => None,
+            Self::Conflict { .. } | Self::Journal { .. } => None,
         }
     }
 
@@ -77,6 +79,11 @@ impl fmt::Display for Error {
             Self::Unfinished { path, error } => {
                 write!(f, "could not show all files of the statement in \"{}\": {error}", path.display())
             }
+            Self::Conflict { path } => write!(
+                f,
+                "could not serialize access due to concurrent update: another statement has changed \"{}\"",
+                path.display()
+            ),
             Self::Journal { path } => {
                 write!(f, "the journal \"{}\" of another statement cannot be understood", path.display())
             }

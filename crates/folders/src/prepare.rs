@@ -14,8 +14,8 @@ use nix::unistd::{AccessFlags, access};
 use crate::journal::{Action, Exchange, Kind, Move, Replace, Seen, bytes};
 use crate::mounts::{can_exchange, sync};
 use crate::places::{Place, Places};
-use crate::publish::StagedFile;
-use crate::{At, Result};
+use crate::publish::{Merged, StagedFile};
+use crate::{At, Error, Result};
 
 /// Below a statement's folder, those made ready.
 const READY: &str = "ready";
@@ -27,12 +27,47 @@ const TRIES: usize = 5;
 pub(crate) struct Preparing<'a> {
     pub places: Places,
     pub staging: &'a Path,
-    pub overwrite: bool,
+    /// What the present folder loses.
+    pub goes: Goes<'a>,
     /// Whether folders can be exchanged, by where they are made ready.
     pub exchanges: HashMap<PathBuf, bool>,
     pub actions: Vec<Action>,
     /// Folders that cannot change in one step.
     pub one_by_one: Vec<PathBuf>,
+}
+
+/// Which files of a folder new ones come instead of.
+#[derive(Debug, Clone)]
+pub(crate) enum Goes<'a> {
+    Nothing,
+    All,
+    Merged(Vec<&'a Merged>),
+}
+
+impl Goes<'_> {
+    fn has(&self, entry: &Entry, folder: &Path) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => is_replaced(entry, folder),
+            Self::Merged(files) => {
+                !entry.is_folder && files.iter().any(|file| file.name.as_bytes() == entry.name.as_bytes())
+            }
+        }
+    }
+
+    /// Errors: a file that is merged is not what it was when it was read.
+    fn check(&self, folder: &Path) -> Result<()> {
+        let Self::Merged(files) = self else { return Ok(()) };
+        let is_same = |file: &&Merged| {
+            fs::metadata(folder.join(&file.name)).is_ok_and(|now| {
+                now.len() == file.bytes && now.modified().is_ok_and(|modified| modified == file.modified)
+            })
+        };
+        match files.iter().all(is_same) {
+            true => Ok(()),
+            false => Err(Error::Conflict { path: folder.to_path_buf() }),
+        }
+    }
 }
 
 /// An entry of a folder of the table.
@@ -81,12 +116,14 @@ impl Preparing<'_> {
         let real = match fs::canonicalize(&shown) {
             Ok(real) => real,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.goes.check(&shown)?;
                 return self.new_folder(folder, &shown, files);
             }
             Err(error) => return Err(error).at("open", &shown),
         };
+        self.goes.check(&real)?;
         let present = entries(&real).at("list", &real)?;
-        let replaced = self.overwrite && present.iter().any(|entry| !entry.is_hidden());
+        let replaced = present.iter().any(|entry| !entry.is_hidden() && self.goes.has(entry, &real));
         match (files, replaced) {
             ([], false) => return Ok(()),
             ([file], false) => {
@@ -98,7 +135,11 @@ impl Preparing<'_> {
         }
         let exchange = match self.ready(folder, &real)? {
             // What is below a folder would be gone for a moment.
-            _ if !self.overwrite && present.iter().any(|entry| entry.is_folder && !entry.is_hidden()) => None,
+            _ if !matches!(self.goes, Goes::All)
+                && present.iter().any(|entry| entry.is_folder && !entry.is_hidden()) =>
+            {
+                None
+            }
             Some(ready) => self.exchange(&real, &ready, files)?,
             None => None,
         };
@@ -223,7 +264,11 @@ impl Preparing<'_> {
 
     /// Has the files of `real` that stay in `ready`, too. False: they cannot be in both.
     fn link_all(&self, present: &[Entry], real: &Path, ready: &Path) -> Result<bool> {
-        for entry in present.iter().filter(|entry| !self.overwrite && !entry.is_folder) {
+        let stays = |entry: &&Entry| match self.goes {
+            Goes::All => false,
+            _ => !entry.is_folder && !self.goes.has(entry, real),
+        };
+        for entry in present.iter().filter(stays) {
             match fs::hard_link(real.join(&entry.name), ready.join(&entry.name)) {
                 Ok(()) => {}
                 // Gone meanwhile, as the next look will say.
@@ -242,22 +287,19 @@ impl Preparing<'_> {
 
     /// What is to be removed from the folder when it has been exchanged.
     fn gone(&self, present: &[Entry], made_of: &Path) -> Vec<Seen> {
-        let goes = |entry: &&Entry| match self.overwrite {
-            true => is_replaced(entry, made_of),
-            false => !entry.is_folder,
+        let goes = |entry: &&Entry| match self.goes {
+            Goes::All => is_replaced(entry, made_of),
+            _ => !entry.is_folder,
         };
         present.iter().filter(goes).map(Entry::seen).collect()
     }
 
     /// Where nothing can be exchanged: what goes and what comes, and whether a reader can see some of it only.
     fn replace(&self, real: &Path, present: &[Entry], files: &[&StagedFile]) -> (Replace, bool) {
-        let mut removed: Vec<Seen> = match self.overwrite {
-            true => present.iter().filter(|entry| is_replaced(entry, real)).map(Entry::seen).collect(),
-            false => vec![],
-        };
-        let files_seen =
-            present.iter().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
-        let over = files_seen.filter(|_| self.overwrite && !files.is_empty()).last();
+        let gone = || present.iter().filter(|entry| self.goes.has(entry, real));
+        let mut removed: Vec<Seen> = gone().map(Entry::seen).collect();
+        let files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
+        let over = files_gone.filter(|_| !files.is_empty()).last();
         if let Some(over) = &over {
             removed.retain(|seen| seen != over);
         }

@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::control::Root;
 use crate::journal::{Action, Exchange, Journal, Kind, Move, Replace, Seen, path};
 use crate::mounts::{exchange, sync};
 use crate::places::Places;
-use crate::prepare::{Preparing, entries};
+use crate::prepare::{Goes, Preparing, entries};
 use crate::recover::RETIRED;
 use crate::{Error, Result};
 
@@ -26,6 +27,16 @@ pub struct StagedFile {
     pub name: String,
 }
 
+/// A file that others of its folder are merged with, as it was when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Below the table's folder: `""`, or `k=v/…`.
+    pub folder: String,
+    pub name: String,
+    pub bytes: u64,
+    pub modified: SystemTime,
+}
+
 /// What a statement comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Work {
@@ -34,6 +45,15 @@ pub struct Work {
     pub overwrite: bool,
     /// Folders that an overwriting statement has no files for, and empties.
     pub emptied: Vec<String>,
+    /// The folders get `files` instead of these.
+    pub merged: Vec<Merged>,
+}
+
+/// What a folder gets and loses.
+#[derive(Default)]
+struct Change<'a> {
+    files: Vec<&'a StagedFile>,
+    merged: Vec<&'a Merged>,
 }
 
 /// What there is to tell of a statement that was shown.
@@ -49,24 +69,32 @@ pub(crate) fn publish(
     work: &Work,
     step: &dyn Fn(&'static str),
 ) -> Result<Published> {
-    let mut folders: BTreeMap<&str, Vec<&StagedFile>> = BTreeMap::new();
+    let mut folders: BTreeMap<&str, Change<'_>> = BTreeMap::new();
     for folder in &work.emptied {
         folders.entry(folder.trim_end_matches('/')).or_default();
     }
+    for merged in &work.merged {
+        folders.entry(merged.folder.trim_end_matches('/')).or_default().merged.push(merged);
+    }
     for file in &work.files {
-        folders.entry(file.folder.trim_end_matches('/')).or_default().push(file);
+        folders.entry(file.folder.trim_end_matches('/')).or_default().files.push(file);
     }
     let places = Places::of(root.path(), staging)?;
     let mut preparing = Preparing {
         places,
         staging,
-        overwrite: work.overwrite,
+        goes: Goes::Nothing,
         exchanges: HashMap::new(),
         actions: Vec::new(),
         one_by_one: Vec::new(),
     };
-    for (folder, files) in folders {
-        preparing.folder(folder, &files)?;
+    for (folder, change) in folders {
+        preparing.goes = match (work.overwrite, change.merged.is_empty()) {
+            (true, _) => Goes::All,
+            (false, true) => Goes::Nothing,
+            (false, false) => Goes::Merged(change.merged),
+        };
+        preparing.folder(folder, &change.files)?;
         step("prepared");
     }
     let Preparing { actions, one_by_one, .. } = preparing;

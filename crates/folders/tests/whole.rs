@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use harrier_folders::{Places, Root, StagedFile, Work};
+use harrier_folders::{Error, Merged, Places, Root, StagedFile, Work};
 use tempfile::TempDir;
 
 /// What is shown: the files' contents, folder by folder.
@@ -28,7 +28,7 @@ fn write(table: &Path, id: &str, overwrite: bool, files: &[(&str, &str)], step: 
         step("staged");
         staged_files.push(StagedFile { staged, folder: (*folder).to_string(), name });
     }
-    let work = Work { files: staged_files, overwrite, emptied: vec![] };
+    let work = Work { files: staged_files, overwrite, ..Work::default() };
     statement.publish_in_steps(&work, step).unwrap();
 }
 
@@ -423,4 +423,40 @@ impl Drop for Unmount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.0).status();
     }
+}
+
+/// Writes a file instead of some that were there when they were looked at.
+fn merge(table: &Path, id: &str, merged: Vec<Merged>, content: &str) -> harrier_folders::Result<()> {
+    let root = Root::create(table)?;
+    let statement = root.begin(id)?;
+    let name = format!("{id}.txt");
+    let staged = Places::of(root.path(), statement.staging())?.staged("k=1/", &name)?;
+    fs::write(&staged, content).unwrap();
+    let files = vec![StagedFile { staged, folder: "k=1/".to_string(), name }];
+    statement.publish(&Work { files, merged, ..Work::default() }).map(drop)
+}
+
+#[test]
+fn files_are_merged_if_they_are_what_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table");
+    for content in ["a", "b", "c"] {
+        write(&table, content, false, &[("k=1/", content)], &|_| {});
+    }
+    let merged = |names: &[&str]| -> Vec<Merged> {
+        let one = |name: &&str| {
+            let name = format!("{name}-{name}.txt");
+            let metadata = fs::metadata(table.join("k=1").join(&name)).unwrap();
+            let (bytes, modified) = (metadata.len(), metadata.modified().unwrap());
+            Merged { folder: "k=1/".to_string(), name, bytes, modified }
+        };
+        names.iter().map(one).collect()
+    };
+    let all = merged(&["a", "b", "c"]);
+    merge(&table, "one", merged(&["a", "b"]), "ab").unwrap();
+    assert_eq!(seen(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+    let late = merge(&table, "two", all, "abc");
+    assert!(matches!(late, Err(Error::Conflict { .. })), "{late:?}");
+    assert_eq!(seen(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+    nothing_is_left(&table);
 }

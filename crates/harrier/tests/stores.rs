@@ -491,3 +491,187 @@ fn duckdb_shares_a_catalog_in_postgres() {
     run(&mut harrier, "DELETE FROM t WHERE kind = 'duck' AND id < 5010");
     agree(&mut harrier, &mut duck);
 }
+
+// External tables in stores, which others list.
+
+fn external(location: &str, format: &str) -> String {
+    format!(
+        "CREATE EXTERNAL TABLE e (id INT, t TEXT, k INT, c TEXT) STORED AS {format} PARTITIONED BY (k, c) \
+         LOCATION '{location}/{format}'"
+    )
+}
+
+const ALL: &str = "SELECT count(*) || ' ' || coalesce(sum(id), 0) || ' ' || count(DISTINCT k) || ' ' || count(DISTINCT c) FROM e";
+
+/// Every kind of statement that writes into an external table, in every format, with what is to come of it.
+fn all_writes(session: &mut Session, location: &str) {
+    for format in ["PARQUET", "CSV", "JSON", "ORC"] {
+        run(session, &external(location, format));
+        assert_eq!(one(session, ALL), "0 0 0 0", "{format}");
+        run(
+            session,
+            "INSERT INTO e SELECT v, 't' || v, v % 4, 'a b/' || v % 2 FROM generate_series(1, 1000) AS g(v)",
+        );
+        assert_eq!(one(session, ALL), "1000 500500 4 2", "{format}");
+        run(session, "INSERT INTO e VALUES (2000, 'x', 9, 'new'), (2001, NULL, 1, 'a b/1')");
+        assert_eq!(one(session, ALL), "1002 504501 5 3", "{format}");
+        run(session, "INSERT OVERWRITE e SELECT id, t, k, c FROM e WHERE k = 1 AND id < 10");
+        assert_eq!(one(session, ALL), "755 380511 5 3", "{format}");
+        run(session, "INSERT OVERWRITE e PARTITION (k = 9, c = 'new') SELECT 1, 'x' WHERE false");
+        assert_eq!(one(session, ALL), "754 378511 4 2", "{format}");
+        run(session, "INSERT INTO e PARTITION (k = 8, c) VALUES (1, 'x', NULL), (2, 'y', 'z')");
+        assert_eq!(one(session, "SELECT count(*) FROM e WHERE c IS NULL"), "1", "{format}");
+        let before = one(session, ALL);
+        run(session, "INSERT INTO e VALUES (5, 'a', 8, 'z')");
+        run(session, "INSERT INTO e VALUES (-5, 'a', 8, 'z')");
+        run(session, "OPTIMIZE e");
+        assert_eq!(one(session, "SELECT count(*) FROM e WHERE k = 8 AND c = 'z'"), "3", "{format}");
+        run(session, "INSERT OVERWRITE e PARTITION (k = 8, c = 'z') SELECT 2, 'y'");
+        assert_eq!(one(session, ALL), before, "{format}");
+        let failure = fails(
+            session,
+            "INSERT INTO e SELECT v / (v - 900), 'x', 77, 'x' FROM generate_series(1, 1000) AS g(v)",
+        );
+        assert_eq!(failure.sqlstate, "22012", "{failure}");
+        assert_eq!(one(session, ALL), before, "{format}");
+        run(session, "DROP TABLE e");
+    }
+    run(
+        session,
+        &format!("CREATE EXTERNAL TABLE n (v BIGINT) STORED AS PARQUET LOCATION '{location}/plain'"),
+    );
+    run(session, "INSERT INTO n SELECT v FROM generate_series(1, 20000) AS g(v)");
+    run(session, "INSERT INTO n SELECT v FROM generate_series(20001, 30000) AS g(v)");
+    assert_eq!(one(session, "SELECT sum(v) FROM n"), "450015000");
+    run(session, "INSERT OVERWRITE n SELECT v FROM n WHERE v % 2 = 0");
+    assert_eq!(one(session, "SELECT count(*) || ' ' || sum(v) FROM n"), "15000 225015000");
+    run(session, "INSERT OVERWRITE n SELECT v FROM n WHERE v < 0");
+    assert_eq!(one(session, "SELECT count(*) FROM n"), "0");
+    run(session, "DROP TABLE n");
+    let arrow =
+        "CREATE EXTERNAL TABLE n (v BIGINT) STORED AS ARROW LOCATION '{}/arrow/'".replace("{}", location);
+    run(session, &arrow);
+    assert_eq!(fails(session, "INSERT INTO n VALUES (1)").sqlstate, "0A000");
+    run(session, "DROP TABLE n");
+}
+
+/// Without a warehouse.
+fn without_warehouse(mut configuration: Configuration) -> Configuration {
+    configuration.warehouse = None;
+    configuration.arguments.clear();
+    configuration.environment.push(("HARRIER_STORE_LEASE_SECONDS".into(), "2".into()));
+    configuration
+}
+
+#[test]
+fn external_tables_are_written_on_s3() {
+    let Some(bucket) = Bucket::new() else { return };
+    let alone = without_warehouse(bucket.configuration());
+    all_writes(&mut Session::start(&alone).unwrap(), &format!("s3://{}/one", bucket.name));
+    let names = bucket.server.objects(&bucket.name);
+    let hidden: Vec<&String> =
+        names.iter().filter(|name| name.contains(".harrier") && !name.contains("/lock-")).collect();
+    assert!(hidden.is_empty(), "{hidden:?}");
+    assert_eq!(bucket.server.uploads(&bucket.name), 0);
+    let Some(ranks) = on_ranks(&alone) else { return };
+    let _turn = harrier_launch::alone();
+    all_writes(&mut Session::start(&ranks).unwrap(), &format!("s3://{}/ranks", bucket.name));
+}
+
+#[test]
+fn external_tables_are_written_on_hdfs() {
+    let _alone = HDFS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(server) = Hdfs::shared() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let alone = without_warehouse(configuration(folder.path(), "", &[]));
+    all_writes(&mut Session::start(&alone).unwrap(), &format!("{}/external/one", server.url()));
+    let Some(ranks) = on_ranks(&alone) else { return };
+    let _turn = harrier_launch::alone();
+    all_writes(&mut Session::start(&ranks).unwrap(), &format!("{}/external/ranks", server.url()));
+}
+
+/// DuckDB reads a bucket's folder as the server keeps it, again and again, and sees every table partition whole; a killed process leaves
+/// the old or the new table.
+#[test]
+fn external_tables_on_s3_are_seen_whole() {
+    const ROWS: usize = 1000;
+    let Some(bucket) = Bucket::new() else { return };
+    let configuration = without_warehouse(bucket.configuration());
+    let table = format!(
+        "CREATE EXTERNAL TABLE e (v INT, k INT) STORED AS PARQUET PARTITIONED BY (k) LOCATION 's3://{}/t/'",
+        bucket.name
+    );
+    let overwrite = |number: usize| {
+        format!("INSERT OVERWRITE e SELECT {number}, v % 4 FROM generate_series(1, {}) AS g(v)", 4 * ROWS)
+    };
+    let mut session = Session::start(&configuration).unwrap();
+    run(&mut session, &table);
+    run(&mut session, &overwrite(0));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let question = format!(
+        "SELECT k, count(*), min(v), max(v) FROM read_parquet('{}/t/**/*.parquet', hive_partitioning = true) GROUP BY k ORDER BY k",
+        bucket.server.folder(&bucket.name).display()
+    );
+    std::thread::scope(|scope| {
+        let lister = scope.spawn(|| {
+            let mut duck = Duck::start();
+            let mut looks = 0;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let rows = duck.run(&question);
+                assert_eq!(rows.len(), 4, "{rows:?}");
+                for row in &rows {
+                    assert_eq!(row[1].as_deref(), Some("1000"), "{rows:?}");
+                    assert_eq!(row[2], row[3], "{rows:?}");
+                }
+                looks += 1;
+            }
+            looks
+        });
+        let mut reader = Session::start(&configuration).unwrap();
+        run(&mut reader, &table);
+        let reading = scope.spawn(|| {
+            let mut reader = reader;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                // What is overwritten while it is read is an error, and never half an answer.
+                match reader
+                    .run("SELECT count(*) || ' ' || count(DISTINCT v) || ' ' || count(DISTINCT k) FROM e")
+                {
+                    Ok(Answer::Rows { rows, .. }) => assert_eq!(rows[0][0].as_deref(), Some("4000 1 4")),
+                    Ok(other) => panic!("{other:?}"),
+                    Err(failure) => assert_eq!(failure.sqlstate, "40001", "{failure}"),
+                }
+            }
+        });
+        for number in 1..15 {
+            run(&mut session, &overwrite(number));
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(lister.join().unwrap() > 3);
+        reading.join().unwrap();
+    });
+    drop(session);
+    // Killed at any moment.
+    let mut number = 100;
+    for round in 0..6 {
+        let mut dying = Session::start(&configuration).unwrap();
+        run(&mut dying, &table);
+        let pid = dying.id();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(150 + 130 * round));
+            drop(Command::new("kill").args(["-KILL", &pid.to_string()]).status());
+        });
+        while dying.run(&overwrite(number)).is_ok() {
+            number += 1;
+        }
+        killer.join().unwrap();
+        drop(dying);
+        let mut session = Session::start(&configuration).unwrap();
+        run(&mut session, &table);
+        let now = one(
+            &mut session,
+            "SELECT count(*) || ' ' || count(DISTINCT v) || ' ' || count(DISTINCT k) FROM e",
+        );
+        assert_eq!(now, "4000 1 4");
+        number += 1;
+    }
+}

@@ -137,6 +137,18 @@ impl S3 {
         found
     }
 
+    /// Where the server keeps the objects of a bucket, as files.
+    pub fn folder(&self, bucket: &str) -> PathBuf {
+        self.keeper.folder().join("data").join(bucket)
+    }
+
+    /// How many uploads in parts are neither completed nor given up.
+    pub fn uploads(&self, bucket: &str) -> usize {
+        let names = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let objects = names(self.folder(bucket).join(".sgwtmp/multipart"));
+        objects.map(|object| names(object.path()).filter(|upload| upload.path().is_dir()).count()).sum()
+    }
+
     /// Lays an object into a bucket, as somebody else would, without a request.
     pub fn put_object(&self, bucket: &str, name: &str, bytes: &[u8]) {
         let path = self.keeper.folder().join("data").join(bucket).join(name);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt};
 use hdfs_native::file::FileWriter;
@@ -25,20 +26,32 @@ use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
-    UploadPart,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    RenameOptions, Result, UploadPart,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use url::Url;
 
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::staging::{Shown, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
 /// Files that are deleted at the same time.
 const DELETING_MAX: usize = 10;
+/// Of folders that are made, before the file system takes away what its mask says.
+const FOLDER_MODE: u32 = 0o755;
 
 pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>> {
+    Ok(Arc::new(connect(url, options)?))
+}
+
+pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Staging>> {
+    let hdfs = connect(url, options)?;
+    Ok(Arc::new(Beside { store: Arc::new(hdfs.clone()), hdfs }))
+}
+
+fn connect(url: &Url, options: &Options) -> Result<Hdfs> {
     let limits = options.limits()?;
     let root: Arc<str> = root_of(url).into();
     let settings: Vec<(String, String)> = options
@@ -52,7 +65,7 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>>
         .build()
         .map_err(|error| explain(&root, "", error))?;
     let inner = Arc::new(HdfsObjectStore::new(client.clone()));
-    Ok(Arc::new(Hdfs { client, inner, root, limits }))
+    Ok(Hdfs { client, inner, root, limits })
 }
 
 fn root_of(url: &Url) -> String {
@@ -400,6 +413,98 @@ impl MultipartUpload for Upload {
         let parts = self.parts.take().ok_or_else(over)?;
         drop(parts);
         Ok(())
+    }
+}
+
+/// Files that are staged beside where they will be, and renamed.
+#[derive(Debug)]
+struct Beside {
+    hdfs: Hdfs,
+    store: Arc<dyn ObjectStore>,
+}
+
+#[async_trait]
+impl Staging for Beside {
+    fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    fn binds_names(&self) -> bool {
+        false
+    }
+
+    fn lease(&self) -> Duration {
+        self.hdfs.limits.lease
+    }
+
+    async fn begin(&self, staged: &Path, _: &Path) -> Result<Box<dyn StagedWriter>> {
+        let writer = self.hdfs.create(staged).await?;
+        let file = Staged { staged: staged.to_string(), ..Staged::default() };
+        Ok(Box::new(StagedFile { hdfs: self.hdfs.clone(), writer, at: staged.clone(), file }))
+    }
+
+    async fn show(&self, file: &Staged, name: &Path) -> Result<Shown> {
+        let from = absolute(&Path::parse(&file.staged)?);
+        let to = absolute(name);
+        if let Some((folder, _)) = to.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()) {
+            self.hdfs
+                .call(name.as_ref(), Again::Fine, || self.hdfs.client.mkdirs(folder, FOLDER_MODE, true))
+                .await?;
+        }
+        // Made again, it does not find the file: it is where it was to go.
+        let renamed =
+            self.hdfs.call(&file.staged, Again::Fine, || self.hdfs.client.rename(&from, &to, true)).await;
+        match renamed {
+            Ok(()) => Ok(Shown::Now),
+            Err(Error::NotFound { .. }) => Ok(Shown::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn take_back(&self, folder: &Path) -> Result<()> {
+        let path = absolute(folder);
+        let deleted =
+            self.hdfs.call(folder.as_ref(), Again::Fine, || self.hdfs.client.delete(&path, true)).await;
+        match deleted {
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
+        let unfinished = Path::parse(format!("{path}.{}.unfinished", uuid::Uuid::new_v4().simple()))?;
+        self.store.put(&unfinished, bytes.into()).await?;
+        let (from, to) = (absolute(&unfinished), absolute(path));
+        let renamed =
+            self.hdfs.call(path.as_ref(), Again::Fine, || self.hdfs.client.rename(&from, &to, true)).await;
+        match renamed {
+            // Nobody else knows of it: an earlier call was heard.
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => {
+                self.hdfs.forget(&unfinished).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+struct StagedFile {
+    hdfs: Hdfs,
+    writer: FileWriter,
+    at: Path,
+    file: Staged,
+}
+
+#[async_trait]
+impl StagedWriter for StagedFile {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.file.bytes += bytes.len() as u64;
+        self.hdfs.write(&mut self.writer, &self.at, bytes.into()).await
+    }
+
+    async fn finish(&mut self) -> Result<Staged> {
+        self.hdfs.once(&self.at, self.writer.close()).await?;
+        Ok(self.file.clone())
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `s3://bucket` | `access_key_id`, `secret_access_key`, `session_token`, `region`, `endpoint`, `allow_http`, and the other keys of `object_store` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_METADATA_ENDPOINT` for the role of an instance; without credentials requests are not signed |
 //! | `hdfs://host:port`, `hdfs://nameservice` | every key of Hadoop's configuration, as `dfs.ha.namenodes.NAME` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
-//! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries` | `HARRIER_STORE_CONNECT_SECONDS`, … |
+//! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
 //! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429), that breaks or is not
 //! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up.
@@ -18,6 +18,7 @@
 mod hdfs;
 mod options;
 mod s3;
+mod staging;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use object_store::ObjectStore;
 use url::Url;
 
 pub use options::Options;
+pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
 
 /// The store that `url` is in, by the environment alone; `None` for a kind that is not known.
 ///
@@ -42,10 +44,28 @@ pub fn open_with(url: &Url, options: &Options) -> object_store::Result<Option<Ar
         "hdfs" => hdfs::open,
         _ => return Ok(None),
     };
+    check(url)?;
+    open(url, options).map(Some)
+}
+
+/// The same store, for files that are staged in it.
+///
+/// Errors: as of [`open_with`].
+pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option<Arc<dyn Staging>>> {
+    let open = match url.scheme() {
+        "s3" | "s3a" => s3::open_staging,
+        "hdfs" => hdfs::open_staging,
+        _ => return Ok(None),
+    };
+    check(url)?;
+    open(url, options).map(Some)
+}
+
+fn check(url: &Url) -> object_store::Result<()> {
     if url.password().is_some() || !url.username().is_empty() && url.scheme() != "hdfs" {
         return Err(wrong("URL", "credentials do not belong in URLs, where logs and errors show them"));
     }
-    open(url, options).map(Some)
+    Ok(())
 }
 
 /// An error about what the user has said.

@@ -15,6 +15,8 @@ const REQUEST_SECONDS: u64 = 30;
 /// was not answered would never be tried again.
 const RETRY_SECONDS: u64 = 100;
 const RETRIES: usize = 10;
+/// A lock that its holder has not renewed for so long is another's. Holders renew it six times as often, and stop after half of it.
+const LEASE_SECONDS: u64 = 30;
 const _: () = assert!(RETRY_SECONDS > 3 * REQUEST_SECONDS);
 
 /// The first pause before a request is tried again; then it grows, up to the longest.
@@ -49,6 +51,7 @@ impl Options {
             request: Duration::from_secs(self.number("request_seconds", REQUEST_SECONDS)?),
             retry: Duration::from_secs(self.number("retry_seconds", RETRY_SECONDS)?),
             retries: self.number("retries", RETRIES as u64)? as usize,
+            lease: Duration::from_secs(self.number("lease_seconds", LEASE_SECONDS)?.max(1)),
         })
     }
 
@@ -83,11 +86,12 @@ pub(crate) struct Limits {
     pub request: Duration,
     pub retry: Duration,
     pub retries: usize,
+    pub lease: Duration,
 }
 
 /// This crate's own keys, which are nobody else's.
 pub(crate) fn is_limit(key: &str) -> bool {
-    matches!(key, "connect_seconds" | "request_seconds" | "retry_seconds" | "retries")
+    matches!(key, "connect_seconds" | "request_seconds" | "retry_seconds" | "retries" | "lease_seconds")
 }
 
 #[cfg(test)]

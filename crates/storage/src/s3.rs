@@ -12,23 +12,30 @@
 //! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so that its parts do
 //! not stay and cost.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult,
-    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result, RetryConfig, UploadPart,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, RetryConfig, UploadPart,
 };
+use prost::Message;
+use tokio::task::JoinSet;
 use url::Url;
 use uuid::Uuid;
 
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
 use crate::wrong;
 
 const STORE: &str = "S3";
@@ -50,8 +57,29 @@ const MARK: &str = "harrier-mark";
 const DELETED_MAX: usize = 1000;
 /// Requests for deletion that are under way at the same time.
 const DELETING_MAX: usize = 8;
+/// Uploads that are given up at the same time.
+const GIVING_UP_MAX: usize = 8;
+
+/// Bytes of the first parts of a staged file; S3 wants 5 MiB at least.
+const PART_BYTES: usize = 8 << 20;
+/// After so many, parts are larger.
+const PARTS_GROW: usize = 1000;
+/// S3 takes no more.
+const PARTS_MAX: usize = 10_000;
+/// Parts of one file that are under way at the same time.
+const SENDING_MAX: usize = 2;
 
 pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>> {
+    Ok(Arc::new(connect(url, options)?))
+}
+
+pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Staging>> {
+    let s3 = connect(url, options)?;
+    let (inner, bucket, limits) = (Arc::clone(&s3.inner), Arc::clone(&s3.bucket), s3.limits);
+    Ok(Arc::new(Uploads { store: Arc::new(s3), inner, bucket, limits }))
+}
+
+fn connect(url: &Url, options: &Options) -> Result<S3> {
     let bucket = url.host_str().unwrap_or_default();
     if bucket.is_empty() {
         return Err(wrong(STORE, "the URL names no bucket: s3://BUCKET/…"));
@@ -93,7 +121,7 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>>
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_retry(retry)
         .build()?;
-    Ok(Arc::new(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits }))
+    Ok(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits })
 }
 
 struct S3 {
@@ -154,7 +182,10 @@ impl ObjectStore for S3 {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await.map_err(|error| explain(&self.bucket, error))
+        let mut found =
+            self.inner.get_opts(location, options).await.map_err(|error| explain(&self.bucket, error))?;
+        found.meta = told_apart(found.meta);
+        Ok(found)
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -176,7 +207,7 @@ impl ObjectStore for S3 {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let bucket = Arc::clone(&self.bucket);
-        self.inner.list(prefix).map_err(move |error| explain(&bucket, error)).boxed()
+        self.inner.list(prefix).map_ok(told_apart).map_err(move |error| explain(&bucket, error)).boxed()
     }
 
     fn list_with_offset(
@@ -185,11 +216,15 @@ impl ObjectStore for S3 {
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let bucket = Arc::clone(&self.bucket);
-        self.inner.list_with_offset(prefix, offset).map_err(move |error| explain(&bucket, error)).boxed()
+        let found = self.inner.list_with_offset(prefix, offset);
+        found.map_ok(told_apart).map_err(move |error| explain(&bucket, error)).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await.map_err(|error| explain(&self.bucket, error))
+        let found = self.inner.list_with_delimiter(prefix).await;
+        let mut found = found.map_err(|error| explain(&self.bucket, error))?;
+        found.objects = found.objects.into_iter().map(told_apart).collect();
+        Ok(found)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
@@ -226,6 +261,17 @@ async fn delete_some(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// The same object with a time of its last change that is its own, to less than a millisecond. Caches of footers know an object by its
+/// size and this time, which S3 tells in seconds or milliseconds: one that was overwritten at once would pass for the one before.
+fn told_apart(mut object: ObjectMeta) -> ObjectMeta {
+    let e_tag = object.e_tag.as_deref().unwrap_or_default().trim_matches('"');
+    let hash = e_tag
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    object.last_modified += Duration::from_nanos(hash % 1_000_000);
+    object
 }
 
 /// Adds a mark that nothing else has, and returns it.
@@ -303,6 +349,178 @@ impl Drop for Upload {
                 tracing::warn!(%location, %error, "parts of an upload stay");
             }
         });
+    }
+}
+
+/// Files that are staged as uploads.
+struct Uploads {
+    store: Arc<dyn ObjectStore>,
+    inner: Arc<AmazonS3>,
+    bucket: Arc<str>,
+    limits: Limits,
+}
+
+impl fmt::Debug for Uploads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uploads({})", self.bucket)
+    }
+}
+
+#[async_trait]
+impl Staging for Uploads {
+    fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    fn binds_names(&self) -> bool {
+        true
+    }
+
+    fn lease(&self) -> Duration {
+        self.limits.lease
+    }
+
+    /// The record is there before any part is: no parts are ever left that nobody knows of.
+    async fn begin(&self, staged: &Path, name: &Path) -> Result<Box<dyn StagedWriter>> {
+        let upload = self.inner.create_multipart(name).await;
+        let upload = upload.map_err(|error| explain(&self.bucket, error))?;
+        let file =
+            Staged { staged: staged.to_string(), bound: name.to_string(), upload, ..Staged::default() };
+        self.put_whole(staged, file.encode_to_vec().into()).await?;
+        Ok(Box::new(Parts {
+            inner: Arc::clone(&self.inner),
+            bucket: Arc::clone(&self.bucket),
+            file,
+            buffer: BytesMut::new(),
+            sent: 0,
+            sending: JoinSet::new(),
+            done: BTreeMap::new(),
+        }))
+    }
+
+    async fn show(&self, file: &Staged, name: &Path) -> Result<Shown> {
+        if name.as_ref() != file.bound {
+            return Err(wrong(STORE, format!("an upload to \"{}\" cannot become \"{name}\"", file.bound)));
+        }
+        let parts = file.parts.iter().map(|part| PartId { content_id: part.clone() }).collect();
+        match self.inner.complete_multipart(name, &file.upload, parts).await {
+            Ok(_) => Ok(Shown::Now),
+            Err(Error::NotFound { .. }) => Ok(Shown::Gone),
+            Err(error) => match explain(&self.bucket, error) {
+                Error::NotFound { .. } => Ok(Shown::Gone),
+                error => Err(error),
+            },
+        }
+    }
+
+    async fn take_back(&self, folder: &Path) -> Result<()> {
+        let found: Vec<Path> =
+            self.store.list(Some(folder)).map_ok(|found| found.location).try_collect().await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let mark = folder.clone().join(TAKEN_BACK);
+        self.put_whole(&mark, Bytes::new()).await?;
+        let records = found.iter().filter(|path| **path != mark).cloned().collect::<Vec<_>>();
+        futures::stream::iter(records.iter().cloned().map(Ok::<_, Error>))
+            .try_for_each_concurrent(GIVING_UP_MAX, |record| self.give_up(record))
+            .await?;
+        let all = futures::stream::iter(records.into_iter().chain([mark]).map(Ok)).boxed();
+        self.store.delete_stream(all).try_collect::<Vec<_>>().await.map(drop)
+    }
+
+    async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
+        self.store.put(path, bytes.into()).await.map(drop)
+    }
+}
+
+impl Uploads {
+    /// Gives up the upload that `record` is of; it may be over.
+    async fn give_up(&self, record: Path) -> Result<()> {
+        let bytes = match self.store.get(&record).await {
+            Ok(found) => found.bytes().await?,
+            Err(Error::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(file) = Staged::decode(bytes).ok().filter(|file| !file.upload.is_empty()) else {
+            return Ok(());
+        };
+        match self.inner.abort_multipart(&Path::parse(&file.bound)?, &file.upload).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => match explain(&self.bucket, error) {
+                Error::NotFound { .. } => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+/// The parts of a staged file. Each is as large as it has to be for the largest file that S3 lets anybody upload with growing
+/// parts: 8 MiB, and as much more with every thousand of them, 430 GiB in all.
+struct Parts {
+    inner: Arc<AmazonS3>,
+    bucket: Arc<str>,
+    file: Staged,
+    buffer: BytesMut,
+    sent: usize,
+    sending: JoinSet<(usize, Result<PartId>)>,
+    done: BTreeMap<usize, String>,
+}
+
+impl Parts {
+    fn part_bytes(&self) -> usize {
+        PART_BYTES * (1 + self.sent / PARTS_GROW)
+    }
+
+    async fn send(&mut self, bytes: Bytes) -> Result<()> {
+        if self.sent == PARTS_MAX {
+            return Err(wrong(STORE, format!("\"{}\" has more than {PARTS_MAX} parts", self.file.bound)));
+        }
+        while self.sending.len() >= SENDING_MAX {
+            self.wait().await?;
+        }
+        let (inner, at) = (Arc::clone(&self.inner), self.sent);
+        let (path, upload) = (Path::parse(&self.file.bound)?, self.file.upload.clone());
+        self.sent += 1;
+        self.sending.spawn(async move { (at, inner.put_part(&path, &upload, at, bytes.into()).await) });
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Result<()> {
+        match self.sending.join_next().await {
+            Some(Ok((at, part))) => {
+                let part = part.map_err(|error| explain(&self.bucket, error))?;
+                self.done.insert(at, part.content_id);
+                Ok(())
+            }
+            Some(Err(error)) => Err(wrong(STORE, error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl StagedWriter for Parts {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.file.bytes += bytes.len() as u64;
+        self.buffer.extend_from_slice(&bytes);
+        while self.buffer.len() >= self.part_bytes() {
+            let part = self.buffer.split_to(self.part_bytes()).freeze();
+            self.send(part).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<Staged> {
+        if !self.buffer.is_empty() || self.sent == 0 {
+            let rest = std::mem::take(&mut self.buffer).freeze();
+            self.send(rest).await?;
+        }
+        while !self.sending.is_empty() {
+            self.wait().await?;
+        }
+        self.file.parts = std::mem::take(&mut self.done).into_values().collect();
+        Ok(self.file.clone())
     }
 }
 

@@ -330,6 +330,11 @@ impl Session {
         }
     }
 
+    /// The process, or its launcher.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Everything the process wrote to stderr so far.
     pub fn stderr(&self) -> String {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()

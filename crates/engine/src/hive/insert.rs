@@ -1,4 +1,4 @@
-//! INSERT and INSERT OVERWRITE into a folder: the plan that stages files on all ranks, and showing them.
+//! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all ranks, and showing them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,21 +13,41 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit,
 };
+use datafusion::object_store::ObjectMeta;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::{FileRecord, PartitionFolder, WriteFiles, WriteSpec};
-use harrier_folders::{Root, StagedFile, Statement, Work};
+use harrier_exec::table_files::{
+    FileRecord, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
+};
+use harrier_folders::{Merged, Root, StagedFile, Statement, Work};
+use harrier_store_folders::Statement as StoreStatement;
 use prost::Message;
 
 use super::partition::PartitionClause;
-use super::table::{FolderTable, Written, blocking};
+use super::table::{FolderTable, Place, Written, blocking};
 
-/// An INSERT whose files are being staged. Dropped, it removes them.
+/// A statement whose files are being staged. Dropped, it removes them.
 #[derive(Debug)]
 pub(crate) struct FolderWrite {
-    statement: Statement,
+    statement: Staging,
     overwrite: bool,
     /// Folders that an INSERT OVERWRITE empties even if it has no rows for them.
     emptied: Vec<String>,
+    /// Files that OPTIMIZE writes anew, with the folders that they are in.
+    merged: Vec<(String, ObjectMeta)>,
+}
+
+#[derive(Debug)]
+enum Staging {
+    Local(Statement),
+    Store(StoreStatement),
+}
+
+/// What a statement does beside writing its rows.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub overwrite: bool,
+    pub emptied: Vec<String>,
+    pub merged: Vec<(String, ObjectMeta)>,
 }
 
 /// The folder that `dml` inserts into, if its target is one that is staged.
@@ -51,10 +71,16 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
         }
         _ => return Ok(None),
     };
-    if table.folder().is_none() {
+    if table.place().is_none() {
         return refused(
-            "external tables in object stores can only be read",
+            "external tables can be written in local folders, on S3 and on HDFS",
             "tables of a warehouse (--data) can be written there; COPY … TO writes files",
+        );
+    }
+    if matches!(table.place(), Some(Place::Store(..))) && table.written()?.is_none() {
+        return refused(
+            "files of this format can only be read in object stores",
+            "Parquet, ORC, CSV and JSON can be written there",
         );
     }
     Ok(Some((table.clone(), overwrite)))
@@ -70,7 +96,7 @@ impl FolderWrite {
         let Some((table, overwrite)) = target(dml)? else {
             return Ok(None);
         };
-        let (Some(written), Some(folder)) = (table.written()?, table.folder()) else {
+        let Some(written) = table.written()? else {
             return Ok(None);
         };
         let only = partition.map(|clause| clause.only_folder(&table)).transpose()?.flatten();
@@ -79,25 +105,53 @@ impl FolderWrite {
             (true, true) => vec![String::new()],
             (true, false) => only.into_iter().collect(),
         };
-        let folder = folder.to_path_buf();
+        let input = LogicalPlan::clone(&dml.input);
+        let effects = Effects { overwrite, emptied, merged: vec![] };
+        Self::stage(&table, written, dml.table_name.table(), input, effects).await.map(Some)
+    }
+
+    /// Begins to write the rows of `input` into the folders of `table`.
+    pub(super) async fn stage(
+        table: &FolderTable,
+        written: Written,
+        name: &str,
+        input: LogicalPlan,
+        effects: Effects,
+    ) -> Result<(LogicalPlan, Self)> {
+        let Effects { overwrite, emptied, merged } = effects;
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let name = id.clone();
-        let (root, statement) = blocking(move || {
-            let root = Root::create(&folder)?;
-            let statement = root.begin(&name)?;
-            Ok((root, statement))
-        })
-        .await?;
-        let text = |path: &std::path::Path| match path.to_str() {
-            Some(text) => Ok(text.to_string()),
-            None => Err(CodedError::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("the path \"{}\" is not UTF-8", path.display()),
-            )),
+        let (statement, folder, staging, takes) = match table.place() {
+            Some(Place::Local(folder)) => {
+                let (folder, id) = (folder.clone(), id.clone());
+                let (root, statement) = blocking(move || {
+                    let root = Root::create(&folder)?;
+                    let statement = root.begin(&id)?;
+                    Ok((root, statement))
+                })
+                .await?;
+                let (folder, staging) = (format!("{}/", text(root.path())?), text(statement.staging())?);
+                (Staging::Local(statement), folder, staging, Takes::None)
+            }
+            Some(Place::Store(folder, root)) => {
+                let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
+                let takes = match (overwrite, merged.is_empty()) {
+                    (true, _) => Takes::Any,
+                    (false, true) => Takes::None,
+                    // The first of each folder.
+                    (false, false) => Takes::Named(
+                        merged
+                            .iter()
+                            .rev()
+                            .map(|(folder, file)| (folder.clone(), file.location.to_string()))
+                            .collect(),
+                    ),
+                };
+                (Staging::Store(statement), folder.clone(), id.clone(), takes)
+            }
+            None => return Err(DataFusionError::Internal("the table is in no folder".to_string())),
         };
-        let staging = text(statement.staging())?;
-        let plan = plan(dml, &table, written, format!("{}/", text(root.path())?), id, staging)?;
-        Ok(Some((plan, Self { statement, overwrite, emptied })))
+        let plan = plan(table, written, name, input, Destination { folder, id, staging, takes })?;
+        Ok((plan, Self { statement, overwrite, emptied, merged }))
     }
 
     /// The plan that would stage the rows of `dml`, to be looked at.
@@ -105,55 +159,131 @@ impl FolderWrite {
         let Some((table, _)) = target(dml)? else {
             return Ok(None);
         };
-        let (Some(written), Some(folder)) = (table.written()?, table.folder()) else {
+        let Some(written) = table.written()? else {
             return Ok(None);
         };
-        let folder = format!("{}/", folder.display());
-        plan(dml, &table, written, folder.clone(), String::new(), folder).map(Some)
+        let folder = match table.place() {
+            Some(Place::Local(folder)) => format!("{}/", folder.display()),
+            Some(Place::Store(folder, _)) => folder.clone(),
+            None => return Ok(None),
+        };
+        let to = Destination { staging: folder.clone(), folder, id: String::new(), takes: Takes::None };
+        plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
     }
 
     /// Shows what was staged, of which `batches` tell. Returns the number of rows, and what the user should know.
     pub(crate) async fn publish(self, batches: Vec<RecordBatch>) -> Result<(u64, Option<String>)> {
-        let Self { statement, overwrite, emptied } = self;
-        let mut rows = 0;
-        let mut files = Vec::new();
+        let mut records = Vec::new();
         for record in batches.iter().flat_map(|batch| batch.column(0).as_binary::<i32>().iter()).flatten() {
             let record = FileRecord::decode(record)
                 .map_err(|error| DataFusionError::Internal(format!("record of a file: {error}")))?;
-            rows += record.rows as u64;
-            let (folder, name) = record.path.rsplit_once('/').unwrap_or(("", &record.path));
-            let staged = record
-                .staged
-                .ok_or_else(|| DataFusionError::Internal("a file was not staged".to_string()))?;
-            files.push(StagedFile {
-                staged: PathBuf::from(staged),
-                folder: folder.to_string(),
-                name: name.to_string(),
-            });
+            records.push(record);
         }
-        let work = Work { files, overwrite, emptied };
-        let published = blocking(move || statement.publish(&work)).await?;
-        let notice = published.one_by_one.first().map(|folder| {
-            format!(
-                "the files of {} {} such as \"{}\" were shown one by one, as folders cannot be exchanged there",
-                published.one_by_one.len(),
-                if published.one_by_one.len() == 1 { "folder" } else { "folders" },
-                folder.display()
-            )
-        });
+        let rows: u64 = records.iter().map(|record| record.rows as u64).sum();
+        let Self { statement, overwrite, emptied, merged } = self;
+        let notice = match statement {
+            Staging::Local(statement) => {
+                let files = files(
+                    records,
+                    |record| record.staged.take(),
+                    |staged, folder, name| StagedFile { staged: PathBuf::from(staged), folder, name },
+                )?;
+                let merged = merged.into_iter().map(|(folder, file)| Merged {
+                    folder,
+                    name: file.location.filename().unwrap_or_default().to_string(),
+                    bytes: file.size,
+                    modified: file.last_modified.into(),
+                });
+                let work = Work { files, overwrite, emptied, merged: merged.collect() };
+                let published = blocking(move || statement.publish(&work)).await?;
+                published.one_by_one.first().map(|folder| {
+                    format!(
+                        "the files of {} such as \"{}\" were shown one by one, as folders cannot be exchanged there",
+                        folders(published.one_by_one.len()),
+                        folder.display()
+                    )
+                })
+            }
+            Staging::Store(statement) => {
+                let files = files(
+                    records,
+                    |record| record.upload.take(),
+                    |staged, folder, name| harrier_store_folders::StagedFile { staged, folder, name },
+                )?;
+                let merged = merged
+                    .into_iter()
+                    .map(|(folder, file)| harrier_store_folders::Merged { folder, file })
+                    .collect();
+                let work = harrier_store_folders::Work { files, overwrite, emptied, merged };
+                // Who cancels it now does not stop it in the middle.
+                let shown = tokio::spawn(async move { statement.publish(&work).await });
+                let published =
+                    shown.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+                let published = published.map_err(|error| cannot_stage_in_store(&error))?;
+                published.one_by_one.first().map(|folder| {
+                    format!(
+                        "the old files of {} such as \"{folder}\" were removed one by one before the new one was shown",
+                        folders(published.one_by_one.len()),
+                    )
+                })
+            }
+        };
         Ok((rows, notice))
+    }
+
+    /// Takes back what was staged.
+    pub(crate) async fn give_up(self) {
+        match self.statement {
+            // Nothing in it waits for anybody else.
+            Staging::Local(statement) => drop(statement),
+            Staging::Store(statement) => statement.give_up().await,
+        }
     }
 }
 
-fn plan(
-    dml: &DmlStatement,
-    table: &FolderTable,
-    written: Written,
+fn folders(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "folder" } else { "folders" })
+}
+
+fn text(path: &std::path::Path) -> Result<String> {
+    path.to_str().map(str::to_string).ok_or_else(|| {
+        let message = format!("the path \"{}\" is not UTF-8", path.display());
+        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+    })
+}
+
+/// The staged files that `records` tell of.
+fn files<S, F>(
+    records: Vec<FileRecord>,
+    staged: impl Fn(&mut FileRecord) -> Option<S>,
+    file: impl Fn(S, String, String) -> F,
+) -> Result<Vec<F>> {
+    let one = |mut record: FileRecord| {
+        let staged = staged(&mut record)
+            .ok_or_else(|| DataFusionError::Internal("a file was not staged".to_string()))?;
+        let (folder, name) = record.path.rsplit_once('/').unwrap_or(("", &record.path));
+        Ok(file(staged, folder.to_string(), name.to_string()))
+    };
+    records.into_iter().map(one).collect()
+}
+
+/// Where rows go.
+struct Destination {
     folder: String,
     id: String,
     staging: String,
+    takes: Takes,
+}
+
+fn plan(
+    table: &FolderTable,
+    written: Written,
+    name: &str,
+    input: LogicalPlan,
+    to: Destination,
 ) -> Result<LogicalPlan> {
-    let input = LogicalPlan::clone(&dml.input);
+    // A folder of a store gets one file, as it changes in one step only so.
+    let is_store = matches!(table.place(), Some(Place::Store(..)));
     let schema = table.file_schema();
     let columns = input.schema().columns();
     let own = schema.fields().len();
@@ -170,20 +300,21 @@ fn plan(
     let input = LogicalPlanBuilder::from(input).project(expressions)?.build()?;
     let options = table.options();
     let spec = WriteSpec {
-        folder,
-        name: id,
-        table: dml.table_name.table().to_string(),
+        folder: to.folder,
+        name: to.id,
+        table: name.to_string(),
         schema: Arc::new(schema),
         partition: table.keys().iter().map(|(name, _)| PartitionFolder { name: name.clone() }).collect(),
         sort: table.sort(),
         replaces: false,
         compression: written.compression,
         row_group_rows: written.row_group_rows,
-        target_file_bytes: options.target_file_bytes,
+        target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
         // With keys, a folder has one writer as it is.
-        one_writer: options.merge && table.keys().is_empty(),
+        one_writer: (options.merge || is_store) && table.keys().is_empty(),
         format: written.format,
-        staging: Some(staging),
+        staging: Some(to.staging),
+        takes: to.takes,
     };
     WriteFiles::plan(input, Arc::new(spec))
 }

@@ -17,14 +17,23 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit};
+use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage};
+use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
 use harrier_folders::Root;
+use harrier_store_folders::Root as StoreRoot;
+
+use super::watched::Watched;
+
+/// How often a folder in a store is listed in which others show files all the time.
+const LOOKS_MAX: usize = 10;
 
 /// So much a file gets, unless the table says otherwise.
 const TARGET_FILE_BYTES: u64 = 512 << 20;
@@ -83,9 +92,17 @@ pub(crate) struct FolderTable {
     listing: ListingTable,
     /// With keys that may be NULL, which DataFusion has not.
     schema: SchemaRef,
-    /// On this machine; `None` in an object store.
-    folder: Option<PathBuf>,
+    /// `None`: in a store that can only be read.
+    place: Option<Place>,
     options: FolderOptions,
+}
+
+/// Where a folder is.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Local(PathBuf),
+    /// By its address, with a `/` at its end.
+    Store(String, StoreRoot),
 }
 
 /// What new files of a table are.
@@ -97,7 +114,7 @@ pub(crate) struct Written {
 }
 
 impl FolderTable {
-    pub(crate) fn new(listing: ListingTable, folder: Option<PathBuf>, options: FolderOptions) -> Self {
+    pub(crate) fn new(listing: ListingTable, place: Option<Place>, options: FolderOptions) -> Self {
         let all = listing.schema();
         let keys = &listing.options().table_partition_cols;
         let fields = all.fields().iter().map(|field| match keys.iter().any(|(key, _)| key == field.name()) {
@@ -105,11 +122,15 @@ impl FolderTable {
             false => Arc::clone(field),
         });
         let schema = Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), all.metadata().clone()));
-        Self { listing, schema, folder, options }
+        Self { listing, schema, place, options }
     }
 
-    pub(crate) fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    pub(crate) fn listing(&self) -> &ListingTable {
+        &self.listing
     }
 
     pub(crate) fn options(&self) -> &FolderOptions {
@@ -209,8 +230,12 @@ impl TableProvider for FolderTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(folder) = self.folder.clone() else {
-            return self.listing.scan(session, projection, filters, limit).await;
+        let folder = match &self.place {
+            None => return self.listing.scan(session, projection, filters, limit).await,
+            Some(Place::Local(folder)) => folder.clone(),
+            Some(Place::Store(_, root)) => {
+                return self.scan_store(root, session, projection, filters, limit).await;
+            }
         };
         let levels = self.keys().len();
         let wait = move || {
@@ -238,6 +263,48 @@ impl TableProvider for FolderTable {
 }
 
 impl FolderTable {
+    /// Lists until nobody has shown anything meanwhile. Where somebody always does, each folder by itself is whole all the same.
+    fn scan_store<'a>(
+        &'a self,
+        root: &'a StoreRoot,
+        session: &'a dyn Session,
+        projection: Option<&'a Vec<usize>>,
+        filters: &'a [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let mut looks = 0;
+            loop {
+                looks += 1;
+                let settled = root.settled().await.map_err(|error| cannot_stage_in_store(&error))?;
+                let plan = match !self.keys().is_empty() && self.has_null_object(session).await? {
+                    true => self.scan_nulls(session, projection, filters, limit).await?,
+                    false => self.listing.scan(session, projection, filters, limit).await?,
+                };
+                let is_settled = root.is_settled(settled).await;
+                if is_settled.map_err(|error| cannot_stage_in_store(&error))? || looks == LOOKS_MAX {
+                    if let Some(watched) = session.config().get_extension::<Watched>() {
+                        watched.add(root.clone(), settled, &plan);
+                    }
+                    return Ok(plan);
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Whether a folder is named after NULL.
+    async fn has_null_object(&self, session: &dyn Session) -> Result<bool> {
+        let Some(url) = self.listing.table_paths().first() else { return Ok(false) };
+        let store = session.runtime_env().object_store(url)?;
+        let found: Vec<ObjectMeta> = store.list(Some(url.prefix())).try_collect().await?;
+        let is_null = |file: &ObjectMeta| {
+            let mut folders = file.location.as_ref().rsplit('/').skip(1);
+            folders.any(|folder| folder.split_once('=').is_some_and(|(_, value)| value == NULL_FOLDER))
+        };
+        Ok(found.iter().any(is_null))
+    }
+
     /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the texts of all keys, and what
     /// they stand for is made of them here.
     async fn scan_nulls(

@@ -58,11 +58,8 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     if words.is_at(0, "alter") && words.is_at(1, "table") {
         return words.cut_alter(text);
     }
-    // The parser's dialect does not know the word.
-    if words.is_at(0, "optimize") {
-        let rest = if words.is_at(1, "table") { 2 } else { 1 };
-        let rest = words.tokens.get(rest).map_or("", |(_, range)| &text[range.start..]);
-        return Ok((format!("VACUUM FULL {rest}"), None));
+    if let Some(optimize) = words.optimized(&text) {
+        return Ok((optimize, None));
     }
     if words.is_at(0, "check") && words.is_at(1, "table") {
         let rest = words.tokens.get(2).map_or("", |(_, range)| &text[range.start..]);
@@ -75,6 +72,14 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     match words.table_definition() {
         Some(range) => words.cut_create(text, range),
         None => Ok((text, None)),
+    }
+}
+
+/// What stands for an OPTIMIZE; `None` for other statements.
+pub(crate) fn optimized(text: &str) -> Option<String> {
+    match may_have_clauses(text) {
+        true => Words::of(text)?.optimized(text),
+        false => None,
     }
 }
 
@@ -114,6 +119,16 @@ impl Words {
             .map(|TokenWithSpan { token, span }| Some((token, byte(span.start)?..byte(span.end)?)))
             .collect::<Option<Vec<_>>>()?;
         Some(Self { tokens })
+    }
+
+    /// The parser's dialect does not know the word.
+    fn optimized(&self, text: &str) -> Option<String> {
+        if !self.is_at(0, "optimize") {
+            return None;
+        }
+        let rest = if self.is_at(1, "table") { 2 } else { 1 };
+        let rest = self.tokens.get(rest).map_or("", |(_, range)| &text[range.start..]);
+        Some(format!("VACUUM FULL {rest}"))
     }
 
     pub(crate) fn is_at(&self, at: usize, word: &str) -> bool {

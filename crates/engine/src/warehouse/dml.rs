@@ -22,8 +22,8 @@ use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, Ta
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, WriteFiles, WriteFormat, WriteSpec,
-    bucket, read_deleted, write_delete_file,
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, Takes, WriteFiles, WriteFormat,
+    WriteSpec, bucket, read_deleted, write_delete_file,
 };
 use harrier_exec::written_rows::written;
 use prost::Message;
@@ -461,6 +461,7 @@ impl Pending {
             one_writer: self.work == Work::Compact,
             format: WriteFormat::Parquet,
             staging: None,
+            takes: Takes::default(),
         };
         WriteFiles::plan(input, Arc::new(spec))
     }

@@ -32,7 +32,8 @@ use super::values;
 
 /// The schema that the tables are in.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
-const TABLES: [&str; 7] = ["column_analysis", "columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
+const TABLES: [&str; 7] =
+    ["column_analysis", "columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
 
 /// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
 #[derive(Clone)]

@@ -16,6 +16,7 @@ use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
 };
 use datafusion_proto::protobuf;
+use harrier_store_folders::Takes;
 use prost::Message;
 
 use super::format::WriteFormat;
@@ -104,6 +105,33 @@ struct WriteFiles {
     /// None: Parquet.
     #[prost(oneof = "Format", tags = "13, 14, 15")]
     format: Option<Format>,
+    #[prost(message, optional, tag = "16")]
+    takes: Option<Taken>,
+}
+
+/// Whose places staged files take.
+#[derive(Clone, PartialEq, Message)]
+struct Taken {
+    /// By the folder; any, if none is named.
+    #[prost(btree_map = "string, string", tag = "1")]
+    named: BTreeMap<String, String>,
+}
+
+impl Taken {
+    fn of(takes: &Takes) -> Option<Self> {
+        match takes {
+            Takes::None => None,
+            Takes::Any => Some(Self::default()),
+            Takes::Named(named) => Some(Self { named: named.clone() }),
+        }
+    }
+
+    fn takes(self) -> Takes {
+        match self.named.is_empty() {
+            true => Takes::Any,
+            false => Takes::Named(self.named),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -196,6 +224,7 @@ impl WriteFiles {
             target_file_bytes: spec.target_file_bytes,
             one_writer: spec.one_writer,
             staging: spec.staging.clone(),
+            takes: Taken::of(&spec.takes),
             format: Format::of(&spec.format)?,
         })
     }
@@ -220,6 +249,7 @@ impl WriteFiles {
             target_file_bytes: self.target_file_bytes,
             one_writer: self.one_writer,
             staging: self.staging,
+            takes: self.takes.map(Taken::takes).unwrap_or_default(),
             format: self.format.map_or(Ok(WriteFormat::Parquet), Format::format)?,
         })
     }

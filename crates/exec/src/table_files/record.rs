@@ -1,5 +1,6 @@
 //! What a rank tells of a data file that it has written.
 
+use harrier_store_folders::Staged;
 use prost::Message;
 
 /// A data file, complete and at its final path unless it was staged.
@@ -22,6 +23,9 @@ pub struct FileRecord {
     /// Where it is until it is shown at `path`, if it was staged.
     #[prost(string, optional, tag = "7")]
     pub staged: Option<String>,
+    /// The same, in an object store.
+    #[prost(message, optional, tag = "8")]
+    pub upload: Option<Staged>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -46,6 +46,7 @@ use datafusion_distributed::DistributedTaskContext;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_folders::Places;
+use harrier_store_folders::{Placing, Root, Staged, StagedWriter, Takes};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::AsyncWriteExt;
@@ -55,7 +56,7 @@ use super::format::{Encoder, WriteFormat};
 use super::location::{local, locate};
 use super::record::{FileRecord, PartitionValue};
 use super::stats::{self, Nans, text_of};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{self, CodedError, SqlState};
 
 /// Files of one output partition that are being closed at the same time.
 const CLOSING_MAX: usize = 16;
@@ -100,8 +101,10 @@ pub struct WriteSpec {
     /// One writer has all rows, so that they get as few files as possible.
     pub one_writer: bool,
     pub format: WriteFormat,
-    /// The statement's folder, for files that are to be shown when all of them are there.
+    /// The statement's folder, for files that are to be shown when all of them are there; in an object store, the statement's id.
     pub staging: Option<String>,
+    /// Whose places staged files take, in an object store.
+    pub takes: Takes,
 }
 
 /// One level of folders.
@@ -276,8 +279,7 @@ struct Writing {
     /// The beginning of its files' names.
     name: String,
     store: Store,
-    /// Where files are staged, if they are.
-    places: Option<Places>,
+    stage: Stage,
     properties: WriterProperties,
     open: Option<OpenFile>,
     records: Vec<FileRecord>,
@@ -298,15 +300,7 @@ impl Writing {
         counters: Counters,
     ) -> Result<Self> {
         let store = Store::open(&spec.folder, context)?;
-        let places = match (&spec.staging, &store) {
-            (Some(staging), Store::Local(folder)) => {
-                Some(Places::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?)
-            }
-            (Some(_), Store::Objects { .. }) => {
-                return Err(internal_datafusion_err!("files are staged on local file systems only"));
-            }
-            (None, _) => None,
-        };
+        let stage = Stage::of(&spec, &store)?;
         let compression: Compression = compression_of(&spec.compression)?;
         let properties = WriterProperties::builder()
             .set_compression(compression)
@@ -320,7 +314,7 @@ impl Writing {
             input,
             made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
             store,
-            places,
+            stage,
             spec,
             name,
             properties,
@@ -467,23 +461,31 @@ impl Writing {
         let name = format!("{prefix}{}-{}.{}", self.name, self.files, self.spec.format.extension());
         let path = format!("{folder}{name}");
         self.files += 1;
-        let staged = match &self.places {
-            Some(places) => {
-                let staged = places.staged(&folder, &name).map_err(|error| cannot_stage(&error))?;
-                Some(
-                    staged
-                        .into_os_string()
-                        .into_string()
-                        .map_err(|_| internal_datafusion_err!("a path is no text"))?,
-                )
-            }
-            None => None,
-        };
-        // An absolute path stays itself below a folder.
-        let written = staged.as_ref().unwrap_or(&path);
-        self.made.paths.push(written.clone());
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let sink = self.store.create(written).await?;
+        let (sink, staged) = match &self.stage {
+            Stage::None => {
+                self.made.paths.push(path.clone());
+                (self.store.create(&path).await?, StagedAs::Nothing)
+            }
+            Stage::Local(places) => {
+                let staged = places.staged(&folder, &name).map_err(|error| cannot_stage(&error))?;
+                let staged = staged
+                    .into_os_string()
+                    .into_string()
+                    .map_err(|_| internal_datafusion_err!("a path is no text"))?;
+                // An absolute path stays itself below a folder.
+                self.made.paths.push(staged.clone());
+                (self.store.create(&staged).await?, StagedAs::File(staged))
+            }
+            Stage::Store(placing) => {
+                let writer = placing.begin(&folder, &name).await;
+                let writer = writer.map_err(|error| cannot_stage_in_store(&error))?;
+                let finished = Arc::default();
+                let sink: Box<dyn AsyncFileWriter> =
+                    Box::new(Upload { writer, finished: Arc::clone(&finished) });
+                (sink, StagedAs::Upload(finished))
+            }
+        };
         let sink = Tailed { sink, tail: Arc::clone(&tail) };
         let writer = match &self.spec.format {
             WriteFormat::Parquet => {
@@ -571,7 +573,7 @@ fn compression_of(name: &str) -> Result<Compression> {
 struct OpenFile {
     writer: Encoder<Tailed>,
     path: String,
-    staged: Option<String>,
+    staged: StagedAs,
     key: Vec<Option<String>>,
     rows: i64,
     nans: Nans,
@@ -580,15 +582,89 @@ struct OpenFile {
 
 impl OpenFile {
     async fn close(self, schema: &Schema) -> Result<FileRecord> {
-        let stats = match (self.writer.close().await?, &self.staged) {
-            (Some(footer), None) => stats::of_file(&footer, schema, &self.nans)?,
+        let footer = self.writer.close().await?;
+        let (staged, upload) = match self.staged {
+            StagedAs::Nothing => (None, None),
+            StagedAs::File(path) => (Some(path), None),
+            StagedAs::Upload(finished) => (None, finished.lock().take()),
+        };
+        let stats = match (footer, &staged, &upload) {
+            (Some(footer), None, None) => stats::of_file(&footer, schema, &self.nans)?,
             // Nobody keeps them.
             _ => vec![],
         };
         let (bytes, footer_bytes) = self.tail.lock().sizes();
         let partition = self.key.into_iter().map(|value| PartitionValue { value }).collect();
-        let Self { path, staged, rows, .. } = self;
-        Ok(FileRecord { path, rows, bytes, footer_bytes, partition, stats, staged })
+        Ok(FileRecord {
+            path: self.path,
+            rows: self.rows,
+            bytes,
+            footer_bytes,
+            partition,
+            stats,
+            staged,
+            upload,
+        })
+    }
+}
+
+/// Where files are until they are shown.
+enum Stage {
+    /// Where they stay.
+    None,
+    Local(Places),
+    Store(Placing),
+}
+
+impl Stage {
+    fn of(spec: &WriteSpec, store: &Store) -> Result<Self> {
+        let Some(staging) = &spec.staging else { return Ok(Self::None) };
+        if let Store::Local(folder) = store {
+            let places = Places::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?;
+            return Ok(Self::Local(places));
+        }
+        Ok(Self::Store(Placing::of(store_root(&spec.folder)?, staging, spec.takes.clone())))
+    }
+}
+
+/// A table's folder in an object store, for files that are staged.
+pub fn store_root(folder: &str) -> Result<Root> {
+    let (store, table) = locate(folder)?;
+    let root = Root::open(store.as_ref(), &table, &harrier_store_folders::Options::default())
+        .map_err(|error| cannot_stage_in_store(&error))?;
+    root.ok_or_else(|| {
+        let message = format!("nothing can be staged in \"{folder}\"");
+        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+    })
+}
+
+/// How a file that was written is to be found by who shows it.
+enum StagedAs {
+    Nothing,
+    File(String),
+    /// Filled when it is complete.
+    Upload(Arc<Mutex<Option<Staged>>>),
+}
+
+/// A file that is staged in an object store.
+struct Upload {
+    writer: Box<dyn StagedWriter>,
+    finished: Arc<Mutex<Option<Staged>>>,
+}
+
+impl AsyncFileWriter for Upload {
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, ParquetResult<()>> {
+        async move { self.writer.write(bytes).await.map_err(|error| ParquetError::External(Box::new(error))) }
+            .boxed()
+    }
+
+    fn complete(&mut self) -> BoxFuture<'_, ParquetResult<()>> {
+        async move {
+            let staged = self.writer.finish().await;
+            *self.finished.lock() = Some(staged.map_err(|error| ParquetError::External(Box::new(error)))?);
+            Ok(())
+        }
+        .boxed()
     }
 }
 
@@ -710,9 +786,10 @@ fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
 
 /// An error of staged files, with its SQLSTATE.
 pub fn cannot_stage(error: &harrier_folders::Error) -> DataFusionError {
-    let state = match error.io().map(std::io::Error::kind) {
-        Some(kind) => state_of(kind),
-        None => SqlState::DATA_CORRUPTED,
+    let state = match (error, error.io().map(std::io::Error::kind)) {
+        (harrier_folders::Error::Conflict { .. }, _) => SqlState::SERIALIZATION_FAILURE,
+        (_, Some(kind)) => state_of(kind),
+        (_, None) => SqlState::DATA_CORRUPTED,
     };
     let coded = CodedError::new(state, error.to_string());
     match error.has_happened() {
@@ -720,6 +797,31 @@ pub fn cannot_stage(error: &harrier_folders::Error) -> DataFusionError {
             .with_detail("The statement has happened; the next one that reads or writes here completes it.")
             .into(),
         false => coded.into(),
+    }
+}
+
+/// An error of files that are staged in an object store, with its SQLSTATE.
+pub fn cannot_stage_in_store(error: &harrier_store_folders::Error) -> DataFusionError {
+    use harrier_store_folders::Error as E;
+    let state = match error {
+        E::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
+        E::Conflict { .. } | E::TakenBack { .. } => SqlState::SERIALIZATION_FAILURE,
+        E::NoConditions { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+        E::Journal { .. } => SqlState::DATA_CORRUPTED,
+        error => error.store().map_or(SqlState::IO_ERROR, sqlstate::of_object_store),
+    };
+    let coded = CodedError::new(state, error.to_string());
+    match error {
+        E::Unfinished { .. } => coded
+            .with_detail("The statement has happened; the next one that reads or writes here completes it.")
+            .into(),
+        E::Unknown { .. } => coded
+            .with_detail(
+                "If the statement has happened, the next one that reads or writes here completes it.",
+            )
+            .into(),
+        E::Conflict { .. } => coded.with_hint("The statement can be tried again.").into(),
+        _ => coded.into(),
     }
 }
 

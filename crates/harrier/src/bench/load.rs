@@ -19,14 +19,14 @@ use std::process::Command;
 
 use arrow::datatypes::SchemaRef;
 use harrier_engine::{Engine, EngineOptions, Outcome, SqlError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::commit::sql_columns;
 use super::configuration::{self, Configuration};
 use super::measure::{self, Cell, Measured};
 use super::progress::Progress;
 use super::worker_process::{Refusal, Run, WorkerProcess};
-use super::workload::{self, Numbers, Query, Workload};
+use super::workload::{Numbers, Query, Workload};
 use super::{Failure, report};
 
 /// On the command line.

@@ -30,7 +30,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::ParquetReadOptions;
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::{Session, SqlError};
-use harrier_exec::table_files::{FileRecord, PartitionFolder, WriteFiles, WriteFormat, WriteSpec};
+use harrier_exec::table_files::{FileRecord, PartitionFolder, Takes, WriteFiles, WriteFormat, WriteSpec};
 use prost::Message;
 
 use super::places::Place;
@@ -88,6 +88,7 @@ impl Written<'_> {
             one_writer: false,
             format: WriteFormat::Parquet,
             staging: None,
+            takes: Takes::default(),
         };
         let plan: LogicalPlan = WriteFiles::plan(input, Arc::new(spec))?;
         context.state().create_physical_plan(&plan).await

@@ -1,0 +1,195 @@
+//! OPTIMIZE of a folder: the small files of each table partition become one, or as few as their size lets them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{ScalarValue, Statistics, TableReference};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::{TableType, provider_as_source};
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::object_store::ObjectMeta;
+use datafusion::object_store::path::Path;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::TryStreamExt;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::{NULL_FOLDER, partition_folder};
+
+use super::insert::{Effects, FolderWrite};
+use super::table::FolderTable;
+
+/// A file of less than this part of the size that files are to have is small.
+const SMALL_PART: u64 = 2;
+
+impl FolderWrite {
+    /// Begins to write the small files of `table` anew, where a folder has several. `None`: none has.
+    ///
+    /// Errors: the table's files can be read only (0A000).
+    pub(crate) async fn merge(
+        state: &SessionState,
+        table: &FolderTable,
+        name: &str,
+    ) -> Result<Option<(LogicalPlan, Self)>> {
+        let (Some(written), Some(_)) = (table.written()?, table.place()) else {
+            let message = format!("the files of \"{name}\" can only be read");
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        };
+        let merged = small_files(state, table).await?;
+        if merged.is_empty() {
+            return Ok(None);
+        }
+        let chosen = merged.iter().map(|(_, file)| file.location.clone()).collect();
+        let some = SomeFiles { table: table.clone(), chosen: Arc::new(chosen) };
+        let rows =
+            LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(Arc::new(some)), None)?
+                .build()?;
+        let effects = Effects { merged, ..Effects::default() };
+        Self::stage(table, written, name, rows, effects).await.map(Some)
+    }
+}
+
+/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`.
+async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(String, ObjectMeta)>> {
+    let listing = table.listing();
+    let Some(url) = listing.table_paths().first() else { return Ok(vec![]) };
+    let store = state.runtime_env().object_store(url)?;
+    let extension = &listing.options().file_extension;
+    let found: Vec<ObjectMeta> =
+        url.list_all_files(state, store.as_ref(), extension).await?.try_collect().await?;
+    let mut folders: BTreeMap<String, Vec<ObjectMeta>> = BTreeMap::new();
+    for file in found.into_iter().filter(|file| file.size < table.options().target_file_bytes / SMALL_PART) {
+        let Some(parts) = file.location.prefix_match(url.prefix()) else { continue };
+        let mut parts: Vec<String> = parts.map(|part| part.as_ref().to_string()).collect();
+        parts.pop();
+        // Of a folder by another name the rows would come into another one.
+        let is_own = parts.len() == table.keys().len()
+            && parts.iter().zip(table.keys()).all(|(part, (key, kind))| is_own_name(part, key, kind));
+        if is_own {
+            let folder = parts.iter().map(|part| format!("{part}/")).collect();
+            folders.entry(folder).or_default().push(file);
+        }
+    }
+    let several = folders.into_iter().filter(|(_, files)| files.len() > 1);
+    Ok(several
+        .flat_map(|(folder, mut files)| {
+            files.sort_by(|a, b| a.location.cmp(&b.location));
+            files.into_iter().map(move |file| (folder.clone(), file))
+        })
+        .collect())
+}
+
+/// Whether rows that are read from a folder of this name are written into one of the same name.
+fn is_own_name(part: &str, key: &str, kind: &DataType) -> bool {
+    let Some((_, value)) = part.split_once('=') else { return false };
+    if value == NULL_FOLDER {
+        return part == partition_folder(key, None);
+    }
+    let kind = match kind {
+        DataType::Dictionary(_, value) => value.as_ref(),
+        kind => kind,
+    };
+    let value = decoded(value).and_then(|text| ScalarValue::try_from_string(text, kind).ok());
+    match value.and_then(|value| value.cast_to(&DataType::Utf8).ok()) {
+        Some(ScalarValue::Utf8(Some(text))) => part == partition_folder(key, Some(&text)),
+        _ => false,
+    }
+}
+
+/// A text without its percent-encoding.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Some files of a table.
+#[derive(Debug)]
+struct SomeFiles {
+    table: FolderTable,
+    chosen: Arc<HashSet<Path>>,
+}
+
+#[async_trait]
+impl TableProvider for SomeFiles {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.table.scan(session, projection, filters, None).await?;
+        plan.transform_down(|plan| self.choose(plan)).map(|plan| plan.data)
+    }
+}
+
+impl SomeFiles {
+    fn choose(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        let Some(config) = plan
+            .downcast_ref::<DataSourceExec>()
+            .and_then(|source| source.data_source().downcast_ref::<FileScanConfig>())
+        else {
+            return Ok(Transformed::no(plan));
+        };
+        let chosen = config.file_groups.iter().map(|group| {
+            let files = group.iter().filter(|file| self.chosen.contains(&file.object_meta.location));
+            FileGroup::new(files.cloned().collect())
+        });
+        let mut groups: Vec<FileGroup> = chosen.filter(|group| !group.is_empty()).collect();
+        if groups.is_empty() {
+            groups.push(FileGroup::new(vec![]));
+        }
+        let statistics = Statistics::new_unknown(&plan.schema());
+        let config = FileScanConfigBuilder::from(config.clone())
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .build();
+        Ok(Transformed::yes(DataSourceExec::from_data_source(config)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_rows_come_back_to() {
+        for (part, kind, expected) in [
+            ("k=1", DataType::Int32, true),
+            ("k=01", DataType::Int32, false),
+            ("K=1", DataType::Int32, false),
+            ("k=x", DataType::Int32, false),
+            ("k=a%20b", DataType::Utf8, true),
+            ("k=a b", DataType::Utf8, false),
+            ("k=a%2fb", DataType::Utf8, false),
+            ("k=%", DataType::Utf8, false),
+            ("k=__HIVE_DEFAULT_PARTITION__", DataType::Utf8, true),
+            ("k", DataType::Utf8, false),
+        ] {
+            assert_eq!(is_own_name(part, "k", &kind), expected, "{part}");
+        }
+    }
+}

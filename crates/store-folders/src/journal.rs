@@ -1,0 +1,84 @@
+//! What a statement is going to do to folders, written down before it begins. Every action can be done again.
+
+use bytes::Bytes;
+use harrier_storage::Staged;
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
+use prost::Message;
+
+use crate::control::Root;
+use crate::{At, Error, Result};
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Journal {
+    #[prost(message, repeated, tag = "1")]
+    pub actions: Vec<Action>,
+}
+
+/// One folder: files go, then one comes, perhaps in the place of one that was there.
+#[derive(Clone, PartialEq, Message)]
+pub struct Action {
+    #[prost(string, tag = "1")]
+    pub folder: String,
+    #[prost(message, repeated, tag = "2")]
+    pub removed: Vec<Seen>,
+    #[prost(message, optional, tag = "3")]
+    pub shown: Option<Staged>,
+    /// What it is shown as.
+    #[prost(string, tag = "4")]
+    pub name: String,
+}
+
+/// A file as it was when the statement decided: another one by its name is not meant.
+#[derive(Clone, PartialEq, Message)]
+pub struct Seen {
+    #[prost(string, tag = "1")]
+    pub path: String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(int64, tag = "3")]
+    pub modified_ms: i64,
+    #[prost(string, optional, tag = "4")]
+    pub e_tag: Option<String>,
+}
+
+impl From<&ObjectMeta> for Seen {
+    fn from(file: &ObjectMeta) -> Self {
+        Self {
+            path: file.location.to_string(),
+            bytes: file.size,
+            modified_ms: file.last_modified.timestamp_millis(),
+            e_tag: file.e_tag.clone(),
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.encode_to_vec().into()
+    }
+
+    /// That of a statement, if it is there.
+    pub(crate) async fn read(root: &Root, id: &str) -> Result<Option<Self>> {
+        let path = root.journal_path(id);
+        let bytes = match root.store().get(&path).await {
+            Ok(found) => found.bytes().await.at("read", &path)?,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error).at("read", &path),
+        };
+        Self::decode(bytes).map(Some).map_err(|_| Error::Journal { path: path.to_string() })
+    }
+
+    /// Everything in it is done.
+    pub(crate) async fn forget(root: &Root, id: &str) -> Result<()> {
+        let path = root.journal_path(id);
+        match root.store().delete(&path).await {
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(unfinished(&path, error)),
+        }
+    }
+}
+
+pub(crate) fn unfinished(path: &Path, error: StoreError) -> Error {
+    Error::Unfinished { path: path.to_string(), error }
+}

@@ -1,0 +1,49 @@
+//! Completes, or takes back, what statements have left whose processes died.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use object_store::ObjectStoreExt;
+
+use crate::control::Root;
+use crate::journal::Journal;
+use crate::lock::Lock;
+use crate::publish::perform;
+use crate::{At, Result, Step};
+
+/// A statement whose owner was not written anew for so many leases is dead. It is written six times in each.
+const DEAD: u32 = 5;
+
+/// Completes decided statements, and takes back what others have staged, if they are dead; not the statement `own`. To be
+/// called under the lock.
+pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>) -> Result<()> {
+    // Looked at under the lock, after its file was written: the newest there is.
+    let control = root.control().await?;
+    for id in &control.journals {
+        if let Some(journal) = Journal::read(root, id).await? {
+            perform(root, lock, &journal, true, step).await?;
+            Journal::forget(root, id).await?;
+            step("completed");
+        }
+    }
+    let dead = root.staging.lease() * DEAD;
+    let all: BTreeSet<&String> = control.statements.iter().chain(control.owners.keys()).collect();
+    for id in all.into_iter().filter(|id| *id != own) {
+        let is_alive = control.owners.get(id).is_some_and(|owner| control.is_young(owner, dead));
+        if is_alive && !control.journals.contains(id) {
+            continue;
+        }
+        let folder = root.statement_path(id);
+        lock.check()?;
+        lock.under(async { root.staging.take_back(&folder).await.at("remove", &folder) }.boxed()).await?;
+        if control.owners.contains_key(id) {
+            let owner = root.owner_path(id);
+            drop(root.store().delete(&owner).await);
+        }
+        step("swept");
+    }
+    for file in control.unfinished.iter().filter(|file| !control.is_young(file, dead)) {
+        drop(root.store().delete(&file.location).await);
+    }
+    Ok(())
+}
