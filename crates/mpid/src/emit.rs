@@ -1,5 +1,8 @@
 //! What an O task sends: pairs are combined in a table, or realigned at once into one block for each A task.
 //!
+//! A table outlives its O task where nobody has to know which one a pair is of: the next O task of this rank goes on with it, so that a key that
+//! most of them have is sent once and not once for each ([`send_kept`]).
+//!
 //! # Memory bound
 //! One block for each A task, and [`crate::Config::combine_bytes`] for the table; O tasks that run one after the other use the same.
 //!
@@ -107,6 +110,25 @@ impl Batch {
     }
 }
 
+/// Sends what O tasks have left in their tables. To be called when all of this rank's have ended.
+///
+/// Errors: a pair is refused, as combined it is too large; with the last O task that had a part in it. Nothing is said of a job that is
+/// to stop.
+pub(crate) fn send_kept(outs: &Arc<Outs>) -> Result<(), (u32, Rejected)> {
+    // Taken first: an emitter takes one, too.
+    let tables = std::mem::take(&mut *outs.tables.lock());
+    for (o_task, table) in tables {
+        let mut emitter = Emitter::new(outs, o_task, None);
+        emitter.table = Some(table);
+        match emitter.empty_table().and_then(|()| emitter.ship_all()) {
+            Ok(()) => {}
+            Err(EmitError::Stopped) => return Ok(()),
+            Err(EmitError::Rejected(rejected)) => return Err((o_task, rejected)),
+        }
+    }
+    Ok(())
+}
+
 /// What the pairs of one O task go through.
 pub(crate) struct Emitter {
     outs: Arc<Outs>,
@@ -136,7 +158,9 @@ impl Emitter {
             outs: Arc::clone(outs),
             o_task,
             partition,
-            table: combine.is_some().then(|| outs.spare_tables.lock().pop().unwrap_or_default()),
+            table: combine
+                .is_some()
+                .then(|| outs.tables.lock().pop().map(|(_, table)| table).unwrap_or_default()),
             batch: combine.is_some().then(Box::default),
             position: None,
             refused: None,
@@ -162,6 +186,12 @@ impl Emitter {
         self.pairs += 1;
         self.bytes += (key.len() + value.len()) as u64;
         let hash = hash(key);
+        if let (Some(table), Some(combine)) = (&mut self.table, &self.combine)
+            && table.combine_hot(hash, key, value, &**combine)?
+        {
+            self.combined += 1;
+            return Ok(());
+        }
         match &mut self.batch {
             None => self.emit_to_window(0, hash, key, value),
             Some(batch) => match batch.push(hash, key, value, self.position) {
@@ -290,6 +320,16 @@ impl Emitter {
         Ok(())
     }
 
+    /// Sends what is in every block.
+    fn ship_all(&mut self) -> Result<(), EmitError> {
+        for at in 0..self.windows.len() {
+            for a_task in 0..self.windows[at].open.len() {
+                self.ship(at, a_task, false)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sends what is in one block. In the blocking style, and if a full block is why: what is in all of them, and waits.
     fn ship(&mut self, at: usize, a_task: usize, full: bool) -> Result<(), EmitError> {
         if full && self.outs.plan.config.blocking {
@@ -343,20 +383,24 @@ impl Emitter {
         Ok(())
     }
 
-    /// Sends all that is left.
+    /// Whether pairs in the table may be sent when this O task is long over: what is restored from a checkpoint is told by O task, and
+    /// what a partitioner does not accept is to be said of the task that it came from.
+    fn may_keep(&self) -> bool {
+        self.outs.plan.checkpoint.is_none() && self.partition.is_none()
+    }
+
+    /// Sends all that is left, but for what the next O task may combine with its own.
     pub fn finish(&mut self) -> Result<(), EmitError> {
         self.look_up()?;
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        self.empty_table()?;
-        // The next O task need not let a table of its own grow.
-        self.outs.spare_tables.lock().extend(self.table.take());
-        for at in 0..self.windows.len() {
-            for a_task in 0..self.windows[at].open.len() {
-                self.ship(at, a_task, false)?;
-            }
+        if !self.may_keep() {
+            self.empty_table()?;
         }
+        // The next O task need not let a table of its own grow.
+        self.outs.tables.lock().extend(self.table.take().map(|table| (self.o_task, table)));
+        self.ship_all()?;
         if self.outs.plan.checkpoint.is_some() {
             self.tell_all(BlockKind::TaskEnd, 0)?;
         }

@@ -140,8 +140,8 @@ pub(crate) struct Outs {
     /// By rank; none for this one.
     remote: Vec<Option<mpsc::Sender<Parcel>>>,
     mergers: Vec<mpsc::Sender<Arrival>>,
-    /// Empty ones of O tasks that have ended; as many as run at once.
-    pub spare_tables: Mutex<Vec<Table>>,
+    /// Those of O tasks that have ended, with what is not sent yet, and the last task that each had; as many as run at once.
+    pub tables: Mutex<Vec<(u32, Table)>>,
     pub blocks: AtomicU64,
     pub bytes: AtomicU64,
     /// Nanoseconds that O tasks waited for a place in a send queue.
@@ -282,7 +282,7 @@ impl Exchange {
             stop: Arc::clone(&stop),
             remote,
             mergers: queues,
-            spare_tables: Mutex::default(),
+            tables: Mutex::default(),
             blocks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),

@@ -8,7 +8,7 @@ use crate::checkpoint::{self, Commits, Committed, Tasks};
 use crate::config::{Config, Mode, Parallelism};
 use crate::control::Pool;
 use crate::counters::{Counters, Report, Span, now};
-use crate::emit::{Emitter, Partition};
+use crate::emit::{self, Emitter, Partition};
 use crate::error::{Cause, Damaged, Error, Side, TaskError};
 use crate::exchange::{BatchSink, CheckpointPlan, Exchange, Plan, Sink, Stop, panic_message};
 use crate::spill::SpillFolders;
@@ -261,6 +261,11 @@ impl Running {
     /// No O task runs on this rank any more.
     pub fn close_outs(&self) {
         if let Some(outs) = self.exchange.outs() {
+            if let Err((o_task, rejected)) = emit::send_kept(&outs) {
+                let error =
+                    self.task_error(Side::O, o_task, String::new(), Cause::Rejected, &rejected.to_string());
+                self.exchange.stop.fail(error);
+            }
             let mut counters = self.counters.lock();
             counters.blocks_sent = outs.blocks.load(Ordering::Relaxed);
             counters.bytes_sent = outs.bytes.load(Ordering::Relaxed);

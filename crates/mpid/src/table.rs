@@ -4,6 +4,8 @@
 //! - A key stands once among the living entries of the arena.
 //! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena only for what is
 //!   almost surely the key.
+//! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the entries of keys that come all the
+//!   time stay in the first cache. Whatever moves entries frees all of them.
 //!
 //! # Memory bound
 //! [`Table::bytes`] is what it holds; who owns it empties it in time. An arena has less than 4 GiB.
@@ -47,6 +49,15 @@ const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 
 const SLOTS_MIN: usize = 1024;
 
+/// Hot slots: half of a first cache of 32 KiB.
+const HOT_SLOTS: usize = 2048;
+
+/// The hot slot of a hash: by other bits than those of the slots.
+#[inline]
+fn hot_of(hash: u64) -> usize {
+    (hash >> 24) as usize % HOT_SLOTS
+}
+
 /// What became of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsert {
@@ -59,6 +70,8 @@ pub enum Upsert {
 pub struct Table {
     /// Upper half of the hash, and one more than the offset of the entry; 0 for a free slot.
     slots: Vec<u64>,
+    /// Some of the same.
+    hot: Box<[u64; HOT_SLOTS]>,
     arena: Vec<u8>,
     entries: usize,
     dead_bytes: usize,
@@ -67,7 +80,14 @@ pub struct Table {
 
 impl Default for Table {
     fn default() -> Table {
-        Table { slots: vec![0; SLOTS_MIN], arena: Vec::new(), entries: 0, dead_bytes: 0, scratch: Vec::new() }
+        Table {
+            slots: vec![0; SLOTS_MIN],
+            hot: Box::new([0; HOT_SLOTS]),
+            arena: Vec::new(),
+            entries: 0,
+            dead_bytes: 0,
+            scratch: Vec::new(),
+        }
     }
 }
 
@@ -79,6 +99,33 @@ impl Table {
     /// Memory in use.
     pub fn bytes(&self) -> usize {
         self.arena.len() + self.slots.len() * size_of::<u64>()
+    }
+
+    /// Combines a value with what its key has, if that was looked for not long ago and does not become longer or shorter. Returns whether it
+    /// was; if not, nothing has changed.
+    ///
+    /// Errors: the combiner does not accept a value.
+    #[inline]
+    pub fn combine_hot(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        combine: &dyn Combine,
+    ) -> Result<bool, Rejected> {
+        let slot = self.hot[hot_of(hash)];
+        if slot == 0 || slot & !0xffff_ffff != hash & !0xffff_ffff {
+            return Ok(false);
+        }
+        let offset = (slot as u32 - 1) as usize;
+        let (key_bytes, value_bytes) = self.lengths(offset);
+        let key_at = offset + ENTRY_HEADER_BYTES;
+        if key_bytes != key.len() || !same(&self.arena[key_at..key_at + key_bytes], key) {
+            return Ok(false);
+        }
+        self.scratch.clear();
+        let value_at = key_at + key_bytes;
+        combine.combine_over(key, &mut self.arena[value_at..value_at + value_bytes], value, &mut self.scratch)
     }
 
     /// Adds a pair, or combines its value with what its key has.
@@ -105,6 +152,7 @@ impl Table {
                 let (key_bytes, value_bytes) = self.lengths(offset);
                 let key_at = offset + ENTRY_HEADER_BYTES;
                 if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
+                    self.hot[hot_of(hash)] = slot;
                     return self.combine(at, offset, value_bytes, key, value, combine);
                 }
             }
@@ -182,6 +230,7 @@ impl Table {
         self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
         self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
         self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
+        self.hot[hot_of(hash)] = self.slots[slot];
         if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
             self.compact();
         }
@@ -221,6 +270,7 @@ impl Table {
 
     fn compact(&mut self) {
         let arena = std::mem::take(&mut self.arena);
+        self.hot.fill(0);
         self.dead_bytes = 0;
         let mut offset = 0;
         while let Some(entry) = entry_at(&arena, offset) {
@@ -253,6 +303,7 @@ impl Table {
     /// Forgets every pair and keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill(0);
+        self.hot.fill(0);
         self.arena.clear();
         self.entries = 0;
         self.dead_bytes = 0;
@@ -345,14 +396,21 @@ mod tests {
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let mut table = Table::default();
+        let mut hot = 0;
         for round in 0..3 {
             let mut map: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
             for _ in 0..40_000 {
                 let key = random.random_range(0..9_000u32).to_string().into_bytes();
                 let value = random.random_range(0..10usize);
-                let outcome = table.upsert(hash(&key), &key, &vec![b'v'; value], &Growing).unwrap();
                 let known = map.contains_key(&key);
-                assert_eq!(outcome, if known { Upsert::Combined } else { Upsert::Inserted });
+                let (hash, bytes) = (hash(&key), vec![b'v'; value]);
+                if random.random() && table.combine_hot(hash, &key, &bytes, &Growing).unwrap() {
+                    hot += 1;
+                    assert!(known);
+                } else {
+                    let outcome = table.upsert(hash, &key, &bytes, &Growing).unwrap();
+                    assert_eq!(outcome, if known { Upsert::Combined } else { Upsert::Inserted });
+                }
                 map.entry(key).and_modify(|held| *held = (*held + value) % 10).or_insert(value);
             }
             assert_eq!(table.entries, map.len(), "round {round}");
@@ -363,5 +421,6 @@ mod tests {
             table.clear();
             assert!(table.is_empty() && table.iter().next().is_none());
         }
+        assert!(hot > 100, "{hot}");
     }
 }

@@ -172,8 +172,13 @@ fn nearest(point: &Point, centres: &[Point]) -> u32 {
     best.0
 }
 
+/// What is added to a number before the rest of it is cut off. Sums differ in their last bits by the order of what is added, and the mean of
+/// a few numbers may lie exactly between two that are printed, but not here.
+const ROUNDED: f64 = 0.123_456_7;
+
 fn centre_line(at: usize, centre: &Point) -> Vec<u8> {
-    let numbers: Vec<String> = centre.iter().map(|number| format!("{number:.6}")).collect();
+    let rounded = |number: &f64| (number * 1e6 + ROUNDED).floor() / 1e6;
+    let numbers: Vec<String> = centre.iter().map(|number| format!("{:.6}", rounded(number))).collect();
     format!("{at}\t{}\n", numbers.join(" ")).into_bytes()
 }
 
