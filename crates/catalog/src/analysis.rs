@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
+use crate::changes;
 use crate::database::{Session, list, optional, text};
 use crate::error::{Error, Result};
 use crate::state::{ColumnId, ObjectId, SnapshotId};
@@ -12,6 +13,9 @@ use crate::state::{ColumnId, ObjectId, SnapshotId};
 const TABLE: &str = "harrier_table_analysis";
 const COLUMN: &str = "harrier_column_analysis";
 const HISTOGRAM: &str = "harrier_column_histogram";
+
+/// All of them, with a column `table_id` each.
+pub(crate) const ANALYSES: [&str; 3] = [TABLE, COLUMN, HISTOGRAM];
 
 /// How the texts of a histogram are written. Those of another format are as good as none.
 const FORMAT: i64 = 1;
@@ -97,17 +101,31 @@ impl Catalog {
         load(&mut session, "1 = 1", Histograms::All).await
     }
 
-    /// Rows in files that were added or deleted after a snapshot, as far as they still are.
+    /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that were removed since.
+    /// Compaction changes none.
     pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
         let mut session = self.inner.database.read().await?;
+        let compactions = changes::compactions(&mut session, table, since).await?;
+        let not_by_them = |column: &str| match compactions.is_empty() {
+            true => String::new(),
+            false => format!(" AND {column} NOT IN ({})", list(&compactions)),
+        };
+        let (begun, ended) = (not_by_them("begin_snapshot"), not_by_them("end_snapshot"));
         let mut changed = 0;
-        for (count, files) in
-            [("record_count", "ducklake_data_file"), ("delete_count", "ducklake_delete_file")]
-        {
-            let sql = format!(
-                "SELECT CAST(coalesce(sum({count}), 0) AS BIGINT) FROM {files} \
-                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL"
-            );
+        for sql in [
+            format!(
+                "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
+                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
+            ),
+            format!(
+                "SELECT CAST(coalesce(sum(delete_count), 0) AS BIGINT) FROM ducklake_delete_file \
+                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
+            ),
+            format!(
+                "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
+                 WHERE table_id = {table} AND begin_snapshot <= {since} AND end_snapshot > {since}{ended}"
+            ),
+        ] {
             changed += session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
         }
         Ok(changed)

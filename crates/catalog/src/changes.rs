@@ -21,6 +21,27 @@ pub(crate) enum Deed {
     Unknown,
 }
 
+/// The snapshots after `since` that have compacted a table.
+pub(crate) async fn compactions(
+    session: &mut Session,
+    table: ObjectId,
+    since: SnapshotId,
+) -> Result<Vec<SnapshotId>> {
+    let sql = format!(
+        "SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > {since}"
+    );
+    let mut found = Vec::new();
+    for row in session.query(sql).await? {
+        let mut others = Others::default();
+        let snapshot = row.integer(0)?;
+        others.add(snapshot, &row.optional_text(1)?.unwrap_or_default());
+        if others.did(Deed::Compacted, table, since) {
+            found.push(snapshot);
+        }
+    }
+    Ok(found)
+}
+
 /// What others have committed in a number of snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Others {

@@ -128,6 +128,13 @@ pub struct TableChanges {
     pub since: SnapshotId,
 }
 
+impl TableChanges {
+    /// Whether no row and no file is changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self { since: self.since, ..Self::default() }
+    }
+}
+
 /// Every file and kept row of one table at one snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableData {

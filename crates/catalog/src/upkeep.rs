@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::analysis::ANALYSES;
 use crate::catalog::Catalog;
 use crate::database::{Rows, Session, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
@@ -199,6 +200,11 @@ async fn sweep(session: &mut Session) -> Result<usize> {
             "ducklake_column_mapping",
         ] {
             statements.push(format!("DELETE FROM {table} WHERE {of_gone}"));
+        }
+        for table in ANALYSES {
+            if session.has_table(table).await? {
+                statements.push(format!("DELETE FROM {table} WHERE {of_gone}"));
+            }
         }
         statements.push(format!(
             "DELETE FROM ducklake_metadata WHERE \"scope\" = 'table' AND scope_id IN ({})",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use harrier_catalog::Histograms;
 use harrier_catalog::state::{ObjectId, State, Table};
+use harrier_exec::front::Admission;
 
 use crate::SqlError;
 use crate::engine::Engine;
@@ -19,12 +20,13 @@ const ROWS_MIN: u64 = 10_000;
 const BYTES_MAX: &str = "64MB";
 
 /// What there may be to do once rows are written.
-#[derive(Debug)]
 pub(crate) struct AutoAnalyze {
     engine: Engine,
     percent: u64,
     table: ObjectId,
     statement: String,
+    /// By which the writing session's statements are let in.
+    admission: Option<Arc<Admission>>,
 }
 
 impl AutoAnalyze {
@@ -32,6 +34,7 @@ impl AutoAnalyze {
     pub(crate) fn of(
         engine: &Engine,
         settings: &HarrierSettings,
+        admission: Option<Arc<Admission>>,
         state: &State,
         table: &Arc<Table>,
     ) -> Option<Self> {
@@ -39,7 +42,8 @@ impl AutoAnalyze {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let statement = format!("ANALYZE {}.{}", quoted(schema), quoted(&table.name));
         let percent = settings.auto_analyze as u64;
-        (percent > 0).then(|| Self { engine: engine.clone(), percent, table: table.id, statement })
+        let engine = engine.clone();
+        (percent > 0).then(|| Self { engine, percent, table: table.id, statement, admission })
     }
 
     /// To be called when so many rows are committed.
@@ -58,6 +62,9 @@ impl AutoAnalyze {
         }
         let session = self.engine.session();
         session.set_own("harrier.analyze_bytes", BYTES_MAX)?;
+        if let Some(admission) = &self.admission {
+            session.admit_by(Arc::clone(admission));
+        }
         for statement in session.statements(&self.statement)? {
             session.execute(&statement).await?;
         }
@@ -74,6 +81,6 @@ impl AutoAnalyze {
         let known = catalog.analysis(self.table, Histograms::Of(&[])).await.map_err(warehouse::explain)?;
         let Some(known) = known else { return Ok(true) };
         let changed = catalog.rows_changed(self.table, known.snapshot).await.map_err(warehouse::explain)?;
-        Ok(changed as u64 * 100 >= self.percent * known.rows as u64)
+        Ok(i128::from(changed) * 100 >= i128::from(self.percent) * i128::from(known.rows))
     }
 }

@@ -203,14 +203,14 @@ impl Session {
             (None, None) => String::new(),
         };
         let compression: FileCompressionType = compression.parse()?;
-        let urls = files::locations(file)?;
-        let layout = layout(&options, format, Header::Present)?;
         let state = self.context().state();
+        let urls = files::locations(&state, file)?;
+        let layout = layout(&options, format, Header::Present)?;
         let names = files::below(&state, &urls, file).await?;
         let [first, ..] = urls.as_slice() else {
             return Err(DataFusionError::Internal("no place to copy from".to_string()));
         };
-        let store = files::object_store(&state, first, file)?;
+        let store = files::object_store(&state, first)?;
         let source = move || Source::Files { store: Arc::clone(&store), files: names.clone(), compression };
         let has_bytes = target.fields().iter().any(|field| field.data_type().is_binary());
         let scans = layout.csv

@@ -26,6 +26,7 @@ use crate::server_functions::ServerFunction;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
+use crate::store_options;
 use crate::stores::Stores;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
 
@@ -258,6 +259,7 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
         .with_information_schema(true)
         .with_target_partitions(options.threads.max(output_partitions_min(options)))
         .with_option_extension(HarrierSettings::default());
+    store_options::declare(&mut config);
     let defaults = config.options_mut();
     if options.warehouse.is_some() {
         defaults.catalog.default_catalog = DEFAULT_CATALOG.to_string();

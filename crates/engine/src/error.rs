@@ -61,8 +61,9 @@ impl SqlError {
         };
         Self {
             sqlstate: sqlstate::of(error),
-            message: parts.message,
-            detail: parts.detail,
+            // Addresses of files, as they were written.
+            message: harrier_storage::without_profiles(&parts.message),
+            detail: parts.detail.map(|detail| harrier_storage::without_profiles(&detail)),
             hint: parts.hint,
             position,
         }

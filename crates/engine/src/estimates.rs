@@ -221,6 +221,16 @@ impl KnownColumns {
         share
     }
 
+    /// The column that an expression is, if need be as another type that has all of its values.
+    fn column_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        if let Some(cast) = expression.downcast_ref::<CastExpr>() {
+            let column = self.column_of(cast.expr())?;
+            let kind = self.known(column)?.examples.0.data_type();
+            return widens(kind, cast.cast_type()).then_some(column);
+        }
+        Some(expression.downcast_ref::<Column>()?.index())
+    }
+
     fn known(&self, column: usize) -> Option<&Spread> {
         self.columns.get(column)?.as_deref()
     }
@@ -233,7 +243,7 @@ impl KnownColumns {
             (None, Some(value)) => (binary.right(), binary.op().swap()?, value),
             _ => return None,
         };
-        let column = column_of(column)?;
+        let column = self.column_of(column)?;
         let is_known = is_range(operator) || matches!(operator, Operator::Eq | Operator::NotEq);
         let spread = self.known(column).filter(|_| is_known)?;
         Some((column, operator, spread.point(&value)?))
@@ -245,10 +255,10 @@ impl KnownColumns {
             return Some(if matches!(value, ScalarValue::Boolean(Some(true))) { 1.0 } else { 0.0 });
         }
         if let Some(null) = condition.downcast_ref::<IsNullExpr>() {
-            return Some(self.known(column_of(null.arg())?)?.nulls);
+            return Some(self.known(self.column_of(null.arg())?)?.nulls);
         }
         if let Some(value) = condition.downcast_ref::<IsNotNullExpr>() {
-            return Some(1.0 - self.known(column_of(value.arg())?)?.nulls);
+            return Some(1.0 - self.known(self.column_of(value.arg())?)?.nulls);
         }
         if let Some(list) = condition.downcast_ref::<InListExpr>()
             && let Some(share) = self.in_list(list)
@@ -296,7 +306,7 @@ impl KnownColumns {
     }
 
     fn in_list(&self, list: &InListExpr) -> Option<f64> {
-        let spread = self.known(column_of(list.expr())?)?;
+        let spread = self.known(self.column_of(list.expr())?)?;
         let points = list.list().iter().map(|value| spread.point(&value_of(value)?));
         let share = any_equal(spread, points.collect::<Option<Vec<_>>>()?.into_iter());
         Some(if list.negated() { 1.0 - spread.nulls - share } else { share })
@@ -304,7 +314,7 @@ impl KnownColumns {
 
     /// A pattern that is a beginning and then anything.
     fn prefix(&self, like: &LikeExpr) -> Option<f64> {
-        let spread = self.known(column_of(like.expr())?)?;
+        let spread = self.known(self.column_of(like.expr())?)?;
         let pattern = value_of(like.pattern())?;
         let prefix = pattern.try_as_str()??.strip_suffix('%')?.to_string();
         if like.case_insensitive() || prefix.contains(['%', '_', '\\']) || prefix.is_empty() {
@@ -319,7 +329,7 @@ impl KnownColumns {
 
     /// A comparison of two columns of the table.
     fn columns(&self, binary: &BinaryExpr) -> Option<f64> {
-        let (one, other) = (column_of(binary.left())?, column_of(binary.right())?);
+        let (one, other) = (self.column_of(binary.left())?, self.column_of(binary.right())?);
         let (one, other) = (self.known(one)?, self.known(other)?);
         let values = (1.0 - one.nulls) * (1.0 - other.nulls);
         let equal = values / one.distinct.max(other.distinct);
@@ -395,12 +405,9 @@ fn equality(spread: &Spread, operator: Operator, point: &Point) -> f64 {
 
 /// The share of the rows that equal one of some values.
 fn any_equal(spread: &Spread, points: impl Iterator<Item = Point>) -> f64 {
-    let mut different: Vec<Point> = Vec::new();
-    for point in points {
-        if !different.contains(&point) {
-            different.push(point);
-        }
-    }
+    let mut different: Vec<Point> = points.collect();
+    different.sort_by(Point::order);
+    different.dedup();
     different.iter().map(|point| spread.equal(point)).sum::<f64>().min(1.0 - spread.nulls)
 }
 
@@ -415,12 +422,18 @@ fn is_range(operator: Operator) -> bool {
     matches!(operator, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
 }
 
-/// The column that an expression is, whatever it is cast to.
-fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
-    if let Some(cast) = expression.downcast_ref::<CastExpr>() {
-        return column_of(cast.expr());
-    }
-    Some(expression.downcast_ref::<Column>()?.index())
+/// Whether a cast keeps all values apart and in their order.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    from == to
+        || from.is_string() && to.is_string()
+        || from.is_integer() && to.is_numeric()
+        || from.is_floating() && to.is_floating()
+        || matches!(
+            (from, to),
+            (DataType::Decimal128(..), DataType::Decimal128(..) | DataType::Float64)
+                | (DataType::Timestamp(..), DataType::Timestamp(..))
+                | (DataType::Date32, DataType::Timestamp(..))
+        )
 }
 
 fn value_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {

@@ -31,6 +31,7 @@ use parking_lot::RwLock;
 use url::Url;
 
 use crate::hive::{FolderOptions, FolderTable, Place};
+use crate::store_options::{self, TableOptions};
 use crate::warehouse::{SessionRole, Viewer};
 
 /// Names and values.
@@ -144,14 +145,16 @@ impl UrlTableFactory for FileTables {
             return Ok(None);
         }
         let state = self.state()?;
-        let table = open(&state, name, locations(name)?, None).await?;
+        let table = open(&state, name, locations(&state, name)?, None).await?;
         Ok(Some(table))
     }
 }
 
 /// The places that `name` stands for, checked to exist where they are local.
-pub(crate) fn locations(name: &str) -> Result<Vec<ListingTableUrl>> {
-    resolve(name)?.iter().map(|location| parse_url(location)).collect()
+pub(crate) fn locations(state: &SessionState, name: &str) -> Result<Vec<ListingTableUrl>> {
+    let none = TableOptions::default();
+    let place = |location| parse_url(&store_options::place(state, location, &none)?);
+    resolve(name)?.into_iter().map(place).collect()
 }
 
 /// The table of the files that `name` stands for, in a format and compression that their names need not tell.
@@ -170,7 +173,7 @@ pub(crate) async fn table(
             .filter(|compression| !compression.is_empty()),
         suffix: String::new(),
     });
-    open(state, name, locations(name)?, forced).await
+    open(state, name, locations(state, name)?, forced).await
 }
 
 /// What the name of a file says of its format and compression.
@@ -186,7 +189,7 @@ pub(crate) async fn below(
 ) -> Result<Vec<ObjectPath>> {
     let mut files = Vec::new();
     for url in urls {
-        let store = object_store(state, url, name)?;
+        let store = object_store(state, url)?;
         let found: Vec<ObjectMeta> = url
             .list_all_files(state, store.as_ref(), "")
             .await?
@@ -220,7 +223,7 @@ async fn open(
     let Some(first) = urls.first() else {
         return Err(no_match(name).into());
     };
-    let store = object_store(state, first, name)?;
+    let store = object_store(state, first)?;
     let files: Vec<ObjectMeta> = first
         .list_all_files(state, store.as_ref(), "")
         .await?
@@ -455,22 +458,11 @@ fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
     .into()
 }
 
-/// The store that `url` is in; there are only those of this machine's files unless someone registered more.
-pub(crate) fn object_store(
-    state: &SessionState,
-    url: &ListingTableUrl,
-    name: &str,
-) -> Result<Arc<dyn ObjectStore>> {
-    state.runtime_env().object_store(url).map_err(|_| {
-        CodedError::new(
-            SqlState::FEATURE_NOT_SUPPORTED,
-            format!(
-                "cannot read \"{name}\": addresses that begin with {}:// are not supported",
-                url.scheme()
-            ),
-        )
-        .into()
-    })
+/// The store that `url` is in.
+///
+/// Errors: there is none of this kind (0A000), or it cannot be opened by what is said about it (22023).
+pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
+    state.runtime_env().object_store(url)
 }
 
 fn missing(name: &str) -> CodedError {
@@ -688,6 +680,11 @@ impl TableProviderFactory for ExternalTables {
         check(&self.role.viewer())?;
         let mut command = command.clone();
         let options = FolderOptions::take(&mut command.options)?;
+        let store_options = TableOptions::take(&mut command.options)?;
+        if !store_options.is_empty() {
+            // It has their values in it.
+            command.definition = None;
+        }
         let has_columns = !command.schema.fields().is_empty();
         let mut locations = Vec::with_capacity(command.locations.len());
         for location in &command.locations {
@@ -707,7 +704,8 @@ impl TableProviderFactory for ExternalTables {
         let named = std::mem::replace(&mut command.locations, locations);
         if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
             for location in &mut command.locations {
-                object_store(state, &parse_url(location)?, location)?;
+                *location = store_options::place(state, std::mem::take(location), &store_options)?;
+                object_store(state, &parse_url(location)?)?;
                 *location = folder_in_store(state, std::mem::take(location)).await?;
             }
         }
@@ -763,7 +761,7 @@ async fn folder_in_store(state: &SessionState, location: String) -> Result<Strin
         return Ok(location);
     }
     let url = parse_url(&location)?;
-    let store = object_store(state, &url, &location)?;
+    let store = object_store(state, &url)?;
     match store.head(url.prefix()).await {
         Ok(_) => Ok(location),
         Err(_) if FileKind::of(&location).is_some() => Ok(location),

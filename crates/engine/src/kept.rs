@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
+use harrier_exec::front::Admission;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::Mutex;
 
@@ -31,11 +32,16 @@ use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
 use crate::dialect;
 use crate::grants::Deferred;
+use crate::hive::Watched;
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
-use crate::warehouse::{self, Control, Ddl, Dml, Looking, Names, Transactions, WarehouseTable};
+use crate::warehouse::{self, Control, Ddl, Dml, Looking, Names, Sight, Transactions, WarehouseTable};
+
 use crate::write::{Unfinished, Write};
+
+/// When a sample has no rows a larger one is taken.
+const LOOKS_FACTOR: f64 = 8.0;
 
 /// The tables of a session that stay.
 pub(crate) struct Kept {
@@ -336,6 +342,9 @@ impl Session {
         let plan = state.create_physical_plan(&input).await?;
         let schema = Arc::clone(input.schema().inner());
         let rows = collect_partitioned(plan, self.task_ctx(&state)?).await?;
+        if let Some(watched) = state.config().get_extension::<Watched>() {
+            watched.verify().await?;
+        }
         let count: usize = rows.iter().flatten().map(RecordBatch::num_rows).sum();
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
@@ -410,7 +419,9 @@ impl Session {
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
             }
             let looking = Looking::at(&table, &columns)?;
-            let target = WarehouseTable::try_new(self.context().state(), &sight, Arc::clone(&table))?;
+            // What is kept of it stays even if the transaction does not.
+            let committed = Sight { data: Arc::default(), ..sight.clone() };
+            let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
             let found = self.look(&looking, target, looks).await?;
             catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
         }
@@ -428,10 +439,14 @@ impl Session {
         };
         let snapshot = target.state().snapshot;
         if let Some(share) = share {
-            let answer = self.answers(looking, target.with_sample(share)).await?;
             // A small share of few row groups can be none of them.
-            if let Some(found) = looking.analysis(&answer, snapshot, Some(size.rows))? {
-                return Ok(found);
+            let mut share = share;
+            while share < 1.0 {
+                let answer = self.answers(looking, target.with_sample(share)).await?;
+                if let Some(found) = looking.analysis(&answer, snapshot, Some(size.rows))? {
+                    return Ok(found);
+                }
+                share *= LOOKS_FACTOR;
             }
         }
         let answer = self.answers(looking, target).await?;
@@ -655,8 +670,9 @@ impl Session {
     ) -> Result<Outcome> {
         let Dml { plan, pending } = dml;
         let (before, table) = pending.table();
-        let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), before, table);
         let state = self.context().state();
+        let admission = state.config().get_extension::<Admission>();
+        let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), admission, before, table);
         let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
         Ok(match outcome {
             Outcome::Write(write) => Outcome::Write(Write {

@@ -58,6 +58,7 @@ pub mod settings;
 mod spill;
 pub mod split;
 mod sql_types;
+mod store_options;
 mod stores;
 mod targets;
 mod warehouse;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::{ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
@@ -26,12 +26,12 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
-use harrier_exec::front::{DistributeBytesMin, RetryReads};
+use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
 use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::{RowCodec, StatementOptions, Transport, table_files};
+use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_files};
 use parking_lot::Mutex;
 
 use crate::SqlError;
@@ -62,6 +62,7 @@ use crate::scalar_subqueries::ScalarSubqueries;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
+use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
@@ -164,7 +165,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(engine: Engine) -> Self {
         let mut builder = SessionStateBuilder::new_with_default_features()
-            .with_config(engine.config().clone())
+            .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
@@ -246,6 +247,11 @@ impl Session {
         let mut state = state.write();
         let set = state.config_mut().options_mut().set(&name.to_lowercase(), value);
         set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
+    }
+
+    /// Has statements of this session let in as those of another one.
+    pub(crate) fn admit_by(&self, admission: Arc<Admission>) {
+        self.context.state_ref().write().config_mut().set_extension(admission);
     }
 
     pub(crate) fn postgres(&self) -> &OnceLock<Arc<SessionSource>> {
@@ -451,11 +457,24 @@ impl Session {
             }
             _ => None,
         };
-        if matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(_))) {
-            self.keeps_rows();
-        }
+        let made = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                self.keeps_rows();
+                Some(create.name.clone())
+            }
+            _ => None,
+        };
         let verb = write_verb(&plan);
         let frame = self.context.execute_logical_plan(plan).await?;
+        if let Some(made) = made {
+            let watched = self.context.state_ref().read().config().get_extension::<Watched>();
+            if let Some(watched) = watched
+                && let Err(error) = watched.verify().await
+            {
+                self.context.deregister_table(made)?;
+                return Err(error);
+            }
+        }
         if let Some(tag) = command {
             return Ok(Ok(self::command(tag)));
         }
@@ -592,10 +611,19 @@ impl Session {
         verb: Option<&'static str>,
         text: &str,
     ) -> Result<Outcome> {
+        let target = match plan {
+            LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
+            _ => None,
+        };
         // Wherever it stands: EXPLAIN ANALYZE writes files too.
-        if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
+        let placed;
+        let plan = if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
             self.check_files()?;
-        }
+            placed = with_place(state, plan.clone())?;
+            &placed
+        } else {
+            plan
+        };
         let history = self.engine.history();
         let told = history.map(|history| (history, text));
         if let Some(answer) =
@@ -603,10 +631,6 @@ impl Session {
         {
             return analyze::rows(answer.lines);
         }
-        let target = match plan {
-            LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
-            _ => None,
-        };
         if let Some(target) = &target {
             targets::check(target)?;
         }
@@ -697,9 +721,10 @@ impl Session {
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
+            store_options::reset(options, self.engine.config().options(), None)?;
             let present = entries(options);
             for (key, value) in self.initial() {
-                if present.get(&key) != Some(&value) {
+                if present.get(&key) != Some(&value) && !store_options::is_option(&key) {
                     restore(options, &key, value.as_deref())?;
                 }
             }
@@ -719,6 +744,12 @@ impl Session {
             };
             let plan = LogicalPlan::Statement(plan);
             return self.context.execute_logical_plan(plan).await.map(drop);
+        }
+        if store_options::is_option(name) {
+            let state = self.context.state_ref();
+            let mut state = state.write();
+            let initial = self.engine.config().options();
+            return store_options::reset(state.config_mut().options_mut(), initial, Some(name));
         }
         let Some(value) = self.initial().remove(name) else {
             return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, name).into());
@@ -765,6 +796,18 @@ impl Session {
             .cloned()
             .unwrap_or_default()
     }
+}
+
+/// `plan`, with the options of the session for the stores that it writes into.
+fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let placed = plan.transform_up(|node| match node {
+        LogicalPlan::Copy(mut copy) => {
+            copy.output_url = store_options::place(state, copy.output_url, &TableOptions::default())?;
+            Ok(Transformed::yes(LogicalPlan::Copy(copy)))
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    Ok(placed.data)
 }
 
 /// EXPLAIN of an INSERT into a folder, with the plan that stages files.

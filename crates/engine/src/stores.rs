@@ -1,33 +1,51 @@
 //! The object stores of a process: each is opened when a statement first reaches for it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
+use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::object_store::ObjectStore;
+use datafusion::object_store::local::LocalFileSystem;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use url::Url;
+use parking_lot::RwLock;
+use url::{Position, Url};
 
 /// Local files, and what `harrier-storage` opens.
-#[derive(Debug, Default)]
-pub(crate) struct Stores(DefaultObjectStoreRegistry);
+#[derive(Debug)]
+pub(crate) struct Stores {
+    /// By their URLs without paths: what stands before the host is a part of it, as it may name options.
+    open: RwLock<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl Default for Stores {
+    fn default() -> Self {
+        let local: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        Self { open: RwLock::new(HashMap::from([("file://".to_string(), local)])) }
+    }
+}
+
+fn key(url: &Url) -> &str {
+    &url[..Position::BeforePath]
+}
 
 impl ObjectStoreRegistry for Stores {
     fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
-        self.0.register_store(url, store)
+        self.open.write().insert(key(url).to_string(), store)
     }
 
     fn deregister_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        self.0.deregister_store(url)
+        let store = self.open.write().remove(key(url));
+        store.ok_or_else(|| DataFusionError::Internal(format!("no store is open at {}", key(url))))
     }
 
     fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        if let Ok(store) = self.0.get_store(url) {
-            return Ok(store);
+        if let Some(store) = self.open.read().get(key(url)) {
+            return Ok(Arc::clone(store));
         }
         match harrier_storage::open(url) {
             Ok(Some(store)) => {
-                self.0.register_store(url, Arc::clone(&store));
+                self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }
             Ok(None) => Err(DataFusionError::from(

@@ -57,7 +57,7 @@ pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};
-pub use settings::RowCodec;
+pub use settings::{RowCodec, StoreProfiles};
 pub use texts::bad_text;
 pub use wire::Kept;
 

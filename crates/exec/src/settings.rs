@@ -3,7 +3,7 @@
 //! datafusion-distributed carries only its own settings to workers. All others that differ from DataFusion's defaults
 //! go along as one header of every plan, and a rank applies them before it decodes the plan.
 
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::config::ConfigOptions;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::DistributedExt;
@@ -11,8 +11,10 @@ use datafusion_distributed::DistributedExt;
 use crate::limits::Scope;
 use harrier_interconnect::Codec;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use std::collections::HashMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
+use url::Url;
 
 use crate::tasks;
 
@@ -24,13 +26,38 @@ const CODEC: HeaderName = HeaderName::from_static("x-harrier-codec");
 pub const ROW_CODEC: &str = "harrier.interconnect_compression";
 
 /// Settings that only make sense where the client is.
-const LOCAL_PREFIXES: [&str; 3] = ["datafusion.catalog.", "datafusion.explain.", "distributed."];
+const LOCAL_PREFIXES: [&str; 5] =
+    ["datafusion.catalog.", "datafusion.explain.", "distributed.", "s3.", "hdfs."];
 
 static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
     ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
 });
 
-/// The settings of `config` that are not DataFusion's defaults, as one text.
+/// What begins the names under which options of stores go along with settings.
+const STORE: &str = "store.";
+
+/// The names of options of stores that a session's URLs carry; ranks are told what they stand for with every plan.
+#[derive(Debug, Default)]
+pub struct StoreProfiles(Mutex<BTreeSet<String>>);
+
+impl StoreProfiles {
+    /// Has the ranks know what `url` carries, if it does.
+    pub fn add(&self, url: &Url) {
+        if let Some(name) = harrier_storage::profile_of(url) {
+            self.0.lock().insert(name.to_string());
+        }
+    }
+
+    fn pairs(&self) -> Vec<(String, String)> {
+        let names = self.0.lock();
+        names
+            .iter()
+            .filter_map(|name| Some((format!("{STORE}{name}"), harrier_storage::encoded(name)?)))
+            .collect()
+    }
+}
+
+/// The settings of `config` that are not DataFusion's defaults, as one text, and the options of its stores.
 pub fn text(config: &SessionConfig) -> String {
     let pairs: Vec<(String, String)> = config
         .options()
@@ -40,7 +67,8 @@ pub fn text(config: &SessionConfig) -> String {
         .filter(|entry| DEFAULTS.get(&entry.key) != Some(&entry.value))
         .filter_map(|entry| Some((entry.key, entry.value?)))
         .collect();
-    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    let stores = config.get_extension::<StoreProfiles>().map(|profiles| profiles.pairs()).unwrap_or_default();
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).extend_pairs(stores).finish()
 }
 
 /// What [`ROW_CODEC`] says, where plans are run: an extension of their settings, on every rank.
@@ -62,7 +90,11 @@ impl RowCodec {
 /// number under which the statement may be looked at. To be called for every statement.
 pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     let header = |text: &str| {
-        HeaderValue::from_str(text).map_err(|error| exec_datafusion_err!("settings as a header: {error}"))
+        let mut value = HeaderValue::from_str(text)
+            .map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
+        // There may be keys of stores in it.
+        value.set_sensitive(true);
+        Ok::<_, DataFusionError>(value)
     };
     let mut headers = HeaderMap::new();
     match Scope::of(config) {
@@ -101,15 +133,24 @@ pub fn apply_text(text: &str, config: &mut SessionConfig) -> Result<()> {
 }
 
 fn apply_pairs(pairs: &[u8], config: &mut SessionConfig) -> Result<()> {
+    let mut profiles = BTreeSet::new();
     for (key, value) in url::form_urlencoded::parse(pairs) {
         if key == ROW_CODEC {
             config.set_extension(Arc::new(RowCodec::named(&value)));
+        }
+        if let Some(name) = key.strip_prefix(STORE) {
+            harrier_storage::adopt(name, &value);
+            profiles.insert(name.to_string());
         }
         let known = key.split('.').next().is_some_and(|prefix| prefix == "datafusion")
             || config.options().extensions.iter().any(|(prefix, _)| key.starts_with(prefix));
         if known {
             config.options_mut().set(&key, &value)?;
         }
+    }
+    // Who runs it may have others do so.
+    if !profiles.is_empty() {
+        config.set_extension(Arc::new(StoreProfiles(Mutex::new(profiles))));
     }
     Ok(())
 }
@@ -137,5 +178,20 @@ mod tests {
         apply(&headers, &mut there).unwrap();
         assert_eq!(there.batch_size(), 17);
         assert_eq!(there.options().execution.time_zone.as_deref(), Some("+02:00"));
+    }
+
+    #[test]
+    fn options_of_stores_go_on_to_others() {
+        let options = harrier_storage::Options::default().with("secret_access_key", "hush");
+        let place = Url::parse("s3://bucket/x").unwrap();
+        let place = harrier_storage::with_options(&place, options).unwrap();
+        let profiles = StoreProfiles::default();
+        profiles.add(&place);
+        let here = SessionConfig::new().with_extension(Arc::new(profiles));
+        let sent = text(&here);
+        assert!(sent.contains("hush"));
+        let mut there = SessionConfig::new();
+        apply_text(&sent, &mut there).unwrap();
+        assert_eq!(text(&there), sent);
     }
 }

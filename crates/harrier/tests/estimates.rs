@@ -111,25 +111,28 @@ fn other_conditions_are_expected_too() {
     fill(&mut warehouse);
     let rows = ROWS as f64;
     for (condition, error) in [
-        // Common values are exact, rare ones as rare as others.
-        ("kind = 'rare'", 0.0),
-        ("kind = 'most'", 0.0),
-        ("'some' = kind", 0.0),
-        ("kind <> 'most'", 0.0),
-        ("kind IN ('rare', 'some')", 0.0),
-        ("kind NOT IN ('rare', 'some', 'many')", 0.0),
-        ("kind = 'rare' OR kind = 'some'", 0.0),
+        // Of common values the shares in the sample, of three rows in four, are known; six of its standard deviations.
+        ("kind = 'rare'", 20.0),
+        ("kind = 'most'", 210.0),
+        ("'some' = kind", 210.0),
+        ("kind <> 'most'", 210.0),
+        ("kind IN ('rare', 'some')", 210.0),
+        ("kind NOT IN ('rare', 'some', 'many')", 210.0),
+        ("kind = 'rare' OR kind = 'some'", 210.0),
         ("kind = 'nosuch'", 0.0),
         ("even = 77", 1.0),
         ("even IN (1, 2, 3, 4, 5, 6, 7, 8)", 2.0),
         ("even = 1000000", 0.0),
         ("word IS NULL", 0.0),
-        ("word IS NOT NULL AND kind = 'most'", rows * 0.03),
+        ("word IS NOT NULL AND even < 10000", rows * 0.03),
         ("word LIKE 'word 1%'", rows * 0.03),
         ("word NOT LIKE 'word 0%'", rows * 0.03),
         ("word LIKE '%7'", rows * 0.06),
         ("length(kind) = 4", 0.0),
-        ("upper(kind) LIKE 'R%'", 0.0),
+        ("upper(kind) LIKE 'R%'", 20.0),
+        // Of a cast that loses something nothing is known of the column's values but by trying.
+        ("(even / 10)::int = 77", rows * 0.01),
+        ("(day + INTERVAL '3 hours')::date = DATE '2005-01-01'", rows * 0.01),
         ("extract(year FROM day) = 2005", rows * 0.03),
         ("NOT (even < 10000)", rows * ERROR),
         ("even < 10000 AND ratio > 300", rows * 0.03),
@@ -150,7 +153,6 @@ fn rows_that_came_later_are_expected_beyond_what_was_seen() {
         warehouse.check(condition, 1000.0);
     }
     warehouse.run("DELETE FROM t WHERE n % 2 = 0");
-    warehouse.check("n > 30000", 1000.0);
     warehouse.run("ANALYZE t");
     for condition in ["n > 30000", "n <= 10000", "k = 3", "k = 2"] {
         warehouse.check(condition, 500.0);

@@ -41,6 +41,8 @@ pub enum Fault {
     Cut,
     /// The answer comes later.
     Delay(Duration),
+    /// The server hears of the request later.
+    Late(Duration),
 }
 
 /// To which requests something happens.
@@ -444,6 +446,7 @@ impl Connection {
         }
         match fault {
             Some(Fault::Cut) => return Ok(false),
+            Some(Fault::Late(wait)) => thread::sleep(wait),
             Some(Fault::Status(status)) => {
                 head.body().pass(&mut self.reader, &mut io::sink(), None)?;
                 thread::sleep(delay);

@@ -1,4 +1,4 @@
-//! HDFS: files are created at their final path and never renamed, and nothing waits for a NameNode without end.
+//! HDFS: files are created at their final path, unless they are staged, and nothing waits for a NameNode without end.
 //!
 //! Reading, listing, copying are those of `hdfs-native-object-store`. Writing is not: that library writes each file beside its
 //! place and renames it when it is complete, which costs two more calls of the NameNode for every file. Here a new file is created
@@ -32,11 +32,14 @@ use object_store::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use url::Url;
+use uuid::Uuid;
 
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
 use crate::staging::{Shown, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
+/// The end of the names of files that are written to be renamed at once.
+const UNFINISHED: &str = ".unfinished";
 /// Files that are deleted at the same time.
 const DELETING_MAX: usize = 10;
 /// Of folders that are made, before the file system takes away what its mask says.
@@ -437,6 +440,10 @@ impl Staging for Beside {
         self.hdfs.limits.lease
     }
 
+    fn late(&self) -> Duration {
+        self.hdfs.limits.late()
+    }
+
     async fn begin(&self, staged: &Path, _: &Path) -> Result<Box<dyn StagedWriter>> {
         let writer = self.hdfs.create(staged).await?;
         let file = Staged { staged: staged.to_string(), ..Staged::default() };
@@ -472,17 +479,53 @@ impl Staging for Beside {
     }
 
     async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
-        let unfinished = Path::parse(format!("{path}.{}.unfinished", uuid::Uuid::new_v4().simple()))?;
+        self.put_renamed(path, bytes, true).await.map(drop)
+    }
+
+    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+        self.put_renamed(path, bytes, false).await
+    }
+
+    async fn check_writable(&self, folder: &Path) -> Result<()> {
+        let mut folder = absolute(folder).trim_end_matches('/').to_string();
+        loop {
+            let probe = format!("{folder}/.harrier-{}{UNFINISHED}", Uuid::new_v4().simple());
+            let location = Path::parse(probe.trim_start_matches('/'))?;
+            let options = || WriteOptions::default().create_parent(false);
+            let created =
+                self.hdfs.call(&probe, Again::Wrong, || self.hdfs.client.create(&probe, options())).await;
+            match created {
+                Ok(writer) => {
+                    drop(writer);
+                    self.hdfs.forget(&location).await;
+                    return Ok(());
+                }
+                // It will be made in the one above.
+                Err(Error::NotFound { .. }) if folder.contains('/') => {
+                    folder.truncate(folder.rfind('/').unwrap_or_default());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Beside {
+    /// Whether a small file is at `path` now; with `overwrite`, over one that is there.
+    async fn put_renamed(&self, path: &Path, bytes: Bytes, overwrite: bool) -> Result<bool> {
+        let unfinished = Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?;
         self.store.put(&unfinished, bytes.into()).await?;
         let (from, to) = (absolute(&unfinished), absolute(path));
-        let renamed =
-            self.hdfs.call(path.as_ref(), Again::Fine, || self.hdfs.client.rename(&from, &to, true)).await;
-        match renamed {
+        let rename = || self.hdfs.client.rename(&from, &to, overwrite);
+        match self.hdfs.call(path.as_ref(), Again::Fine, rename).await {
             // Nobody else knows of it: an earlier call was heard.
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(true),
             Err(error) => {
                 self.hdfs.forget(&unfinished).await;
-                Err(error)
+                match error {
+                    Error::AlreadyExists { .. } if !overwrite => Ok(false),
+                    error => Err(error),
+                }
             }
         }
     }
@@ -542,7 +585,8 @@ fn explain(root: &Arc<str>, location: &str, error: HdfsError) -> Error {
         _ => String::new(),
     };
     let missing = matches!(error, HdfsError::FileNotFound(_)) || class.ends_with(".FileNotFoundException");
-    let exists = matches!(error, HdfsError::AlreadyExists(_));
+    let exists =
+        matches!(error, HdfsError::AlreadyExists(_)) || class.ends_with(".FileAlreadyExistsException");
     let source = Box::new(Failure { root: Arc::clone(root), error });
     match () {
         () if missing => Error::NotFound { path, source },

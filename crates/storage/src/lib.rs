@@ -1,7 +1,8 @@
 //! Object stores by their URLs: S3 and HDFS. It never decides what is visible.
 //!
 //! What a store needs to know comes from [`Options`], and where these say nothing from the environment, by the names that other
-//! tools use for it. Credentials are never printed, neither in errors nor by `Debug`, and are not taken from URLs.
+//! tools use for it. Credentials are never printed, neither in errors nor by `Debug`, and are not taken from URLs; a URL may carry a name
+//! for options that the process knows (`profiles.rs`).
 //!
 //! | URL | options | environment |
 //! |---|---|---|
@@ -17,6 +18,7 @@
 
 mod hdfs;
 mod options;
+mod profiles;
 mod s3;
 mod staging;
 
@@ -26,6 +28,7 @@ use object_store::ObjectStore;
 use url::Url;
 
 pub use options::Options;
+pub use profiles::{adopt, encoded, profile_of, with_options, without_profiles};
 pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
 
 /// The store that `url` is in, by the environment alone; `None` for a kind that is not known.
@@ -44,8 +47,7 @@ pub fn open_with(url: &Url, options: &Options) -> object_store::Result<Option<Ar
         "hdfs" => hdfs::open,
         _ => return Ok(None),
     };
-    check(url)?;
-    open(url, options).map(Some)
+    open(url, &checked(url, options)?).map(Some)
 }
 
 /// The same store, for files that are staged in it.
@@ -57,15 +59,21 @@ pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option
         "hdfs" => hdfs::open_staging,
         _ => return Ok(None),
     };
-    check(url)?;
-    open(url, options).map(Some)
+    open(url, &checked(url, options)?).map(Some)
 }
 
-fn check(url: &Url) -> object_store::Result<()> {
-    if url.password().is_some() || !url.username().is_empty() && url.scheme() != "hdfs" {
+/// Whether stores of this scheme have such an option. Keys of Hadoop's configuration are not known one by one.
+pub fn has_option(scheme: &str, key: &str) -> bool {
+    options::is_limit(key) || scheme == "hdfs" || s3::has_option(key)
+}
+
+/// `options`, over those that the URL names.
+fn checked(url: &Url, options: &Options) -> object_store::Result<Options> {
+    let is_named = profile_of(url).is_some();
+    if url.password().is_some() || !url.username().is_empty() && !is_named && url.scheme() != "hdfs" {
         return Err(wrong("URL", "credentials do not belong in URLs, where logs and errors show them"));
     }
-    Ok(())
+    Ok(profiles::options_of(url)?.and(options))
 }
 
 /// An error about what the user has said.

@@ -37,8 +37,23 @@ impl Options {
         self
     }
 
-    /// Every option.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// These, over which `other` has its say.
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().map(|(key, value)| (key.clone(), value.clone())));
+        self
+    }
+
+    /// Forgets an option.
+    pub fn remove(&mut self, key: &str) {
+        self.0.remove(&key.trim().to_lowercase());
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every option, with its value: whoever shows them minds that there are keys among them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
@@ -87,6 +102,13 @@ pub(crate) struct Limits {
     pub retry: Duration,
     pub retries: usize,
     pub lease: Duration,
+}
+
+impl Limits {
+    /// See [`crate::Staging::late`]. The last attempt begins before `retry` is over.
+    pub(crate) fn late(&self) -> Duration {
+        self.retry + 2 * self.request
+    }
 }
 
 /// This crate's own keys, which are nobody else's.

@@ -25,9 +25,9 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3Conditio
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult,
-    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, RetryConfig, UploadPart,
+    Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, CopyOptions, Error, GetOptions,
+    GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig, UploadPart,
 };
 use prost::Message;
 use tokio::task::JoinSet;
@@ -99,10 +99,7 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     let mut is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
     let mut builder = AmazonS3Builder::from_env().with_client_options(client);
     for (key, value) in options.iter().filter(|(key, _)| !is_limit(key)) {
-        let name = key.strip_prefix("aws.").or_else(|| key.strip_prefix("s3.")).unwrap_or(key);
-        // Only the one that begins with `aws_` is known by the library.
-        let name = if name == "allow_http" { "aws_allow_http" } else { name };
-        let known: AmazonS3ConfigKey = name.parse().map_err(|_| {
+        let known = config_key(key).ok_or_else(|| {
             wrong(STORE, format!("unknown option \"{key}\" (known are access_key_id, secret_access_key, session_token, region, endpoint, allow_http and more)"))
         })?;
         is_signed |= matches!(
@@ -116,12 +113,33 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     if !is_signed {
         builder = builder.with_skip_signature(true);
     }
+    let said = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
+    let may_be_open =
+        said(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)).eq_ignore_ascii_case("true");
+    // The library's own error for it says nothing.
+    if said(AmazonS3ConfigKey::Endpoint).starts_with("http://") && !may_be_open {
+        return Err(wrong(
+            STORE,
+            "its endpoint is without TLS, which has to be wanted: s3.allow_http or AWS_ALLOW_HTTP is true",
+        ));
+    }
     let inner = builder
         .with_bucket_name(bucket)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_retry(retry)
         .build()?;
     Ok(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits })
+}
+
+pub(crate) fn has_option(key: &str) -> bool {
+    config_key(&key.to_lowercase()).is_some()
+}
+
+fn config_key(key: &str) -> Option<AmazonS3ConfigKey> {
+    let name = key.strip_prefix("aws.").or_else(|| key.strip_prefix("s3.")).unwrap_or(key);
+    // Only the one that begins with `aws_` is known by the library.
+    let name = if name == "allow_http" { "aws_allow_http" } else { name };
+    name.parse().ok()
 }
 
 struct S3 {
@@ -380,6 +398,10 @@ impl Staging for Uploads {
         self.limits.lease
     }
 
+    fn late(&self) -> Duration {
+        self.limits.late()
+    }
+
     /// The record is there before any part is: no parts are ever left that nobody knows of.
     async fn begin(&self, staged: &Path, name: &Path) -> Result<Box<dyn StagedWriter>> {
         let upload = self.inner.create_multipart(name).await;
@@ -431,6 +453,20 @@ impl Staging for Uploads {
 
     async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
         self.store.put(path, bytes.into()).await.map(drop)
+    }
+
+    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+        match self.store.put_opts(path, bytes.into(), PutMode::Create.into()).await {
+            Ok(_) => Ok(true),
+            // Two that put the same at once: one of them did.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nothing but doing it tells: policies are written for single keys.
+    async fn check_writable(&self, _: &Path) -> Result<()> {
+        Ok(())
     }
 }
 

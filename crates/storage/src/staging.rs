@@ -59,6 +59,9 @@ pub trait Staging: Send + Sync + fmt::Debug {
     /// How long a lock is another's who does not renew it.
     fn lease(&self) -> Duration;
 
+    /// What was asked of the store so long ago is done or never will be.
+    fn late(&self) -> Duration;
+
     /// Begins a file at `staged`, which nobody else has, that will be shown as `name`.
     async fn begin(&self, staged: &Path, name: &Path) -> Result<Box<dyn StagedWriter>>;
 
@@ -70,6 +73,13 @@ pub trait Staging: Send + Sync + fmt::Debug {
 
     /// Writes a small file, which is seen whole or not at all, over one that is there.
     async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()>;
+
+    /// The same where there is none yet; false if there is one. After an error it may come later, but never over another one.
+    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool>;
+
+    /// Finds out whether files of `folder`, which may not be there yet, can be shown and removed, where the store lets that be found
+    /// out without doing it.
+    async fn check_writable(&self, folder: &Path) -> Result<()>;
 }
 
 /// A file that is being staged. Memory bound: a few parts of the upload. Dropped, it leaves what [`Staging::take_back`] removes.

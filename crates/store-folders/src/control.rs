@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `lock-N` | the lock: of the highest number; held if that is odd |
 //! | `owner-ID` | a statement that is writing; written anew as long as it lives |
-//! | `journal-ID` | a statement that is decided and not completed |
+//! | `journal-N` | what the holder of `lock-N` has decided and not completed; empty: it can decide nothing any more |
 //! | `ID/…` | what a statement has staged |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,8 @@ pub struct Root {
 pub struct Settled {
     /// The lock's number; `None` if there never was one.
     number: Option<u64>,
+    /// What is beside the table may not be looked at.
+    is_blind: bool,
 }
 
 /// What is beside a table.
@@ -51,7 +53,10 @@ pub struct Settled {
 pub(crate) struct Control {
     pub locks: BTreeMap<u64, ObjectMeta>,
     pub owners: BTreeMap<String, ObjectMeta>,
-    pub journals: Vec<String>,
+    /// By the numbers of locks.
+    pub journals: BTreeSet<u64>,
+    /// Empty journals.
+    pub voids: Vec<ObjectMeta>,
     pub statements: BTreeSet<String>,
     /// Files that their writers have not given their names.
     pub unfinished: Vec<ObjectMeta>,
@@ -66,7 +71,7 @@ impl Control {
     fn settled(&self) -> Option<Settled> {
         let number = self.top().map(|(number, _)| number);
         (number.is_none_or(|number| number % 2 == 0) && self.journals.is_empty())
-            .then_some(Settled { number })
+            .then_some(Settled { number, is_blind: false })
     }
 
     /// Whether a file was written so recently, by the clock of the store; who asks has just written one.
@@ -114,8 +119,8 @@ impl Root {
         self.beside(&format!("{OWNER}{id}"))
     }
 
-    pub(crate) fn journal_path(&self, id: &str) -> Path {
-        self.beside(&format!("{JOURNAL}{id}"))
+    pub(crate) fn journal_path(&self, number: u64) -> Path {
+        self.beside(&format!("{JOURNAL}{number:020}"))
     }
 
     /// Where a statement stages.
@@ -149,8 +154,11 @@ impl Root {
                 control.locks.insert(number, file);
             } else if let Some(id) = name.strip_prefix(OWNER).map(str::to_string) {
                 control.owners.insert(id, file);
-            } else if let Some(id) = name.strip_prefix(JOURNAL) {
-                control.journals.push(id.to_string());
+            } else if let Some(number) = name.strip_prefix(JOURNAL).and_then(|number| number.parse().ok()) {
+                match file.size {
+                    0 => control.voids.push(file),
+                    _ => drop(control.journals.insert(number)),
+                }
             }
         }
         Ok(control)
@@ -216,13 +224,14 @@ impl Root {
         let mut pause = PAUSE_MIN;
         loop {
             let control = match self.control().await {
-                // Who may not look there has never written there.
-                Err(error) if error.is_denied() => return Ok(Settled { number: None }),
+                // Each folder by itself is whole all the same.
+                Err(error) if error.is_denied() => return Ok(Settled { number: None, is_blind: true }),
                 control => control?,
             };
             if let Some(settled) = control.settled() {
                 return Ok(settled);
             }
+            let number = control.top().map(|(number, _)| number);
             let is_left = match control.top() {
                 Some((number, lock)) if number % 2 == 1 => {
                     watched.is_stale(number, lock, self.staging.lease())
@@ -230,12 +239,13 @@ impl Root {
                 _ => true,
             };
             if is_left {
-                match self.complete().await {
+                if control.journals.is_empty() {
+                    // Its holder died before it decided anything, or cannot any more: writers will see to it.
+                    return Ok(Settled { number, is_blind: false });
+                }
+                match self.complete(&mut watched).await {
                     Ok(()) => continue,
-                    // Each folder by itself is whole all the same.
-                    Err(error) if error.is_denied() => {
-                        return Ok(Settled { number: control.top().map(|(number, _)| number) });
-                    }
+                    Err(error) if error.is_denied() => return Ok(Settled { number, is_blind: false }),
                     Err(error) => return Err(error),
                 }
             }
@@ -244,7 +254,7 @@ impl Root {
         }
     }
 
-    /// Whether nobody has shown anything since.
+    /// Whether nobody has shown anything since, as far as this process may know.
     pub fn is_settled(&self, since: Settled) -> BoxFuture<'_, Result<bool>> {
         let look = async move {
             match self.control().await {
@@ -255,11 +265,19 @@ impl Root {
         look.boxed()
     }
 
-    async fn complete(&self) -> Result<()> {
-        let lock = Lock::acquire(self, "reader").await?;
+    async fn complete(&self, watched: &mut Watched) -> Result<()> {
+        let lock = Lock::acquire_watched(self, "reader", watched).await?;
         let recovered = recover(self, &lock, "", &|_| {}).await;
         lock.release().await;
-        recovered
+        // It is nothing of the statement that reads.
+        recovered.map_err(Error::of_others)
+    }
+}
+
+impl Settled {
+    /// Whether nothing is known of what others do, so that only files themselves tell.
+    pub fn is_blind(self) -> bool {
+        self.is_blind
     }
 }
 
@@ -366,6 +384,10 @@ mod tests {
             Duration::from_secs(5)
         }
 
+        fn late(&self) -> Duration {
+            Duration::from_secs(5)
+        }
+
         async fn begin(&self, _: &Path, _: &Path) -> object_store::Result<Box<dyn StagedWriter>> {
             Err(StoreError::NotImplemented { operation: "begin".into(), implementer: "memory".into() })
         }
@@ -380,6 +402,17 @@ mod tests {
 
         async fn put_whole(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
             self.0.put(path, bytes.into()).await.map(drop)
+        }
+
+        async fn put_new(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
+            match self.0.put_opts(path, bytes.into(), PutMode::Create.into()).await {
+                Err(StoreError::AlreadyExists { .. }) => Ok(false),
+                put => put.map(|_| true),
+            }
+        }
+
+        async fn check_writable(&self, _: &Path) -> object_store::Result<()> {
+            Ok(())
         }
     }
 

@@ -13,6 +13,9 @@ use crate::{At, Error, Result};
 pub struct Journal {
     #[prost(message, repeated, tag = "1")]
     pub actions: Vec<Action>,
+    /// The statement.
+    #[prost(string, tag = "2")]
+    pub id: String,
 }
 
 /// One folder: files go, then one comes, perhaps in the place of one that was there.
@@ -58,9 +61,9 @@ impl Journal {
         self.encode_to_vec().into()
     }
 
-    /// That of a statement, if it is there.
-    pub(crate) async fn read(root: &Root, id: &str) -> Result<Option<Self>> {
-        let path = root.journal_path(id);
+    /// That of the holder of a lock, if it is there.
+    pub(crate) async fn read(root: &Root, number: u64) -> Result<Option<Self>> {
+        let path = root.journal_path(number);
         let bytes = match root.store().get(&path).await {
             Ok(found) => found.bytes().await.at("read", &path)?,
             Err(StoreError::NotFound { .. }) => return Ok(None),
@@ -70,8 +73,8 @@ impl Journal {
     }
 
     /// Everything in it is done.
-    pub(crate) async fn forget(root: &Root, id: &str) -> Result<()> {
-        let path = root.journal_path(id);
+    pub(crate) async fn forget(root: &Root, number: u64) -> Result<()> {
+        let path = root.journal_path(number);
         match root.store().delete(&path).await {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(unfinished(&path, error)),

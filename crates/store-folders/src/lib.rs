@@ -28,13 +28,14 @@ mod lock;
 mod placing;
 mod publish;
 mod recover;
+mod repeating;
 mod statement;
 
 pub use control::{Root, Settled};
 pub use harrier_storage::{Options, Staged, StagedWriter};
 pub use placing::{Placing, Takes};
 pub use publish::{Merged, Published, StagedFile, Work};
-pub use statement::Statement;
+pub use statement::{GivenUp, Statement};
 
 use std::fmt;
 
@@ -55,6 +56,8 @@ pub enum Error {
     Conflict { path: String },
     /// It was silent for so long that others took it for dead, and took back what it had staged, or took its lock. Nothing has been shown.
     TakenBack { path: String },
+    /// It was not wanted any more. Nothing has been shown.
+    GivenUp { path: String },
     /// The store puts objects on no condition, so that nobody can hold a lock in it.
     NoConditions { path: String },
     /// The journal of a statement cannot be understood.
@@ -113,6 +116,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::TakenBack { path } => write!(f, "the statement was taken for dead in \"{path}\""),
+            Self::GivenUp { path } => write!(f, "the statement was given up in \"{path}\""),
             Self::NoConditions { path } => {
                 write!(f, "statements cannot write to \"{path}\" whole: its store has no conditional puts")
             }

@@ -7,18 +7,22 @@
 //!
 //! Invariant: a holder that has not seen its lock to be the highest for half a lease does nothing more ([`Lock::check`]). So
 //! no clocks are compared, and they may differ in speed by a half.
+//!
+//! What such a holder has asked of the store before may be done later all the same. The journal, by which a statement is decided, therefore has the
+//! number of the lock and is put only where there is none, and who takes a lock over puts an empty one: one of both is there, and it stays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
-use object_store::{Error as StoreError, ObjectMeta, ObjectStore, PutMode, PutPayload};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::control::{Control, Root, Since};
+use crate::repeating::Repeating;
 use crate::{At, Error, Result};
 
 /// Pauses of who waits for it.
@@ -55,13 +59,17 @@ pub(crate) struct Lock {
     below: Vec<u64>,
     /// When it was last seen to be held: the time before the store was asked.
     seen: Arc<Mutex<Instant>>,
-    renewing: JoinHandle<()>,
+    renewing: Repeating,
 }
 
 impl Lock {
     /// Waits for the lock. Cancel-safe, but for a lease that others may have to wait.
     pub(crate) async fn acquire(root: &Root, id: &str) -> Result<Self> {
-        let mut watched = Watched::default();
+        Self::acquire_watched(root, id, &mut Watched::default()).await
+    }
+
+    /// The same for who has seen it before.
+    pub(crate) async fn acquire_watched(root: &Root, id: &str, watched: &mut Watched) -> Result<Self> {
         let mut pause = PAUSE_MIN;
         let mut control = root.control().await?;
         loop {
@@ -78,8 +86,11 @@ impl Lock {
             {
                 control = root.control().await?;
                 if is_top(&control, next) {
-                    let below = control.locks.keys().copied().filter(|number| *number < next).collect();
-                    return Ok(Self::held(root, next, below, id, asked));
+                    let below: Vec<u64> =
+                        control.locks.keys().copied().filter(|number| *number < next).collect();
+                    let lock = Self::held(root, next, below, id, asked);
+                    lock.shut_out().await?;
+                    return Ok(lock);
                 }
                 remove(root, vec![next]).await;
             } else {
@@ -92,8 +103,26 @@ impl Lock {
 
     fn held(root: &Root, number: u64, below: Vec<u64>, id: &str, asked: Instant) -> Self {
         let seen = Arc::new(Mutex::new(asked));
-        let renewing = tokio::spawn(renew(root.clone(), number, id.to_string(), Arc::clone(&seen)));
+        let (own, id, seen_again) = (root.clone(), id.to_string(), Arc::clone(&seen));
+        let renewing = Repeating::every(root.staging.lease() / RENEWED, move |count| {
+            let (root, seen) = (own.clone(), Arc::clone(&seen_again));
+            let content = format!("{id} {count}");
+            async move { renew(&root, number, content, &seen).await }
+        });
         Self { root: root.clone(), number, below, seen, renewing }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Sees to it that no holder before this one writes a journal from now on.
+    async fn shut_out(&self) -> Result<()> {
+        for number in self.below.iter().filter(|number| *number % 2 == 1) {
+            let path = self.root.journal_path(*number);
+            self.root.staging.put_new(&path, Bytes::new()).await.at("write to", &path)?;
+        }
+        Ok(())
     }
 
     /// Errors: it may be another's (`TakenBack`).
@@ -123,7 +152,7 @@ impl Lock {
 
     /// Gives it back. If that fails, others wait for the lease.
     pub(crate) async fn release(mut self) {
-        self.renewing.abort();
+        self.renewing.end().await;
         let mut below = std::mem::take(&mut self.below);
         below.push(self.number);
         match put(&self.root, self.number + 1, "").await {
@@ -135,12 +164,6 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        self.renewing.abort();
-    }
-}
-
 fn is_top(control: &Control, number: u64) -> bool {
     control.top().is_some_and(|(top, _)| top == number)
 }
@@ -148,13 +171,7 @@ fn is_top(control: &Control, number: u64) -> bool {
 /// Puts a number; false if somebody else has.
 async fn put(root: &Root, number: u64, id: &str) -> Result<bool> {
     let path = root.lock_path(number);
-    let payload = PutPayload::from(id.as_bytes().to_vec());
-    match root.store().put_opts(&path, payload, PutMode::Create.into()).await {
-        Ok(_) => Ok(true),
-        // Two that put the same at once: one of them did.
-        Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(false),
-        Err(error) => Err(error).at("write to", &path),
-    }
+    root.staging.put_new(&path, Bytes::copy_from_slice(id.as_bytes())).await.at("write to", &path)
 }
 
 /// Removes numbers that do not count any more.
@@ -168,19 +185,23 @@ async fn remove(root: &Root, numbers: Vec<u64>) {
     }
 }
 
-async fn renew(root: Root, number: u64, id: String, seen: Arc<Mutex<Instant>>) {
+/// Whether it may be held on.
+async fn renew(root: &Root, number: u64, content: String, seen: &Mutex<Instant>) -> bool {
     let path = root.lock_path(number);
-    for count in 1_u64.. {
-        tokio::time::sleep(root.staging.lease() / RENEWED).await;
-        let asked = Instant::now();
-        let renewed = async {
-            root.staging.put_whole(&path, format!("{id} {count}").into()).await.at("write to", &path)?;
-            root.control().await
-        };
-        match renewed.await {
-            Ok(control) if is_top(&control, number) => *seen.lock() = asked,
-            Ok(_) => return,
-            Err(error) => tracing::debug!(%error, "a lock could not be renewed"),
+    let asked = Instant::now();
+    let renewed = async {
+        root.staging.put_whole(&path, content.into()).await.at("write to", &path)?;
+        root.control().await
+    };
+    match renewed.await {
+        Ok(control) if is_top(&control, number) => {
+            *seen.lock() = asked;
+            true
+        }
+        Ok(_) => false,
+        Err(error) => {
+            tracing::debug!(%error, "a lock could not be renewed");
+            true
         }
     }
 }

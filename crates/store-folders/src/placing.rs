@@ -73,14 +73,16 @@ impl Placing {
     }
 }
 
-/// The file whose place one called `name` takes: one that readers know by the same extension, if there is one.
+/// The file whose place one called `name` takes: one of its own folder, that readers know by the same extension if there is one. What is
+/// in folders below is not what readers see.
 pub(crate) fn place<'a>(present: &'a [ObjectMeta], name: &Path) -> Option<&'a ObjectMeta> {
     let extension =
         |path: &Path| path.filename().and_then(|name| name.split_once('.')).map(|(_, end)| end.to_string());
     let own = extension(name);
     let depth = name.parts().count();
-    present.iter().filter(|file| file.size > 0).min_by_key(|file| {
+    let is_beside = |file: &&ObjectMeta| file.size > 0 && file.location.parts().count() == depth;
+    present.iter().filter(is_beside).min_by_key(|file| {
         let other = extension(&file.location);
-        (file.location.parts().count() != depth, other != own, other.is_some(), file.location.clone())
+        (other != own, other.is_some(), file.location.clone())
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_storage::{Shown, Staged};
 use object_store::path::Path;
@@ -67,18 +68,22 @@ pub(crate) async fn publish(
     lock: &Lock,
     id: &str,
     work: &Work,
+    is_given_up: &(dyn Fn() -> bool + Send + Sync),
     step: Step<'_>,
 ) -> Result<Published> {
     check_staged(root, id, work).await?;
-    let (journal, published) = lock.under(plan(root, work).boxed()).await?;
+    let (journal, published) = lock.under(plan(root, id, work).boxed()).await?;
     step("planned");
     if journal.actions.is_empty() {
         return Ok(published);
     }
-    decide(root, lock, id, &journal).await?;
+    if is_given_up() {
+        return Err(Error::GivenUp { path: root.table.to_string() });
+    }
+    decide(root, lock, &journal).await?;
     step("decided");
     perform(root, lock, &journal, false, step).await?;
-    Journal::forget(root, id).await?;
+    Journal::forget(root, lock.number()).await?;
     step("forgotten");
     Ok(published)
 }
@@ -101,7 +106,7 @@ async fn check_staged(root: &Root, id: &str, work: &Work) -> Result<()> {
     }
 }
 
-async fn plan(root: &Root, work: &Work) -> Result<(Journal, Published)> {
+async fn plan(root: &Root, id: &str, work: &Work) -> Result<(Journal, Published)> {
     let mut changes: BTreeMap<&str, Change<'_>> = BTreeMap::new();
     for folder in &work.emptied {
         changes.entry(folder.trim_end_matches('/')).or_default();
@@ -122,7 +127,7 @@ async fn plan(root: &Root, work: &Work) -> Result<(Journal, Published)> {
     let actions: Vec<Action> = actions.into_iter().flatten().collect();
     let is_seen = |action: &&Action| action.removed.len() + usize::from(action.shown.is_some()) > 1;
     let one_by_one = actions.iter().filter(is_seen).map(|action| action.folder.clone()).collect();
-    Ok((Journal { actions }, Published { one_by_one }))
+    Ok((Journal { actions, id: id.to_string() }, Published { one_by_one }))
 }
 
 /// What is to be done to a folder; `None` for nothing.
@@ -154,7 +159,7 @@ async fn plan_folder(
             // The one that it takes the place of was chosen when it was begun.
             (Some(_), Some(bound)) => {
                 let is_there = gone.iter().any(|file| file.location.as_ref() == bound);
-                if !is_there && gone.iter().any(|file| file.size > 0) {
+                if !is_there && own.as_ref().is_some_and(|own| place(&gone, own).is_some()) {
                     return Err(conflict());
                 }
                 Some(bound.to_string())
@@ -165,23 +170,42 @@ async fn plan_folder(
         gone.iter().filter(|file| Some(file.location.as_ref()) != name.as_deref()).map(Seen::from).collect();
     let shown = change.file.map(|file| file.staged.clone());
     let is_some = shown.is_some() || !removed.is_empty();
+    if is_some {
+        root.staging.check_writable(&whole).await.at("write to", &whole)?;
+    }
     Ok(is_some.then(|| Action { folder: whole.to_string(), removed, shown, name: name.unwrap_or_default() }))
 }
 
 /// Writes the journal: the moment of the commit.
 ///
 /// Errors: nothing is decided, or (`Unknown`) it may be.
-async fn decide(root: &Root, lock: &Lock, id: &str, journal: &Journal) -> Result<()> {
-    let path = root.journal_path(id);
+async fn decide(root: &Root, lock: &Lock, journal: &Journal) -> Result<()> {
+    let path = root.journal_path(lock.number());
     lock.check()?;
-    let put = || root.staging.put_whole(&path, journal.bytes());
-    let Err(error) = put().await else { return Ok(()) };
-    if !matches!(error, StoreError::Generic { .. }) {
-        return Err(error).at("write to", &path);
+    match root.staging.put_new(&path, journal.bytes()).await {
+        Ok(true) => Ok(()),
+        // Another one has taken the lock over, and shut this one out.
+        Ok(false) => Err(Error::TakenBack { path: root.table.to_string() }),
+        Err(error) => find_out(root, &path, journal, error).await,
     }
-    // Whether it is there is for the store to say. If it is not now, it may still come: only its being there is an answer.
-    if root.store().head(&path).await.is_ok() || (lock.check().is_ok() && put().await.is_ok()) {
-        return Ok(());
+}
+
+/// What became of a journal that was put with an `error`, and may still come.
+async fn find_out(root: &Root, path: &Path, journal: &Journal, error: StoreError) -> Result<()> {
+    match root.staging.put_new(path, Bytes::new()).await {
+        // It cannot come any more.
+        Ok(true) => return Err(error).at("write to", path),
+        Ok(false) => {
+            if let Ok(found) = root.store().get(path).await
+                && let Ok(bytes) = found.bytes().await
+            {
+                return match bytes == journal.bytes() {
+                    true => Ok(()),
+                    false => Err(Error::TakenBack { path: root.table.to_string() }),
+                };
+            }
+        }
+        Err(error) => tracing::debug!(%error, "what became of a journal is not known"),
     }
     Err(Error::Unknown { path: path.to_string(), error })
 }

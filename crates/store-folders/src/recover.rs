@@ -19,18 +19,20 @@ const DEAD: u32 = 5;
 pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>) -> Result<()> {
     // Looked at under the lock, after its file was written: the newest there is.
     let control = root.control().await?;
-    for id in &control.journals {
-        if let Some(journal) = Journal::read(root, id).await? {
+    let mut completed = BTreeSet::new();
+    for number in &control.journals {
+        if let Some(journal) = Journal::read(root, *number).await? {
             perform(root, lock, &journal, true, step).await?;
-            Journal::forget(root, id).await?;
+            Journal::forget(root, *number).await?;
             step("completed");
+            completed.insert(journal.id);
         }
     }
     let dead = root.staging.lease() * DEAD;
     let all: BTreeSet<&String> = control.statements.iter().chain(control.owners.keys()).collect();
     for id in all.into_iter().filter(|id| *id != own) {
         let is_alive = control.owners.get(id).is_some_and(|owner| control.is_young(owner, dead));
-        if is_alive && !control.journals.contains(id) {
+        if is_alive && !completed.contains(id) {
             continue;
         }
         let folder = root.statement_path(id);
@@ -42,7 +44,11 @@ pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>)
         }
         step("swept");
     }
-    for file in control.unfinished.iter().filter(|file| !control.is_young(file, dead)) {
+    // What is empty keeps out what was asked of the store before it was put.
+    let late = dead.max(root.staging.late());
+    let unfinished = control.unfinished.iter().filter(|file| !control.is_young(file, dead));
+    let voids = control.voids.iter().filter(|file| !control.is_young(file, late));
+    for file in unfinished.chain(voids) {
         drop(root.store().delete(&file.location).await);
     }
     Ok(())

@@ -1,16 +1,19 @@
 //! A statement that writes into a table's folder, from its beginning to its being shown or given up.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use crate::control::Root;
 use crate::lock::Lock;
 use crate::publish::{Published, Work, publish};
 use crate::recover::recover;
+use crate::repeating::Repeating;
 use crate::{At, Error, Result, Step};
 
 /// It is said so often in a lease that a statement lives.
@@ -21,7 +24,8 @@ const LIVES: u32 = 6;
 pub struct Statement {
     root: Root,
     id: String,
-    living: JoinHandle<()>,
+    living: Repeating,
+    given_up: GivenUp,
     /// What is staged is to be completed, or is gone.
     is_over: bool,
 }
@@ -37,19 +41,37 @@ impl Root {
         let owner = self.owner_path(id);
         self.staging.put_whole(&owner, Bytes::new()).await.at("write to", &owner)?;
         let root = self.clone();
-        let living = tokio::spawn(async move {
-            for count in 1_u64.. {
-                tokio::time::sleep(root.staging.lease() / LIVES).await;
+        let living = Repeating::every(self.staging.lease() / LIVES, move |count| {
+            let (root, owner) = (root.clone(), owner.clone());
+            async move {
                 if let Err(error) = root.staging.put_whole(&owner, count.to_string().into()).await {
                     tracing::debug!(%error, "could not say that a statement lives");
                 }
+                true
             }
         });
-        Ok(Statement { root: self.clone(), id: id.to_string(), living, is_over: false })
+        let given_up = GivenUp::default();
+        Ok(Statement { root: self.clone(), id: id.to_string(), living, given_up, is_over: false })
+    }
+}
+
+/// Says from elsewhere that a statement is not wanted any more.
+#[derive(Debug, Clone, Default)]
+pub struct GivenUp(Arc<AtomicBool>);
+
+impl GivenUp {
+    /// The statement fails, if it is not decided yet.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Statement {
+    /// By which it can be given up while it is being published.
+    pub fn given_up(&self) -> GivenUp {
+        self.given_up.clone()
+    }
+
     /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless [`crate::Error::is_undone`] says no.
     pub fn publish(self, work: &Work) -> BoxFuture<'_, Result<Published>> {
         self.publish_in_steps(work, &|_| {})
@@ -61,16 +83,15 @@ impl Statement {
     }
 
     async fn published(mut self, work: &Work, step: Step<'_>) -> Result<Published> {
+        // Broken off, what is staged may be decided: it is for the next one to find out.
+        self.is_over = true;
         let published = self.publish_locked(work, step).await;
-        self.living.abort();
+        self.living.end().await;
         match &published {
-            Ok(_) => {
-                self.is_over = true;
-                self.clean(work).await;
-            }
-            Err(error) if error.is_undone() => self.take_back().await,
+            Ok(_) => self.clean(work).await,
+            Err(error) if error.is_undone() => take_back(&self.root, &self.id).await,
             // What is left is for who completes it.
-            Err(_) => self.is_over = true,
+            Err(_) => {}
         }
         published
     }
@@ -81,7 +102,8 @@ impl Statement {
         let published = async {
             // What fails of others is nothing of this one.
             recover(&self.root, &lock, &self.id, step).await.map_err(Error::of_others)?;
-            publish(&self.root, &lock, &self.id, work, step).await
+            let is_given_up = || self.given_up.0.load(Ordering::Relaxed);
+            publish(&self.root, &lock, &self.id, work, &is_given_up, step).await
         };
         let published = published.await;
         match &published {
@@ -97,12 +119,8 @@ impl Statement {
 
     /// Takes back what it has staged.
     pub async fn give_up(mut self) {
-        self.take_back().await;
-    }
-
-    async fn take_back(&mut self) {
-        self.living.abort();
         self.is_over = true;
+        self.living.end().await;
         take_back(&self.root, &self.id).await;
     }
 
@@ -140,13 +158,16 @@ async fn take_back(root: &Root, id: &str) {
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        self.living.abort();
         if self.is_over {
             return;
         }
         let (root, id) = (self.root.clone(), self.id.clone());
+        let mut living = std::mem::take(&mut self.living);
         if let Ok(runtime) = Handle::try_current() {
-            drop(runtime.spawn(async move { take_back(&root, &id).await }));
+            drop(runtime.spawn(async move {
+                living.end().await;
+                take_back(&root, &id).await;
+            }));
         }
     }
 }

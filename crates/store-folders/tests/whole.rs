@@ -18,6 +18,8 @@ use url::Url;
 
 /// How long the locks of the tests are another's: long enough for a busy machine.
 const LEASE_SECONDS: u64 = 2;
+/// HDFS takes a third of a second to write a small file, and a holder has to write three in half a lease.
+const HDFS_LEASE_SECONDS: u64 = 6;
 
 /// What is shown: the files' contents, folder by folder.
 type State = BTreeMap<String, Vec<String>>;
@@ -44,12 +46,17 @@ impl Place {
     }
 
     fn hdfs(server: &Hdfs) -> Self {
-        Self::new(&server.url(), &[("lease_seconds", &LEASE_SECONDS.to_string())])
+        Self::new(&server.url(), &[("lease_seconds", &HDFS_LEASE_SECONDS.to_string())])
     }
 
     fn new(url: &str, options: &[(&str, &str)]) -> Self {
         let options = options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         Self { url: Url::parse(url).unwrap(), options }
+    }
+
+    fn lease(&self) -> Duration {
+        let seconds = self.options.iter().find(|(name, _)| name == "lease_seconds");
+        Duration::from_secs(seconds.unwrap().1.parse().unwrap())
     }
 
     fn options(&self) -> Options {
@@ -142,11 +149,15 @@ fn state(files: &[(&str, &str)]) -> State {
 }
 
 /// What lies beside a table: its locks apart, nothing when all is done.
+/// What lies beside a table, but for locks and empty journals, which keep out what may still come.
 async fn beside(store: &dyn ObjectStore, table: &str) -> Vec<String> {
     let control = Path::from(format!(".harrier-{table}"));
     let found: Vec<_> = store.list(Some(&control)).try_collect().await.unwrap();
-    let names = found.iter().map(|file: &object_store::ObjectMeta| file.location.to_string());
-    names.filter(|name| !name.contains("/lock-")).collect()
+    let is_left = |file: &&object_store::ObjectMeta| {
+        let name = file.location.as_ref();
+        !name.contains("/lock-") && !(name.contains("/journal-") && file.size == 0)
+    };
+    found.iter().filter(is_left).map(|file| file.location.to_string()).collect()
 }
 
 struct Scenario {
@@ -381,7 +392,7 @@ fn crash_everywhere(place: &Place, number: usize) {
     }
     assert!(tables.len() > 6 && news > 3, "{} steps, {news} of them after the commit", tables.len());
     // When they are surely dead, the next statement removes what they have staged.
-    std::thread::sleep(Duration::from_secs(5 * LEASE_SECONDS + 1));
+    std::thread::sleep(5 * place.lease() + Duration::from_secs(1));
     run(async {
         let store = place.store();
         for table in tables {
@@ -612,7 +623,7 @@ fn who_was_stopped_does_nothing_more() {
         run(async {
             let (store, root) = (place.store(), place.root("stopped"));
             written(&root, "first", true, &[("k=1/", "first")]).await;
-            let other = place.root("stopped");
+            let (other, lease) = (place.root("stopped"), place.lease());
             let (reached, waits) = std::sync::mpsc::channel::<()>();
             let slow = tokio::task::spawn_blocking(move || {
                 // A runtime of its own, all of which stands still.
@@ -620,7 +631,7 @@ fn who_was_stopped_does_nothing_more() {
                 let step = move |step: &'static str| {
                     if step == "planned" {
                         reached.send(()).unwrap();
-                        std::thread::sleep(Duration::from_secs(3 * LEASE_SECONDS));
+                        std::thread::sleep(3 * lease);
                     }
                 };
                 runtime.block_on(async { write(&other, "slow", true, &[("k=1/", "slow")], &step).await })
@@ -631,6 +642,80 @@ fn who_was_stopped_does_nothing_more() {
             let outcome = slow.await.unwrap();
             assert!(matches!(outcome, Err(Error::TakenBack { .. })), "{outcome:?}");
             assert_eq!(seen(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
+        });
+    }
+}
+
+/// The journal of a holder that has lost its lock comes when another one has decided: it is shut out.
+#[test]
+fn a_journal_that_comes_late_decides_nothing() {
+    let Some(server) = S3::shared() else { return };
+    let proxy = Proxy::start(server.address());
+    let bucket = server.new_bucket();
+    let (mut slow, direct) = (Place::s3(&proxy.endpoint(), &bucket), Place::s3(&server.endpoint(), &bucket));
+    // Its journal is to be under way for as long as others may need, however slow they are.
+    slow.options.push(("request_seconds".to_string(), "60".to_string()));
+    run(async {
+        let store = direct.store();
+        let (root, other) = (direct.root("late"), slow.root("late"));
+        written(&root, "first", true, &[("k=1/", "first"), ("k=2/", "first")]).await;
+        // It gets the lock, and cannot hold it.
+        proxy.add(Rule::new(Fault::Status(503)).of("PUT").on("/lock-").after(1));
+        proxy.add(Rule::new(Fault::Late(10 * direct.lease())).of("PUT").on("/journal-").times(1));
+        let late = tokio::spawn(async move {
+            let files = [("k=1/", "late"), ("k=2/", "late")];
+            write(&other, "late", true, &files, &|_| {}).await
+        });
+        while proxy.requests().iter().all(|request| !request.path.contains("/journal-")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        written(&root, "second", true, &[("k=1/", "second"), ("k=2/", "second")]).await;
+        let second = state(&[("k=1/", "second"), ("k=2/", "second")]);
+        assert_eq!(seen(&*store, "late").await.unwrap(), second);
+        let outcome = late.await.unwrap();
+        assert!(matches!(outcome, Err(Error::TakenBack { .. })), "{outcome:?}");
+        root.settled().await.unwrap();
+        assert_eq!(seen(&*store, "late").await.unwrap(), second);
+    });
+}
+
+/// A statement that is not wanted any more while it waits for the lock is not decided when it gets it.
+#[test]
+fn who_gives_up_waiting_decides_nothing() {
+    for place in places() {
+        run(async {
+            let (store, root) = (place.store(), place.root("unwanted"));
+            let statement = root.begin("one").await.unwrap();
+            let placing = Placing::of(root.clone(), "one", Takes::None);
+            let mut writer = placing.begin("k=1/", "one-0.txt").await.unwrap();
+            writer.write(Bytes::from_static(b"a")).await.unwrap();
+            let staged = writer.finish().await.unwrap();
+            let files =
+                vec![StagedFile { staged, folder: "k=1/".to_string(), name: "one-0.txt".to_string() }];
+            statement.given_up().set();
+            let outcome = statement.publish(&Work { files, ..Work::default() }).await;
+            assert!(matches!(outcome, Err(Error::GivenUp { .. })), "{outcome:?}");
+            assert_eq!(seen(&*store, "unwanted").await.unwrap(), State::new());
+            assert_eq!(beside(&*store, "unwanted").await, [""; 0]);
+        });
+    }
+}
+
+/// What lies in folders below is nobody's: it is neither overwritten nor does it lend its name.
+#[test]
+fn folders_below_are_left_alone() {
+    for place in places() {
+        run(async {
+            let (store, root) = (place.store(), place.root("deep"));
+            store.put(&Path::from("deep/archive/old.txt"), "old".into()).await.unwrap();
+            written(&root, "one", true, &[("", "new")]).await;
+            let names: Vec<_> = store.list(Some(&Path::from("deep"))).try_collect().await.unwrap();
+            let names: Vec<String> = names
+                .iter()
+                .map(|file: &object_store::ObjectMeta| file.location.to_string())
+                .filter(|name| name.matches('/').count() == 1)
+                .collect();
+            assert_eq!(names.len(), 1, "{names:?}");
         });
     }
 }

@@ -25,7 +25,16 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("harrier-pgcatalog", &[]),
     ("harrier-catalog", &[]),
     ("harrier-storage", &[]),
-    ("harrier-exec", &["harrier-folders", "harrier-interconnect", "harrier-mpi", "harrier-store-folders"]),
+    (
+        "harrier-exec",
+        &[
+            "harrier-folders",
+            "harrier-interconnect",
+            "harrier-mpi",
+            "harrier-storage",
+            "harrier-store-folders",
+        ],
+    ),
     ("harrier-store-folders", &["harrier-storage"]),
     ("harrier-folders", &[]),
     ("harrier-mpid-c", &["harrier-mpid"]),

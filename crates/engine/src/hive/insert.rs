@@ -19,7 +19,7 @@ use harrier_exec::table_files::{
     FileRecord, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
 };
 use harrier_folders::{Merged, Root, StagedFile, Statement, Work};
-use harrier_store_folders::Statement as StoreStatement;
+use harrier_store_folders::{GivenUp, Statement as StoreStatement};
 use prost::Message;
 
 use super::partition::PartitionClause;
@@ -150,7 +150,8 @@ impl FolderWrite {
             }
             None => return Err(DataFusionError::Internal("the table is in no folder".to_string())),
         };
-        let plan = plan(table, written, name, input, Destination { folder, id, staging, takes })?;
+        let one_writer = table.options().merge || !merged.is_empty();
+        let plan = plan(table, written, name, input, Destination { folder, id, staging, takes, one_writer })?;
         Ok((plan, Self { statement, overwrite, emptied, merged }))
     }
 
@@ -167,7 +168,13 @@ impl FolderWrite {
             Some(Place::Store(folder, _)) => folder.clone(),
             None => return Ok(None),
         };
-        let to = Destination { staging: folder.clone(), folder, id: String::new(), takes: Takes::None };
+        let to = Destination {
+            staging: folder.clone(),
+            folder,
+            id: String::new(),
+            takes: Takes::None,
+            one_writer: table.options().merge,
+        };
         plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
     }
 
@@ -215,7 +222,8 @@ impl FolderWrite {
                     .map(|(folder, file)| harrier_store_folders::Merged { folder, file })
                     .collect();
                 let work = harrier_store_folders::Work { files, overwrite, emptied, merged };
-                // Who cancels it now does not stop it in the middle.
+                // Who cancels it now does not stop it in the middle, but keeps it from being decided.
+                let _wanted = Wanted(statement.given_up());
                 let shown = tokio::spawn(async move { statement.publish(&work).await });
                 let published =
                     shown.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
@@ -238,6 +246,15 @@ impl FolderWrite {
             Staging::Local(statement) => drop(statement),
             Staging::Store(statement) => statement.give_up().await,
         }
+    }
+}
+
+/// Dropped, it gives up what is being published.
+struct Wanted(GivenUp);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.set();
     }
 }
 
@@ -273,6 +290,8 @@ struct Destination {
     id: String,
     staging: String,
     takes: Takes,
+    /// All rows of a folder go through one writer.
+    one_writer: bool,
 }
 
 fn plan(
@@ -311,7 +330,7 @@ fn plan(
         row_group_rows: written.row_group_rows,
         target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
         // With keys, a folder has one writer as it is.
-        one_writer: (options.merge || is_store) && table.keys().is_empty(),
+        one_writer: (to.one_writer || is_store) && table.keys().is_empty(),
         format: written.format,
         staging: Some(to.staging),
         takes: to.takes,

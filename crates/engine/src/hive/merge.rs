@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ScalarValue, Statistics, TableReference};
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{TableType, provider_as_source};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path;
 use datafusion::physical_plan::ExecutionPlan;
-use futures::TryStreamExt;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, partition_folder};
 
@@ -26,6 +28,8 @@ use super::table::FolderTable;
 
 /// A file of less than this part of the size that files are to have is small.
 const SMALL_PART: u64 = 2;
+/// Files whose columns are looked at at the same time.
+const LOOKS_MAX: usize = 16;
 
 impl FolderWrite {
     /// Begins to write the small files of `table` anew, where a folder has several. `None`: none has.
@@ -54,7 +58,8 @@ impl FolderWrite {
     }
 }
 
-/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`.
+/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`. Those that say more than the
+/// table's columns do stay as they are: it would be lost.
 async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(String, ObjectMeta)>> {
     let listing = table.listing();
     let Some(url) = listing.table_paths().first() else { return Ok(vec![]) };
@@ -63,10 +68,15 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
     let found: Vec<ObjectMeta> =
         url.list_all_files(state, store.as_ref(), extension).await?.try_collect().await?;
     let mut folders: BTreeMap<String, Vec<ObjectMeta>> = BTreeMap::new();
-    for file in found.into_iter().filter(|file| file.size < table.options().target_file_bytes / SMALL_PART) {
+    let is_small =
+        |file: &ObjectMeta| file.size > 0 && file.size < table.options().target_file_bytes / SMALL_PART;
+    for file in found.into_iter().filter(is_small) {
         let Some(parts) = file.location.prefix_match(url.prefix()) else { continue };
         let mut parts: Vec<String> = parts.map(|part| part.as_ref().to_string()).collect();
-        parts.pop();
+        // What is hidden is no data.
+        if parts.pop().is_none_or(|name| name.starts_with(['.', '_'])) {
+            continue;
+        }
         // Of a folder by another name the rows would come into another one.
         let is_own = parts.len() == table.keys().len()
             && parts.iter().zip(table.keys()).all(|(part, (key, kind))| is_own_name(part, key, kind));
@@ -76,7 +86,29 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
         }
     }
     let several = folders.into_iter().filter(|(_, files)| files.len() > 1);
-    Ok(several
+    let several =
+        several.flat_map(|(folder, files)| files.into_iter().map(move |file| (folder.clone(), file)));
+    let own = Arc::new(table.file_schema());
+    let looked: Vec<_> = several
+        .map(|(folder, file)| {
+            let (format, own, store) = (&listing.options().format, &own, &store);
+            async move {
+                let schema = format.infer_schema(state, store, std::slice::from_ref(&file)).await?;
+                Ok::<_, DataFusionError>(
+                    says_no_more(&schema, own, says_all(table)).then_some((folder, file)),
+                )
+            }
+            .boxed()
+        })
+        .collect();
+    let looked = futures::stream::iter(looked).buffered(LOOKS_MAX).try_collect::<Vec<_>>().await?;
+    let mut files: BTreeMap<String, Vec<ObjectMeta>> = BTreeMap::new();
+    for (folder, file) in looked.into_iter().flatten() {
+        files.entry(folder).or_default().push(file);
+    }
+    Ok(files
+        .into_iter()
+        .filter(|(_, files)| files.len() > 1)
         .flat_map(|(folder, mut files)| {
             files.sort_by(|a, b| a.location.cmp(&b.location));
             files.into_iter().map(move |file| (folder.clone(), file))
@@ -84,9 +116,65 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
         .collect())
 }
 
+/// Whether files of the table's format have types of their own; those of texts are guessed of their first rows.
+fn says_all(table: &FolderTable) -> bool {
+    let format = &table.listing().options().format;
+    format.downcast_ref::<CsvFormat>().is_none() && format.downcast_ref::<JsonFormat>().is_none()
+}
+
+/// Whether a file of columns `theirs` has nothing that a table of columns `own` does not. `with_types`: and no values that it cannot have.
+fn says_no_more(theirs: &Schema, own: &Schema, with_types: bool) -> bool {
+    theirs.fields().iter().all(|field| {
+        own.field_with_name(field.name())
+            .is_ok_and(|own| !with_types || is_within(field.data_type(), own.data_type()))
+    })
+}
+
+/// Whether every value of a type has an equal one of the other.
+fn is_within(kind: &DataType, other: &DataType) -> bool {
+    let digits = |kind: &DataType| match kind {
+        DataType::Int8 => Some((3, 0)),
+        DataType::Int16 | DataType::UInt8 => Some((5, 0)),
+        DataType::Int32 | DataType::UInt16 => Some((10, 0)),
+        DataType::Int64 | DataType::UInt32 => Some((19, 0)),
+        DataType::UInt64 => Some((20, 0)),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
+            Some((*precision as i16 - i16::from(*scale), i16::from(*scale)))
+        }
+        _ => None,
+    };
+    match (kind, other) {
+        _ if kind == other => true,
+        (DataType::Dictionary(_, kind), other) => is_within(kind, other),
+        (kind, DataType::Dictionary(_, other)) => is_within(kind, other),
+        _ if kind.is_string() && other.is_string() || kind.is_binary() && other.is_binary() => true,
+        (DataType::Timestamp(unit, zone), DataType::Timestamp(own, own_zone)) => {
+            zone.is_some() == own_zone.is_some() && *unit <= *own
+        }
+        (DataType::Float16 | DataType::Float32, DataType::Float32 | DataType::Float64) => true,
+        (DataType::List(kind), DataType::List(other)) => is_within(kind.data_type(), other.data_type()),
+        (DataType::Struct(fields), DataType::Struct(own)) => {
+            fields.len() <= own.len()
+                && fields.iter().all(|field| {
+                    let same = own.iter().find(|own| own.name() == field.name());
+                    same.is_some_and(|own| is_within(field.data_type(), own.data_type()))
+                })
+        }
+        _ => matches!((digits(kind), digits(other)), (Some((whole, part)), Some((own_whole, own_part)))
+            if whole <= own_whole && part <= own_part),
+    }
+}
+
 /// Whether rows that are read from a folder of this name are written into one of the same name.
 fn is_own_name(part: &str, key: &str, kind: &DataType) -> bool {
     let Some((_, value)) = part.split_once('=') else { return false };
+    // An empty text is written as NULL.
+    if value.is_empty() {
+        return false;
+    }
     if value == NULL_FOLDER {
         return part == partition_folder(key, None);
     }
@@ -188,8 +276,32 @@ mod tests {
             ("k=%", DataType::Utf8, false),
             ("k=__HIVE_DEFAULT_PARTITION__", DataType::Utf8, true),
             ("k", DataType::Utf8, false),
+            ("k=", DataType::Utf8, false),
         ] {
             assert_eq!(is_own_name(part, "k", &kind), expected, "{part}");
         }
+    }
+
+    #[test]
+    fn files_that_say_more_are_told() {
+        use datafusion::arrow::datatypes::{Field, TimeUnit};
+        let schema = |columns: &[(&str, DataType)]| {
+            let fields = columns.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true));
+            Schema::new(fields.collect::<Vec<_>>())
+        };
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let own = schema(&[("a", DataType::Int32), ("t", micros.clone()), ("s", DataType::Utf8View)]);
+        for (columns, expected) in [
+            (vec![("a", DataType::Int32), ("s", DataType::Utf8)], true),
+            (vec![("a", DataType::Int16), ("t", micros)], true),
+            (vec![("a", DataType::Int64)], false),
+            (vec![("t", nanos)], false),
+            (vec![("a", DataType::Int32), ("z", DataType::Int32)], false),
+            (vec![("a", DataType::Float64)], false),
+        ] {
+            assert_eq!(says_no_more(&schema(&columns), &own, true), expected, "{columns:?}");
+        }
+        assert!(says_no_more(&schema(&[("a", DataType::Utf8)]), &own, false));
     }
 }

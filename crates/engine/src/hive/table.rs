@@ -17,13 +17,13 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit};
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{Error as ObjectStoreError, ObjectStore};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
@@ -34,6 +34,8 @@ use super::watched::Watched;
 
 /// How often a folder in a store is listed in which others show files all the time.
 const LOOKS_MAX: usize = 10;
+/// Folders of a store that are listed at the same time.
+const LISTED_MAX: usize = 16;
 
 /// So much a file gets, unless the table says otherwise.
 const TARGET_FILE_BYTES: u64 = 512 << 20;
@@ -277,32 +279,69 @@ impl FolderTable {
             loop {
                 looks += 1;
                 let settled = root.settled().await.map_err(|error| cannot_stage_in_store(&error))?;
-                let plan = match !self.keys().is_empty() && self.has_null_object(session).await? {
-                    true => self.scan_nulls(session, projection, filters, limit).await?,
-                    false => self.listing.scan(session, projection, filters, limit).await?,
-                };
+                let plan = self.scan_objects(session, projection, filters, limit).await;
                 let is_settled = root.is_settled(settled).await;
-                if is_settled.map_err(|error| cannot_stage_in_store(&error))? || looks == LOOKS_MAX {
-                    if let Some(watched) = session.config().get_extension::<Watched>() {
-                        watched.add(root.clone(), settled, &plan);
-                    }
-                    return Ok(plan);
+                if !is_settled.map_err(|error| cannot_stage_in_store(&error))? && looks < LOOKS_MAX {
+                    // It may have failed because of that, too.
+                    continue;
                 }
+                let plan = plan?;
+                if let Some(watched) = session.config().get_extension::<Watched>() {
+                    watched.add(root.clone(), settled, &plan);
+                }
+                return Ok(plan);
             }
         }
         .boxed()
     }
 
-    /// Whether a folder is named after NULL.
+    async fn scan_objects(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match !self.keys().is_empty() && self.has_null_object(session).await? {
+            true => self.scan_nulls(session, projection, filters, limit).await,
+            false => self.listing.scan(session, projection, filters, limit).await,
+        }
+    }
+
+    /// Whether a folder is named after NULL. Lists folders only, level by level.
     async fn has_null_object(&self, session: &dyn Session) -> Result<bool> {
         let Some(url) = self.listing.table_paths().first() else { return Ok(false) };
         let store = session.runtime_env().object_store(url)?;
-        let found: Vec<ObjectMeta> = store.list(Some(url.prefix())).try_collect().await?;
-        let is_null = |file: &ObjectMeta| {
-            let mut folders = file.location.as_ref().rsplit('/').skip(1);
-            folders.any(|folder| folder.split_once('=').is_some_and(|(_, value)| value == NULL_FOLDER))
-        };
-        Ok(found.iter().any(is_null))
+        let mut folders = vec![url.prefix().clone()];
+        for (level, (key, _)) in self.keys().iter().enumerate() {
+            let is_last = level + 1 == self.keys().len();
+            let mut below = Vec::new();
+            let listed: Vec<_> = folders
+                .iter()
+                .map(|folder| {
+                    let store = Arc::clone(&store);
+                    async move { store.list_with_delimiter(Some(folder)).await }.boxed()
+                })
+                .collect();
+            let mut listed = futures::stream::iter(listed).buffer_unordered(LISTED_MAX);
+            while let Some(found) = listed.next().await {
+                let found = match found {
+                    Err(ObjectStoreError::NotFound { .. }) => continue,
+                    found => found?,
+                };
+                for folder in found.common_prefixes {
+                    let name = folder.filename().unwrap_or_default();
+                    match name.split_once('=') {
+                        Some((_, NULL_FOLDER)) => return Ok(true),
+                        Some((own, _)) if own == key && !is_last => below.push(folder),
+                        _ => {}
+                    }
+                }
+            }
+            drop(listed);
+            folders = below;
+        }
+        Ok(false)
     }
 
     /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the texts of all keys, and what

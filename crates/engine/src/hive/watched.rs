@@ -3,6 +3,7 @@
 //! A file that is overwritten on a disk is gone for who opens it by its old name. In a store the new one has that name, and who has
 //! read a part of the old one may read the rest of the new one. So when all is read it is looked at once more what was read.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -37,6 +38,12 @@ impl Watched {
         self.0.lock().push(Table { root, settled, files });
     }
 
+    /// Errors: what was read was overwritten meanwhile (40001).
+    pub(crate) async fn verify(&self) -> Result<()> {
+        let tables = std::mem::take(&mut *self.0.lock());
+        check(&tables, Missing::Fine).await
+    }
+
     /// The same rows, with an error at their end, or instead of another one, if what was read was overwritten meanwhile (40001).
     pub(crate) fn checked(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let tables = std::mem::take(&mut *self.0.lock());
@@ -49,11 +56,11 @@ impl Watched {
             let Some((mut rows, tables)) = state else { return Ok::<_, DataFusionError>(None) };
             match rows.next().await {
                 Some(Ok(batch)) => Ok(Some((batch, Some((rows, tables))))),
-                Some(Err(error)) => Err(match check(&tables).await {
+                Some(Err(error)) => Err(match check(&tables, Missing::Changed).await {
                     Err(overwritten) => overwritten,
                     Ok(()) => error,
                 }),
-                None => check(&tables).await.map(|()| None),
+                None => check(&tables, Missing::Fine).await.map(|()| None),
             }
         });
         Box::pin(RecordBatchStreamAdapter::new(schema, checked))
@@ -72,10 +79,20 @@ fn files_of(plan: &Arc<dyn ExecutionPlan>, files: &mut Vec<ObjectMeta>) {
     }
 }
 
-async fn check(tables: &[Table]) -> Result<()> {
+/// What a file that is not there any more tells of a statement that was to read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// It was read before: nothing of another one was.
+    Fine,
+    /// It may be why the statement fails.
+    Changed,
+}
+
+async fn check(tables: &[Table], missing: Missing) -> Result<()> {
     for table in tables {
-        if let Some(path) = table.overwritten().await.map_err(|error| cannot_stage_in_store(&error))? {
-            let message = format!("file \"{path}\" was overwritten by another statement while it was read");
+        let changed = table.changed(missing).await.map_err(|error| cannot_stage_in_store(&error))?;
+        if let Some(path) = changed {
+            let message = format!("file \"{path}\" was changed by another statement while it was read");
             return Err(CodedError::new(SqlState::SERIALIZATION_FAILURE, message)
                 .with_hint("The statement can be tried again.")
                 .into());
@@ -85,16 +102,17 @@ async fn check(tables: &[Table]) -> Result<()> {
 }
 
 impl Table {
-    async fn overwritten(&self) -> harrier_store_folders::Result<Option<String>> {
-        if self.files.is_empty() || self.root.is_settled(self.settled).await? {
+    async fn changed(&self, missing: Missing) -> harrier_store_folders::Result<Option<String>> {
+        let may_trust = !self.settled.is_blind();
+        if self.files.is_empty() || may_trust && self.root.is_settled(self.settled).await? {
             return Ok(None);
         }
-        let now: std::collections::HashMap<_, _> =
+        let now: HashMap<_, _> =
             self.root.list_table().await?.into_iter().map(|file| (file.location.clone(), file)).collect();
-        let is_other = |file: &&ObjectMeta| {
-            now.get(&file.location)
-                .is_some_and(|now| (now.size, now.last_modified) != (file.size, file.last_modified))
+        let is_changed = |file: &&ObjectMeta| match now.get(&file.location) {
+            Some(now) => (now.size, now.last_modified) != (file.size, file.last_modified),
+            None => missing == Missing::Changed,
         };
-        Ok(self.files.iter().find(is_other).map(|file| file.location.to_string()))
+        Ok(self.files.iter().find(is_changed).map(|file| file.location.to_string()))
     }
 }

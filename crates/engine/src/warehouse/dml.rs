@@ -12,12 +12,14 @@ use datafusion::common::{Column as ColumnName, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions::datetime::expr_fn::date_part;
 use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
 use datafusion::logical_expr::{
     DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, WriteOp,
     cast as cast_to, lit, when,
 };
+use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -29,7 +31,7 @@ use harrier_exec::written_rows::written;
 use prost::Message;
 
 use super::dml_access;
-use super::partitions::{self, is_divided, partitions_of};
+use super::partitions::{self, Unplaced, is_divided, partitions_of};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, schema_of};
@@ -407,8 +409,18 @@ impl Pending {
             let value = Expr::Column(columns[place].clone());
             let is_written = if replaces { Expr::Column(columns[own].clone()) } else { lit(true) };
             // What other programs have written may be in no table partition, and stays when it is compacted.
-            let must_be = self.work != Work::Compact;
-            let id = partitions::of_rows(table, &divided, value, is_written, must_be)?;
+            let id = match self.work {
+                // Named for it, they are not written anew before there may be a table partition for them.
+                Work::Compact => {
+                    let id = partitions::of_rows(table, &divided, value, is_written, Unplaced::Null)?;
+                    coalesce(vec![id, lit(-divided.next)])
+                }
+                _ => {
+                    let readable = self.target.viewer().columns(self.target.object(), Privilege::Select);
+                    let unplaced = Unplaced::Error { shows_value: readable.has(divided.column) };
+                    partitions::of_rows(table, &divided, value, is_written, unplaced)?
+                }
+            };
             // DuckDB merges files of one folder, and knows the folders of its own keys only: this one has none.
             keys.push((String::new(), id));
         }
@@ -510,6 +522,7 @@ impl Pending {
         let is_divided = is_divided(self.target.table());
         let added: Vec<NewFile> =
             results.records.into_iter().map(|record| new_file(record, is_divided)).collect();
+        let is_compaction = self.work == Work::Compact;
         let replaced = match self.work {
             Work::Compact => Some(Replaced::same_rows(&self.target.contents().await?)),
             Work::Files { overwrite: true } => Some(self.replaced(&contents, &added)?),
@@ -519,6 +532,7 @@ impl Pending {
         transactions
             .change(|transaction| {
                 let changes = transaction.data_of(table.id);
+                check_compaction(changes, is_compaction, &table.name)?;
                 let forgets = !deletes.added_kept.is_empty();
                 deletes.make(changes);
                 if forgets {
@@ -570,7 +584,7 @@ impl Pending {
             rows.extend(values::cells_of(&RecordBatch::try_new(schema, columns)?)?);
         }
         let count = rows.len() as u64;
-        let id = table.id;
+        let (id, name) = (table.id, table.name.clone());
         let kinds: HashMap<i64, DataType> = table
             .columns
             .iter()
@@ -580,6 +594,7 @@ impl Pending {
         transactions
             .change(|transaction| {
                 let changes = transaction.data_of(id);
+                check_compaction(changes, false, &name)?;
                 changes.inlined.extend(rows);
                 for (column, seen) in stats {
                     let merged = match changes.inlined_stats.remove(&column) {
@@ -695,10 +710,8 @@ impl Pending {
                 values.map(|(_, value)| value.clone()).collect::<Vec<_>>(),
             )
         };
-        let keys: BTreeSet<_> = added
-            .iter()
-            .map(|file| key(partitions::of_path(&file.path.path), &file.partition_values))
-            .collect();
+        let keys: BTreeSet<_> =
+            added.iter().map(|file| key(partitions::of_file(&file.path), &file.partition_values)).collect();
         if !contents.kept.iter().all(|kept| kept.rows.is_empty()) {
             return Err(CodedError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
@@ -706,9 +719,13 @@ impl Pending {
             )
             .into());
         }
+        let next = partitions_of(table)?.map(|divided| divided.next);
         let mut replaced = Replaced::default();
         for file in &contents.files {
             if is_divided && file.table_partition.is_none() {
+                if file.unplaced_before == next {
+                    continue;
+                }
                 let message = format!("table \"{}\" has files that are in no table partition", table.name);
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("OPTIMIZE writes what they have into the table partitions")
@@ -743,10 +760,12 @@ impl Pending {
                 RowSource::Kept(_) | RowSource::AddedKept => {}
             }
         }
-        let id = target.table().id;
+        let table = Arc::clone(target.table());
         transactions
             .change(|transaction| {
-                deletes.make(transaction.data_of(id));
+                let changes = transaction.data_of(table.id);
+                check_compaction(changes, false, &table.name)?;
+                deletes.make(changes);
                 Ok(())
             })
             .await
@@ -756,10 +775,12 @@ impl Pending {
     pub(crate) async fn truncate(target: WarehouseTable, transactions: &Transactions) -> Result<()> {
         let contents = target.contents().await?;
         let replaced = Replaced::all(&contents);
-        let id = target.table().id;
+        let table = Arc::clone(target.table());
         transactions
             .change(|transaction| {
-                replaced.make(transaction.data_of(id));
+                let changes = transaction.data_of(table.id);
+                check_compaction(changes, false, &table.name)?;
+                replaced.make(changes);
                 Ok(())
             })
             .await
@@ -910,6 +931,21 @@ impl Replaced {
             changes.inlined_stats.clear();
         }
     }
+}
+
+/// What is to be said of a transaction that compacts a table is another thing than what is to be said of one that changes its rows.
+///
+/// Errors: a transaction does both to one table (25001).
+fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) -> Result<()> {
+    let is_other = match is_compaction {
+        true => !changes.compacts && !changes.is_empty(),
+        false => changes.compacts,
+    };
+    if !is_other {
+        return Ok(());
+    }
+    let message = format!("OPTIMIZE and other changes of table \"{table}\" cannot be in one transaction");
+    Err(CodedError::new(SqlState::ACTIVE_TRANSACTION, message).into())
 }
 
 /// `is_divided`: the first partition value is the table partition, which the file's path says.

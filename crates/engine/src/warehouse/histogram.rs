@@ -173,7 +173,7 @@ impl Point {
         Some(Self::Number(number(&value.to_array().ok()?)?))
     }
 
-    fn order(&self, other: &Self) -> Ordering {
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
         self.partial_cmp(other).unwrap_or(Ordering::Equal)
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use datafusion::arrow::compute::cast as arrow_cast;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use datafusion::arrow::compute::{SortOptions, cast as arrow_cast, sort_limit};
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
@@ -111,9 +111,10 @@ pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i
 }
 
 /// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now; `statistics`: of the files that
-/// are scanned, `columns` those that they have.
+/// are scanned, `columns` those that they have; `of_all`: of all files, if these are more.
 pub(crate) fn spreads(
     statistics: &Statistics,
+    of_all: Option<&BTreeMap<(RowSource, ColumnId), ColumnStats>>,
     columns: &[Column],
     rows: i64,
     analysis: &Analysis,
@@ -122,17 +123,36 @@ pub(crate) fn spreads(
     for (column, known) in columns.iter().zip(&statistics.column_statistics) {
         let Some(found) = analysis.columns.get(&column.id) else { continue };
         let Some(histogram) = &found.histogram else { continue };
-        let now = Now {
-            min: known.min_value.get_value().cloned(),
-            max: known.max_value.get_value().cloned(),
-            distinct: scaled(found.distinct, analysis.rows, rows) as f64,
-            newer: (rows - analysis.rows).max(0) as f64 / rows.max(1) as f64,
+        let newer = (rows - analysis.rows).max(0) as f64 / rows.max(1) as f64;
+        let (min, max) = match of_all.filter(|_| newer > 0.0) {
+            Some(all) => least_and_greatest(all, column)?,
+            None => (known.min_value.get_value().cloned(), known.max_value.get_value().cloned()),
         };
+        let now = Now { min, max, distinct: scaled(found.distinct, analysis.rows, rows) as f64, newer };
         let nulls = found.nulls as f64 / analysis.rows.max(1) as f64;
         let spread = Spread::new(histogram, &type_of(column, false)?, nulls, &now)?;
         spreads.insert(column.name.clone(), Arc::new(spread));
     }
     Ok(spreads)
+}
+
+/// The least and the greatest value of a column in any file.
+fn least_and_greatest(
+    all: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    column: &Column,
+) -> Result<(Option<ScalarValue>, Option<ScalarValue>)> {
+    let kind = type_of(column, false)?;
+    let of_column = || all.iter().filter(|((_, id), _)| *id == column.id).map(|(_, stats)| stats);
+    let first = |texts: Vec<&String>, descending: bool| -> Result<Option<ScalarValue>> {
+        let values = values::parse(StringArray::from_iter_values(texts), &kind)?;
+        let options = SortOptions { descending, nulls_first: false };
+        let first = sort_limit(&values, Some(options), Some(1))?;
+        let value = (!first.is_empty()).then(|| ScalarValue::try_from_array(&first, 0)).transpose()?;
+        Ok(value.filter(|value| !value.is_null()))
+    };
+    let least = first(of_column().filter_map(|stats| stats.min.as_ref()).collect(), false)?;
+    let greatest = first(of_column().filter_map(|stats| stats.max.as_ref()).collect(), true)?;
+    Ok((least, greatest))
 }
 
 /// Different values in `rows` rows where there were `distinct` in `seen`.

@@ -4,6 +4,7 @@
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -294,31 +295,37 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
     for (state, table) in tables_of(sight) {
         let contents =
             WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
-        all.extend(contents.files.into_iter().map(|file| (schema_name(state, table), table, file)));
+        // Who is not to see all rows is not told how many there are of which key.
+        let sees_all = sight.viewer.row_filters(table.id).is_none();
+        all.extend(contents.files.into_iter().map(|file| (schema_name(state, table), table, sees_all, file)));
     }
     let mut partitions = Vec::with_capacity(all.len());
-    let mut divided: Option<(i64, Option<TablePartitions>)> = None;
-    for (_, table, file) in &all {
+    let mut divided: Option<(i64, HashMap<i64, String>)> = None;
+    for (_, table, sees_all, file) in &all {
         if divided.as_ref().is_none_or(|(known, _)| *known != table.id) {
-            divided = Some((table.id, partitions_of(table)?));
+            let division = partitions_of(table)?;
+            let named = division.iter().flat_map(|division| {
+                let name = division_name(table, division);
+                division.partitions.iter().map(move |own| (own.id, format!("{name}={}", own.name)))
+            });
+            divided = Some((table.id, named.collect()));
         }
-        let division = divided.as_ref().and_then(|(_, division)| division.as_ref());
-        let own = division.and_then(|division| {
-            let own = division.partitions.iter().find(|own| Some(own.id) == file.table_partition)?;
-            Some(format!("{}={}", division_name(table, division), own.name))
-        });
+        let own = divided.as_ref().and_then(|(_, named)| named.get(&file.table_partition?).cloned());
         let keys = table.partition.iter().zip(&file.partition_values);
         let keys = keys
             .map(|(key, value)| format!("{}={}", key_name(table, key), value.as_deref().unwrap_or("NULL")));
         let levels: Vec<String> = own.into_iter().chain(keys).collect();
-        partitions.push((!levels.is_empty()).then(|| levels.join("/")));
+        partitions.push((*sees_all && !levels.is_empty()).then(|| levels.join("/")));
     }
+    let told = |number: fn(&ScannedFile) -> i64| {
+        numbers(all.iter().map(move |(_, _, sees_all, file)| sees_all.then(|| number(file))))
+    };
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
-        ("table_name", texts(all.iter().map(|(_, table, _)| Some(&table.name)))),
-        ("path", texts(all.iter().map(|(.., file)| Some(&file.location)))),
-        ("rows", numbers(all.iter().map(|(.., file)| Some(file.rows)))),
-        ("deleted_rows", numbers(all.iter().map(|(.., file)| Some(file.deleted_rows())))),
+        ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
+        ("path", texts(all.iter().map(|(_, _, sees_all, file)| sees_all.then_some(&file.location)))),
+        ("rows", told(|file| file.rows)),
+        ("deleted_rows", told(ScannedFile::deleted_rows)),
         ("bytes", numbers(all.iter().map(|(.., file)| Some(file.bytes)))),
         ("table_partition", texts(partitions)),
     ])
@@ -332,13 +339,17 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
         let contents =
             WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
         let sees_all = sight.viewer.row_filters(table.id).is_none();
+        let mut totals: HashMap<i64, [i64; 3]> = HashMap::new();
+        for file in &contents.files {
+            let Some(id) = file.table_partition else { continue };
+            let [rows, files, bytes] = totals.entry(id).or_default();
+            *rows += file.rows - file.deleted_rows();
+            *files += 1;
+            *bytes += file.bytes;
+        }
         for partition in division.partitions {
-            let (mut rows, mut files, mut bytes) = (0, 0, 0);
-            for file in contents.of_partition(partition.id) {
-                (rows, files, bytes) =
-                    (rows + file.rows - file.deleted_rows(), files + 1, bytes + file.bytes);
-            }
-            let counts = [sees_all.then_some(rows), Some(files), Some(bytes)];
+            let counts = totals.get(&partition.id).copied().unwrap_or_default();
+            let counts = counts.map(|count| sees_all.then_some(count));
             all.push((schema_name(state, table), table, division.by, partition, counts));
         }
     }

@@ -376,13 +376,18 @@ impl WarehouseTable {
             group.iter().map(|file| file.partitioned(by_row, &self.table)).collect::<Result<_>>()?;
         if let Some(known) = known {
             statistics::add_found(&mut statistics, &file_columns, rows, &known.analysis);
-            let columns = statistics::spreads(&statistics, &file_columns, known.rows, &known.analysis)?;
+            let of_all = (known.rows_per_scanned > 1.0).then_some(stats);
+            let columns =
+                statistics::spreads(&statistics, of_all, &file_columns, known.rows, &known.analysis)?;
             if let Some(first) = files.first_mut() {
                 first.extensions.insert(KnownTable { columns, rows_per_scanned: known.rows_per_scanned });
             }
         }
         if let Some(share) = self.sample {
             files = sampled(&files, share);
+            if files.is_empty() {
+                return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
+            }
         }
         let (store, _) = locate(&first.location)?;
         let options = TableParquetOptions {
@@ -576,6 +581,8 @@ pub(crate) struct ScannedFile {
     pub partition_values: Vec<Option<String>>,
     /// Of a table that is divided by ranges or lists: the one that all of its rows are in.
     pub table_partition: Option<i64>,
+    /// See [`partitions::unplaced_before`].
+    pub unplaced_before: Option<i64>,
     /// By the keys that the table has now, if it has an id for them.
     is_partitioned_now: bool,
     footer_bytes: Option<i64>,
@@ -657,19 +664,25 @@ impl ScannedFile {
 /// Bytes of a file that are taken for a sample or left out as one. A row group is where it begins.
 const PIECE_BYTES: i64 = 1 << 20;
 
-/// About a share of the row groups of some files: every so manieth piece, from a random one on.
+/// About a share of the row groups of some files: of every so many pieces a random one.
 fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
     let pieces = files.iter().flat_map(|file| {
         let end = file.object_meta.size as i64;
         (0..end).step_by(PIECE_BYTES as usize).map(move |start| (file, start, end.min(start + PIECE_BYTES)))
     });
-    // What is left of the way to the next piece that is taken.
-    let mut ahead = 1.0 - RandomState::new().hash_one(files.len()) as f64 / u64::MAX as f64;
+    let random = RandomState::new();
+    let draw = |stratum: u64| random.hash_one(stratum) as f64 / u64::MAX as f64;
+    // Equally far apart, pieces would meet the beginnings of equal files all together or not at all.
+    let (mut at, mut stratum, mut chosen) = (0.0, 0, draw(0));
     let taken = pieces.filter(|_| {
-        ahead -= share;
-        let is_taken = ahead < 0.0;
-        ahead += if is_taken { 1.0 } else { 0.0 };
-        is_taken
+        let before = at;
+        at += share;
+        let is_taken = before <= chosen && chosen < at;
+        while at >= (stratum + 1) as f64 {
+            stratum += 1;
+            chosen = stratum as f64 + draw(stratum);
+        }
+        is_taken || before <= chosen && chosen < at
     });
     taken.map(|(file, start, end)| file.clone().with_range(start, end)).collect()
 }
@@ -731,7 +744,8 @@ fn committed(
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values,
-        table_partition: partitions::of_path(&file.path.path),
+        table_partition: partitions::of_file(&file.path),
+        unplaced_before: partitions::unplaced_before(&file.path),
         is_partitioned_now: file.partition_id == table.partition_id,
         footer_bytes: file.footer_bytes,
         columns,
@@ -749,7 +763,8 @@ fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) ->
         rows: file.rows,
         bytes: file.bytes,
         partition_values: file.partition_values.clone(),
-        table_partition: partitions::of_path(&file.path.path),
+        table_partition: partitions::of_file(&file.path),
+        unplaced_before: partitions::unplaced_before(&file.path),
         is_partitioned_now: true,
         footer_bytes: Some(file.footer_bytes),
         columns: Arc::clone(columns),

@@ -3,7 +3,7 @@
 //! Each is safe beside running statements and can be stopped and begun again at any step: files are removed only after nothing
 //! refers to them, and only if they are old enough that no statement can still be reading or writing them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
 use datafusion::arrow::array::AsArray;
@@ -14,11 +14,12 @@ use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::TablePartitions;
 use harrier_exec::table_files::location::{local, locate};
 
 use super::dml::target_file_bytes;
 use super::explain;
-use super::partitions::is_divided;
+use super::partitions::partitions_of;
 use super::table::{Contents, RowSource, WarehouseTable};
 use super::values;
 
@@ -28,26 +29,31 @@ const SMALL_PART: i64 = 2;
 const DELETED_PART: i64 = 20;
 
 /// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
-/// `is_divided`: by ranges or lists, which files of other programs are not.
-fn worth_compacting(contents: &Contents, target_bytes: i64, is_divided: bool) -> BTreeSet<RowSource> {
+/// `divided`: by ranges or lists, which files of other programs are not.
+fn worth_compacting(
+    contents: &Contents,
+    target_bytes: i64,
+    divided: Option<&TablePartitions>,
+) -> BTreeSet<RowSource> {
     let many_deleted = |file: &super::table::ScannedFile| {
         file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
     };
     let is_small = |file: &super::table::ScannedFile| file.bytes < target_bytes / SMALL_PART;
+    let place = |file: &super::table::ScannedFile| {
+        (file.table_partition.filter(|_| divided.is_some()), file.partition_values.clone())
+    };
+    let mut small: HashMap<_, usize> = HashMap::new();
+    for file in contents.files.iter().filter(|file| is_small(file)) {
+        *small.entry(place(file)).or_default() += 1;
+    }
     let mut chosen = BTreeSet::new();
     for file in &contents.files {
-        let alike = contents
-            .files
-            .iter()
-            .filter(|other| {
-                is_small(other)
-                    && other.partition_values == file.partition_values
-                    && (!is_divided || other.table_partition == file.table_partition)
-            })
-            .count();
+        let alike = if is_small(file) { small.get(&place(file)).copied().unwrap_or_default() } else { 0 };
         let has_deletes = file.deleted != harrier_exec::table_files::DeletedRows::default();
-        let is_elsewhere = is_divided && file.table_partition.is_none();
-        if has_deletes && many_deleted(file) || is_small(file) && alike > 1 || is_elsewhere {
+        let is_elsewhere = divided.is_some_and(|divided| {
+            file.table_partition.is_none() && file.unplaced_before != Some(divided.next)
+        });
+        if has_deletes && many_deleted(file) || alike > 1 || is_elsewhere {
             chosen.insert(file.source);
         }
     }
@@ -65,7 +71,8 @@ impl WarehouseTable {
     /// What OPTIMIZE writes anew.
     pub(crate) async fn compaction(&self) -> Result<BTreeSet<RowSource>> {
         let target_bytes = target_file_bytes(self.state(), self.table());
-        Ok(worth_compacting(&self.contents().await?, target_bytes as i64, is_divided(self.table())))
+        let divided = partitions_of(self.table())?;
+        Ok(worth_compacting(&self.contents().await?, target_bytes as i64, divided.as_ref()))
     }
 }
 

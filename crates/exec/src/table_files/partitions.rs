@@ -344,11 +344,16 @@ impl ScalarUDFImpl for RowsPartition {
 fn no_partition(table: &str, column: &str, value: &dyn Array) -> Result<CodedError> {
     let text = text_of(value)?;
     let value = if text.is_valid(0) { text.value(0) } else { "null" };
-    Ok(CodedError::new(
+    let error = CodedError::new(
         SqlState::CHECK_VIOLATION,
         format!("no partition of relation \"{table}\" found for row"),
-    )
-    .with_detail(format!("Partition key of the failing row contains ({column}) = ({value}).")))
+    );
+    Ok(match column {
+        "" => error,
+        column => {
+            error.with_detail(format!("Partition key of the failing row contains ({column}) = ({value})."))
+        }
+    })
 }
 
 #[cfg(test)]

@@ -452,7 +452,14 @@ impl Writing {
         let (mut folder, mut prefix) = (String::new(), String::new());
         for (level, value) in self.spec.partition.iter().zip(key) {
             if level.name.is_empty() {
-                prefix = value.as_ref().map(|value| format!("p{}-", encode(value))).unwrap_or_default();
+                // Less than nothing: of no part, when there were so many.
+                prefix = match value.as_ref().map(|value| encode(value)) {
+                    None => String::new(),
+                    Some(value) => match value.strip_prefix('-') {
+                        Some(count) => format!("n{count}-"),
+                        None => format!("p{value}-"),
+                    },
+                };
                 continue;
             }
             folder.push_str(&partition_folder(&level.name, value.as_deref()));
@@ -806,6 +813,7 @@ pub fn cannot_stage_in_store(error: &harrier_store_folders::Error) -> DataFusion
     let state = match error {
         E::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
         E::Conflict { .. } | E::TakenBack { .. } => SqlState::SERIALIZATION_FAILURE,
+        E::GivenUp { .. } => SqlState::QUERY_CANCELED,
         E::NoConditions { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         E::Journal { .. } => SqlState::DATA_CORRUPTED,
         error => error.store().map_or(SqlState::IO_ERROR, sqlstate::of_object_store),

@@ -42,12 +42,12 @@ pub fn mask(text: &str) -> String {
                     out.push_str(&shown);
                     copied = piece.start + piece.text.len();
                 }
-                is_secret = false;
+                // The name of an option: `'s3.secret_access_key' '…'`.
+                is_secret = !is_secret && names_secret(&piece.text.to_ascii_lowercase());
             }
             Kind::Word | Kind::Name => {
                 let word = piece.text.to_ascii_lowercase();
-                let names_secret = SECRETS.iter().any(|secret| word.contains(secret));
-                is_secret = names_secret || (is_secret && BETWEEN.contains(&word.as_str()));
+                is_secret = names_secret(&word) || (is_secret && BETWEEN.contains(&word.as_str()));
             }
             // `=`, or a dot between the parts of a name.
             Kind::Other => is_secret = is_secret && matches!(piece.text, "=" | "." | ">" | ":"),
@@ -55,6 +55,10 @@ pub fn mask(text: &str) -> String {
     }
     out.push_str(&text[copied..]);
     out
+}
+
+fn names_secret(word: &str) -> bool {
+    SECRETS.iter().any(|secret| word.contains(secret))
 }
 
 /// The words of a statement, without comments, literals and signs.
@@ -179,6 +183,10 @@ mod tests {
             (
                 "COPY t FROM 'f' (access_key_id 'a', secret => 'b')",
                 "COPY t FROM 'f' (access_key_id '***', secret => '***')",
+            ),
+            (
+                "CREATE EXTERNAL TABLE t … OPTIONS ('s3.secret_access_key' 'k', 's3.region' 'r')",
+                "CREATE EXTERNAL TABLE t … OPTIONS ('s3.secret_access_key' '***', 's3.region' 'r')",
             ),
             ("SELECT * FROM 'postgres://me:pw@h/d'", "SELECT * FROM 'postgres://me:***@h/d'"),
             ("SELECT 's3://bucket/a@b', 'a:b@c'", "SELECT 's3://bucket/a@b', 'a:b@c'"),

@@ -24,7 +24,7 @@ use crate::warehouse::clauses::{
     CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
 };
 use crate::warehouse::dml::{Dml, Pending, column as row_value};
-use crate::warehouse::partitions::{column_of, of_rows, partitions_of};
+use crate::warehouse::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::types::type_of;
 use crate::warehouse::values::parse_one;
@@ -200,7 +200,7 @@ impl Ddl<'_> {
             return Ok(None);
         }
         let (_, column) = column_of(&table, &partitions)?;
-        let of_row = of_rows(&table, &partitions, row_value(&column.name), lit(true), false)?;
+        let of_row = of_rows(&table, &partitions, row_value(&column.name), lit(true), Unplaced::Null)?;
         Dml::delete_where(target.with_only(elsewhere), of_row.eq(lit(id))).map(Some)
     }
 
@@ -262,6 +262,15 @@ impl Ddl<'_> {
                 let value = self.constant(value, column, &type_of(column, false)?).await?;
                 let ids = partitions.of(&value.to_array()?)?;
                 let id = ids.is_valid(0).then(|| ids.value(0));
+                if id.is_some() && partitions.rest().map(|rest| rest.id) == id {
+                    let message = format!(
+                        "FOR expression matches DEFAULT partition for specified value of relation \"{}\"",
+                        table.name
+                    );
+                    return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                        .with_hint("DEFAULT PARTITION names it")
+                        .into());
+                }
                 all.iter().position(|partition| Some(partition.id) == id)
             }
         })
@@ -289,9 +298,9 @@ impl Ddl<'_> {
         sources.extend(contents.of_partition(rest.id).map(|file| file.source));
         let (_, column) = column_of(table, after)?;
         let value = row_value(&column.name);
-        let is_moved = of_rows(table, before, value.clone(), lit(true), false)?
+        let is_moved = of_rows(table, before, value.clone(), lit(true), Unplaced::Null)?
             .eq(lit(rest.id))
-            .and(of_rows(table, after, value, lit(true), false)?.not_eq(lit(rest.id)));
+            .and(of_rows(table, after, value, lit(true), Unplaced::Null)?.not_eq(lit(rest.id)));
         let source = provider_as_source(Arc::new(target.with_only(sources)));
         let plan = LogicalPlanBuilder::scan(table.name.as_str(), source, None)?
             .filter(is_moved)?
@@ -444,7 +453,15 @@ fn stepped(
         from if from.is_numeric() && kind.is_numeric() => kind.clone(),
         _ => return Err(unfit()),
     };
-    let step = cast_with_options(&step.to_array()?, &step_kind, &exact).map_err(|_| unfit())?;
+    let given = step.to_array()?;
+    let step = cast_with_options(&given, &step_kind, &exact).map_err(|_| unfit())?;
+    if given.data_type().is_numeric()
+        && cast_with_options(&step, given.data_type(), &exact).ok().as_ref() != Some(&given)
+    {
+        let message =
+            format!("a range of type {kind} has no steps of {}", ScalarValue::try_from_array(&given, 0)?);
+        return Err(error(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
+    }
     let (from, step) = match ScalarValue::try_from_array(&step, 0)? {
         // Of the start: days that a month does not have are cut off once, not more with every step.
         ScalarValue::IntervalMonthDayNano(Some(one)) => (start, many(one, times)),

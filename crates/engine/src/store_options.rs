@@ -1,0 +1,299 @@
+//! What object stores are opened with, beside the environment: `OPTIONS ('s3.endpoint' '…')` of a table, else `SET s3.endpoint = '…'`.
+//!
+//! `s3.` and `hdfs.` begin the names of options; tables also take `aws.`, and keys of Hadoop's configuration as they are (`dfs.replication`).
+//! A place that is named in a statement gets the options of its session and its table as they are then: a table keeps
+//! them when the session's change. Tables of the warehouse are opened by the environment alone, as others must find them.
+//!
+//! Values that are keys or may be are shown to nobody, not by SHOW either.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
+use datafusion::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::prelude::SessionConfig;
+use harrier_exec::StoreProfiles;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_storage::Options;
+use url::Url;
+
+/// What stands for a value that is not shown.
+const HIDDEN: &str = "********";
+
+/// Of S3, the options that are no secret and can hold none.
+const SHOWN: [&str; 9] = [
+    "endpoint",
+    "region",
+    "allow_http",
+    "virtual_hosted_style_request",
+    "connect_seconds",
+    "request_seconds",
+    "retry_seconds",
+    "retries",
+    "lease_seconds",
+];
+
+/// What keys of Hadoop's configuration begin with.
+const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
+
+/// A kind of store.
+pub(crate) trait Kind: 'static + Send + Sync + std::fmt::Debug {
+    const PREFIX: &'static str;
+}
+
+#[derive(Debug)]
+pub(crate) struct S3;
+
+#[derive(Debug)]
+pub(crate) struct Hdfs;
+
+impl Kind for S3 {
+    const PREFIX: &'static str = "s3";
+}
+
+impl Kind for Hdfs {
+    const PREFIX: &'static str = "hdfs";
+}
+
+/// What a session has SET for stores of one kind.
+#[derive(Debug)]
+struct StoreSettings<K>(Options, PhantomData<K>);
+
+impl<K> Default for StoreSettings<K> {
+    fn default() -> Self {
+        Self(Options::default(), PhantomData)
+    }
+}
+
+impl<K> Clone for StoreSettings<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+impl<K: Kind> ConfigExtension for StoreSettings<K> {
+    const PREFIX: &'static str = K::PREFIX;
+}
+
+impl<K: Kind> ExtensionOptions for StoreSettings<K> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if !harrier_storage::has_option(K::PREFIX, key) {
+            let message = format!("unrecognized configuration parameter \"{}.{key}\"", K::PREFIX);
+            return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, message).into());
+        }
+        self.0 = std::mem::take(&mut self.0).with(key, value);
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let shown = |key: &str, value: &str| match K::PREFIX == S3::PREFIX && !SHOWN.contains(&key) {
+            true => HIDDEN.to_string(),
+            false => value.to_string(),
+        };
+        let entry = |(key, value): (&str, &str)| ConfigEntry {
+            key: format!("{}.{key}", K::PREFIX),
+            value: Some(shown(key, value)),
+            description: "What stores that statements name are opened with",
+        };
+        self.0.iter().map(entry).collect()
+    }
+}
+
+/// Has sessions of this configuration know the options.
+pub(crate) fn declare(config: &mut SessionConfig) {
+    let extensions = &mut config.options_mut().extensions;
+    extensions.insert(StoreSettings::<S3>::default());
+    extensions.insert(StoreSettings::<Hdfs>::default());
+}
+
+/// Whether a setting is one of these.
+pub(crate) fn is_option(name: &str) -> bool {
+    let prefix = name.split_once('.').map(|(prefix, _)| prefix);
+    prefix.is_some_and(|prefix| prefix == S3::PREFIX || prefix == Hdfs::PREFIX)
+}
+
+/// Gives one option, or all of them, the value that it has in `initial`.
+///
+/// Errors: there is no such option (42704).
+pub(crate) fn reset(options: &mut ConfigOptions, initial: &ConfigOptions, name: Option<&str>) -> Result<()> {
+    reset_kind::<S3>(options, initial, name)?;
+    reset_kind::<Hdfs>(options, initial, name)
+}
+
+fn reset_kind<K: Kind>(
+    options: &mut ConfigOptions,
+    initial: &ConfigOptions,
+    name: Option<&str>,
+) -> Result<()> {
+    let initial = of_session::<K>(initial);
+    let settings = match name {
+        None => initial,
+        Some(name) => {
+            let Some(key) = name.strip_prefix(K::PREFIX).and_then(|rest| rest.strip_prefix('.')) else {
+                return Ok(());
+            };
+            let value = initial.iter().find(|(known, _)| *known == key).map(|(_, value)| value.to_string());
+            let mut settings = StoreSettings::<K>(of_session::<K>(options), PhantomData);
+            // Which it checks.
+            settings.set(key, value.as_deref().unwrap_or_default())?;
+            if value.is_none() {
+                settings.0.remove(key);
+            }
+            settings.0
+        }
+    };
+    options.extensions.insert(StoreSettings::<K>(settings, PhantomData));
+    Ok(())
+}
+
+fn of_session<K: Kind>(options: &ConfigOptions) -> Options {
+    options.extensions.get::<StoreSettings<K>>().map(|settings| settings.0.clone()).unwrap_or_default()
+}
+
+/// What CREATE EXTERNAL TABLE says of the stores that the table is in.
+#[derive(Debug, Default)]
+pub(crate) struct TableOptions {
+    s3: Options,
+    hdfs: Options,
+}
+
+impl TableOptions {
+    /// Takes its own out of the options of a table.
+    ///
+    /// Errors: S3 has no such option (22023).
+    pub(crate) fn take(options: &mut HashMap<String, String>) -> Result<Self> {
+        let mut taken = Self::default();
+        let mut unknown = None;
+        options.retain(|key, value| {
+            let lower = key.to_ascii_lowercase();
+            let after = |prefix: &str| lower.strip_prefix(prefix).map(str::to_string);
+            if let Some(name) = after("s3.").or_else(|| after("aws.")) {
+                if !harrier_storage::has_option(S3::PREFIX, &name) {
+                    unknown = Some(key.clone());
+                }
+                taken.s3 = std::mem::take(&mut taken.s3).with(&name, value.as_str());
+                return false;
+            }
+            let is_hadoop = HADOOP.iter().any(|prefix| lower.starts_with(prefix));
+            let Some(name) = after("hdfs.").or_else(|| is_hadoop.then(|| lower.clone())) else { return true };
+            taken.hdfs = std::mem::take(&mut taken.hdfs).with(&name, value.as_str());
+            false
+        });
+        match unknown {
+            None => Ok(taken),
+            Some(key) => {
+                let message = format!("unrecognized option \"{key}\"");
+                Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                    .with_hint("s3.endpoint, s3.region, s3.access_key_id, s3.secret_access_key, s3.session_token, s3.allow_http and others are known")
+                    .into())
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.s3.is_empty() && self.hdfs.is_empty()
+    }
+}
+
+/// The place that a statement names, with the options that its store is to be opened with, as a name in its URL; ranks are told of it.
+///
+/// Errors: there are credentials in the URL, or options for another kind of store (22023).
+pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions) -> Result<String> {
+    let scheme = location.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let options = match scheme.as_deref() {
+        Some("s3" | "s3a") if table.hdfs.is_empty() => {
+            of_session::<S3>(state.config_options()).and(&table.s3)
+        }
+        Some("hdfs") if table.s3.is_empty() => of_session::<Hdfs>(state.config_options()).and(&table.hdfs),
+        _ if !table.is_empty() => {
+            let message = format!("options of a store do not fit \"{location}\"");
+            return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .with_hint("s3. begins options for s3://…, hdfs. those for hdfs://…")
+                .into());
+        }
+        _ => return Ok(location),
+    };
+    let wrong = |error: &dyn std::fmt::Display| {
+        let message = format!("invalid address of a store: {error}");
+        DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+    };
+    let url = Url::parse(&location).map_err(|error| wrong(&error))?;
+    if options.is_empty() && url.username().is_empty() {
+        // As it was written: a URL would have its wildcards and blanks in other signs.
+        return Ok(location);
+    }
+    let named = harrier_storage::with_options(&url, options).map_err(|error| wrong(&error))?;
+    if let Some(profiles) = state.config().get_extension::<StoreProfiles>() {
+        profiles.add(&named);
+    }
+    let Some(profile) = harrier_storage::profile_of(&named) else { return Ok(location) };
+    let (scheme, rest) = location.split_once("://").unwrap_or_default();
+    Ok(format!("{scheme}://{profile}@{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use harrier_exec::sqlstate;
+
+    use super::*;
+
+    fn taken(pairs: &[(&str, &str)]) -> (Result<TableOptions>, HashMap<String, String>) {
+        let mut options = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        (TableOptions::take(&mut options), options)
+    }
+
+    #[test]
+    fn options_of_stores_are_told_from_others() {
+        let (options, others) = taken(&[
+            ("aws.Region", "here"),
+            ("s3.retries", "1"),
+            ("dfs.replication", "1"),
+            ("hdfs.request_seconds", "2"),
+            ("format.delimiter", ";"),
+        ]);
+        let options = options.unwrap();
+        assert!(options.s3 == Options::default().with("region", "here").with("retries", "1"));
+        assert!(options.hdfs == Options::default().with("dfs.replication", "1").with("request_seconds", "2"));
+        assert_eq!(others.keys().collect::<Vec<_>>(), ["format.delimiter"]);
+        let error = taken(&[("s3.nosuch", "1")]).0.unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::INVALID_PARAMETER_VALUE);
+    }
+
+    #[test]
+    fn settings_are_checked_hidden_and_reset() {
+        let mut config = SessionConfig::new();
+        declare(&mut config);
+        let initial = config.clone();
+        let options = config.options_mut();
+        options.set("s3.secret_access_key", "hush").unwrap();
+        options.set("s3.endpoint", "http://here").unwrap();
+        options.set("hdfs.dfs.replication", "1").unwrap();
+        assert!(options.set("s3.nosuch", "1").is_err());
+        let value = |options: &ConfigOptions, name: &str| {
+            options.entries().into_iter().find(|entry| entry.key == name).and_then(|entry| entry.value)
+        };
+        assert_eq!(value(options, "s3.secret_access_key").as_deref(), Some(HIDDEN));
+        assert_eq!(value(options, "s3.endpoint").as_deref(), Some("http://here"));
+        assert_eq!(value(options, "hdfs.dfs.replication").as_deref(), Some("1"));
+        reset(options, initial.options(), Some("s3.endpoint")).unwrap();
+        assert_eq!(value(options, "s3.endpoint"), None);
+        assert!(of_session::<S3>(options) == Options::default().with("secret_access_key", "hush"));
+        assert!(reset(options, initial.options(), Some("s3.nosuch")).is_err());
+        reset(options, initial.options(), None).unwrap();
+        assert!(of_session::<S3>(options).is_empty() && of_session::<Hdfs>(options).is_empty());
+    }
+}
