@@ -11,7 +11,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 
 use harrier_exec::front::{Admission, Admit};
-use harrier_exec::sqlstate::CodedError;
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::SqlError;
 use crate::engine::setting_error;
@@ -20,6 +20,7 @@ use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::server_functions;
 use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
+use crate::store_options;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
@@ -73,7 +74,10 @@ impl Session {
                 Some(name) => {
                     parameters.set(name, value, false).map_err(|error| SqlError::in_statement(&error, ""))?;
                 }
-                None => self.set_own(name, value)?,
+                None => {
+                    self.check_setting(name).map_err(|error| SqlError::in_statement(&error, ""))?;
+                    self.set_own(name, value)?;
+                }
             }
         }
         parameters.begun();
@@ -92,6 +96,12 @@ impl Session {
         let kept = self.setting_name(name);
         if let Some(known) = parameters::name_of(name) {
             return Ok((kept, parameters::checked(known, value)?));
+        }
+        if store_options::is_option(&kept) {
+            let message = format!("parameter \"{kept}\" cannot be kept for roles");
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("SET gives it to a session, OPTIONS to an external table")
+                .into());
         }
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();

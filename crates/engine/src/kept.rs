@@ -441,7 +441,7 @@ impl Session {
         if let Some(share) = share {
             // A small share of few row groups can be none of them.
             let mut share = share;
-            while share < 1.0 {
+            while share > 0.0 && share < 1.0 {
                 let answer = self.answers(looking, target.with_sample(share)).await?;
                 if let Some(found) = looking.analysis(&answer, snapshot, Some(size.rows))? {
                     return Ok(found);

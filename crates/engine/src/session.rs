@@ -594,8 +594,10 @@ impl Session {
     }
 
     /// Errors: the setting is for superusers (42501), as it has an effect on others.
-    fn check_setting(&self, name: &str) -> Result<()> {
-        let is_shared = name.to_ascii_lowercase().starts_with("datafusion.runtime.");
+    pub(crate) fn check_setting(&self, name: &str) -> Result<()> {
+        let name = name.to_ascii_lowercase();
+        // What stores are opened with is the server's to say where a view of somebody else names them.
+        let is_shared = name.starts_with("datafusion.runtime.") || store_options::is_option(&name);
         match self.kept() {
             Some(kept) if is_shared => {
                 kept.names.role().viewer().check_superuser(&format!("set parameter \"{name}\""))
@@ -708,6 +710,7 @@ impl Session {
         let distribute_bytes_min = settings.distribute_bytes_min;
         let options = StatementOptions { transport, distribute_bytes_min, run: None };
         let on_ranks = gang.statement(options).await?;
+        store_options::announce(self.context.state_ref().read().config());
         let codec = RowCodec::named(&settings.interconnect_compression);
         let state = self.context.state_ref();
         let mut state = state.write();

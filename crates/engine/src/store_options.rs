@@ -23,7 +23,7 @@ use url::Url;
 const HIDDEN: &str = "********";
 
 /// Of S3, the options that are no secret and can hold none.
-const SHOWN: [&str; 9] = [
+const SHOWN: [&str; 8] = [
     "endpoint",
     "region",
     "allow_http",
@@ -32,7 +32,6 @@ const SHOWN: [&str; 9] = [
     "request_seconds",
     "retry_seconds",
     "retries",
-    "lease_seconds",
 ];
 
 /// What keys of Hadoop's configuration begin with.
@@ -91,11 +90,11 @@ impl<K: Kind> ExtensionOptions for StoreSettings<K> {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if !harrier_storage::has_option(K::PREFIX, key) {
+        let Some(name) = harrier_storage::option_name(K::PREFIX, key) else {
             let message = format!("unrecognized configuration parameter \"{}.{key}\"", K::PREFIX);
             return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, message).into());
-        }
-        self.0 = std::mem::take(&mut self.0).with(key, value);
+        };
+        self.0 = std::mem::take(&mut self.0).with(&name, value);
         Ok(())
     }
 
@@ -151,7 +150,7 @@ fn reset_kind<K: Kind>(
             // Which it checks.
             settings.set(key, value.as_deref().unwrap_or_default())?;
             if value.is_none() {
-                settings.0.remove(key);
+                settings.0.remove(&harrier_storage::option_name(K::PREFIX, key).unwrap_or_default());
             }
             settings.0
         }
@@ -174,7 +173,7 @@ pub(crate) struct TableOptions {
 impl TableOptions {
     /// Takes its own out of the options of a table.
     ///
-    /// Errors: S3 has no such option (22023).
+    /// Errors: the store has no such option (22023).
     pub(crate) fn take(options: &mut HashMap<String, String>) -> Result<Self> {
         let mut taken = Self::default();
         let mut unknown = None;
@@ -182,15 +181,18 @@ impl TableOptions {
             let lower = key.to_ascii_lowercase();
             let after = |prefix: &str| lower.strip_prefix(prefix).map(str::to_string);
             if let Some(name) = after("s3.").or_else(|| after("aws.")) {
-                if !harrier_storage::has_option(S3::PREFIX, &name) {
-                    unknown = Some(key.clone());
+                match harrier_storage::option_name(S3::PREFIX, &name) {
+                    Some(name) => taken.s3 = std::mem::take(&mut taken.s3).with(&name, value.as_str()),
+                    None => unknown = Some(key.clone()),
                 }
-                taken.s3 = std::mem::take(&mut taken.s3).with(&name, value.as_str());
                 return false;
             }
             let is_hadoop = HADOOP.iter().any(|prefix| lower.starts_with(prefix));
             let Some(name) = after("hdfs.").or_else(|| is_hadoop.then(|| lower.clone())) else { return true };
-            taken.hdfs = std::mem::take(&mut taken.hdfs).with(&name, value.as_str());
+            match harrier_storage::option_name(Hdfs::PREFIX, &name) {
+                Some(name) => taken.hdfs = std::mem::take(&mut taken.hdfs).with(&name, value.as_str()),
+                None => unknown = Some(key.clone()),
+            }
             false
         });
         match unknown {
@@ -232,7 +234,8 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
         DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
     };
     let url = Url::parse(&location).map_err(|error| wrong(&error))?;
-    if options.is_empty() && url.username().is_empty() {
+    let names_user = scheme.as_deref() == Some("hdfs") && harrier_storage::profile_of(&url).is_none();
+    if options.is_empty() && (url.username().is_empty() || names_user) {
         // As it was written: a URL would have its wildcards and blanks in other signs.
         return Ok(location);
     }
@@ -243,6 +246,22 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     let Some(profile) = harrier_storage::profile_of(&named) else { return Ok(location) };
     let (scheme, rest) = location.split_once("://").unwrap_or_default();
     Ok(format!("{scheme}://{profile}@{rest}"))
+}
+
+/// Has ranks know the options of a session, before a statement is planned: what they are told goes with its plan, and is made up first.
+pub(crate) fn announce(config: &SessionConfig) {
+    let Some(profiles) = config.get_extension::<StoreProfiles>() else { return };
+    let named = [
+        ("s3://any", of_session::<S3>(config.options())),
+        ("hdfs://any", of_session::<Hdfs>(config.options())),
+    ];
+    for (place, options) in named {
+        if let Ok(place) = Url::parse(place)
+            && let Ok(named) = harrier_storage::with_options(&place, options)
+        {
+            profiles.add(&named);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -283,6 +302,10 @@ mod tests {
         options.set("s3.endpoint", "http://here").unwrap();
         options.set("hdfs.dfs.replication", "1").unwrap();
         assert!(options.set("s3.nosuch", "1").is_err());
+        assert!(options.set("s3.lease_seconds", "1").is_err());
+        // One option, however it is written.
+        options.set("s3.aws_endpoint_url", "http://elsewhere").unwrap();
+        options.set("s3.endpoint", "http://here").unwrap();
         let value = |options: &ConfigOptions, name: &str| {
             options.entries().into_iter().find(|entry| entry.key == name).and_then(|entry| entry.value)
         };

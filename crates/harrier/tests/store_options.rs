@@ -93,6 +93,12 @@ fn a_session_says_how_to_open_s3() {
         run(&mut session, &format!("COPY rows FROM '{file}'"));
         assert_eq!(one(&mut session, "SELECT sum(v) FROM rows"), "500500");
 
+        // The first statement of a session that reads with its options.
+        let mut other = Session::start(&configuration).unwrap();
+        set_all(&mut other, &server.endpoint());
+        assert_eq!(one(&mut other, &format!("SELECT sum(v) FROM '{file}'")), "500500");
+        drop(other);
+
         assert_eq!(one(&mut session, "SHOW s3.region"), REGION);
         assert_eq!(one(&mut session, "SHOW s3.secret_access_key"), "********");
         assert_eq!(fails(&mut session, "SET s3.nosuch = 'x'").sqlstate, "42704");

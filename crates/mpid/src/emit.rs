@@ -186,11 +186,19 @@ impl Emitter {
         self.pairs += 1;
         self.bytes += (key.len() + value.len()) as u64;
         let hash = hash(key);
-        if let (Some(table), Some(combine)) = (&mut self.table, &self.combine)
-            && table.combine_hot(hash, key, value, &**combine)?
-        {
-            self.combined += 1;
-            return Ok(());
+        if let (Some(table), Some(combine), None) = (&mut self.table, &self.combine, &self.refused) {
+            match table.combine_hot(hash, key, value, &**combine) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.combined += 1;
+                    return Ok(());
+                }
+                Err(rejected) => {
+                    let error = EmitError::from(rejected);
+                    self.refused = Some(error.clone());
+                    return Err(error);
+                }
+            }
         }
         match &mut self.batch {
             None => self.emit_to_window(0, hash, key, value),

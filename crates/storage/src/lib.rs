@@ -62,9 +62,15 @@ pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option
     open(url, &checked(url, options)?).map(Some)
 }
 
-/// Whether stores of this scheme have such an option. Keys of Hadoop's configuration are not known one by one.
-pub fn has_option(scheme: &str, key: &str) -> bool {
-    options::is_limit(key) || scheme == "hdfs" || s3::has_option(key)
+/// The name of an option that one statement may give stores of this scheme, the same for all ways to write it. Keys of Hadoop's
+/// configuration are not known one by one. `None`: there is none, or it has to be the same for everybody (`lease_seconds`).
+pub fn option_name(scheme: &str, key: &str) -> Option<String> {
+    let key = key.trim().to_lowercase();
+    match key.as_str() {
+        "lease_seconds" => None,
+        key if options::is_limit(key) || scheme == "hdfs" => Some(key.to_string()),
+        key => s3::option_name(key),
+    }
 }
 
 /// `options`, over those that the URL names.

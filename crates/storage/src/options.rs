@@ -38,7 +38,13 @@ impl Options {
     }
 
     /// These, over which `other` has its say.
+    ///
+    /// Keys of stores are of one piece: a token goes with the key that it was given for.
     pub fn and(mut self, other: &Self) -> Self {
+        if other.0.contains_key("access_key_id") {
+            self.0.remove("session_token");
+            self.0.remove("secret_access_key");
+        }
         self.0.extend(other.0.iter().map(|(key, value)| (key.clone(), value.clone())));
         self
     }

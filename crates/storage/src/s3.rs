@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::StaticCredentialProvider;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -108,7 +109,14 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
                 | AmazonS3ConfigKey::WebIdentityTokenFile
                 | AmazonS3ConfigKey::MetadataEndpoint
         );
+        // The library takes the environment's for the other of both.
+        if known == AmazonS3ConfigKey::Endpoint {
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, value);
+        }
         builder = builder.with_config(known, value);
+    }
+    if let Some(own) = own_credentials(options)? {
+        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(own)));
     }
     if !is_signed {
         builder = builder.with_skip_signature(true);
@@ -131,8 +139,28 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     Ok(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits })
 }
 
-pub(crate) fn has_option(key: &str) -> bool {
-    config_key(&key.to_lowercase()).is_some()
+/// The keys that options give; then nothing of the environment's is sent with them.
+///
+/// Errors: a part of them is missing.
+fn own_credentials(options: &Options) -> Result<Option<AwsCredential>> {
+    let of = |wanted: AmazonS3ConfigKey| {
+        options.iter().find(|(key, _)| config_key(key) == Some(wanted)).map(|(_, value)| value.to_string())
+    };
+    let Some(key_id) = of(AmazonS3ConfigKey::AccessKeyId) else { return Ok(None) };
+    let Some(secret_key) = of(AmazonS3ConfigKey::SecretAccessKey) else {
+        return Err(wrong(STORE, "access_key_id is given without secret_access_key"));
+    };
+    Ok(Some(AwsCredential { key_id, secret_key, token: of(AmazonS3ConfigKey::Token) }))
+}
+
+/// The same name for all ways to write a key.
+pub(crate) fn option_name(key: &str) -> Option<String> {
+    let known = match config_key(key)? {
+        AmazonS3ConfigKey::S3Endpoint => AmazonS3ConfigKey::Endpoint,
+        known => known,
+    };
+    let name: &str = known.as_ref();
+    Some(name.strip_prefix("aws_").unwrap_or(name).to_string())
 }
 
 fn config_key(key: &str) -> Option<AmazonS3ConfigKey> {

@@ -44,6 +44,8 @@ pub struct Root {
 pub struct Settled {
     /// The lock's number; `None` if there never was one.
     number: Option<u64>,
+    /// When a lock was written that its holder has left: it may come back.
+    held: Option<i64>,
     /// What is beside the table may not be looked at.
     is_blind: bool,
 }
@@ -69,9 +71,17 @@ impl Control {
 
     /// Whether nobody is showing anything.
     fn settled(&self) -> Option<Settled> {
-        let number = self.top().map(|(number, _)| number);
-        (number.is_none_or(|number| number % 2 == 0) && self.journals.is_empty())
-            .then_some(Settled { number, is_blind: false })
+        let state = self.state();
+        (state.held.is_none() && self.journals.is_empty()).then_some(state)
+    }
+
+    fn state(&self) -> Settled {
+        let held = self.top().filter(|(number, _)| number % 2 == 1);
+        Settled {
+            number: self.top().map(|(number, _)| number),
+            held: held.map(|(_, lock)| lock.last_modified.timestamp_micros()),
+            is_blind: false,
+        }
     }
 
     /// Whether a file was written so recently, by the clock of the store; who asks has just written one.
@@ -225,13 +235,14 @@ impl Root {
         loop {
             let control = match self.control().await {
                 // Each folder by itself is whole all the same.
-                Err(error) if error.is_denied() => return Ok(Settled { number: None, is_blind: true }),
+                Err(error) if error.is_denied() => {
+                    return Ok(Settled { number: None, held: None, is_blind: true });
+                }
                 control => control?,
             };
             if let Some(settled) = control.settled() {
                 return Ok(settled);
             }
-            let number = control.top().map(|(number, _)| number);
             let is_left = match control.top() {
                 Some((number, lock)) if number % 2 == 1 => {
                     watched.is_stale(number, lock, self.staging.lease())
@@ -241,11 +252,11 @@ impl Root {
             if is_left {
                 if control.journals.is_empty() {
                     // Its holder died before it decided anything, or cannot any more: writers will see to it.
-                    return Ok(Settled { number, is_blind: false });
+                    return Ok(control.state());
                 }
                 match self.complete(&mut watched).await {
                     Ok(()) => continue,
-                    Err(error) if error.is_denied() => return Ok(Settled { number, is_blind: false }),
+                    Err(error) if error.is_denied() => return Ok(control.state()),
                     Err(error) => return Err(error),
                 }
             }
@@ -259,7 +270,10 @@ impl Root {
         let look = async move {
             match self.control().await {
                 Err(error) if error.is_denied() => Ok(true),
-                control => Ok(control?.top().map(|(number, _)| number) == since.number),
+                control => {
+                    let control = control?;
+                    Ok(control.state() == since && (since.held.is_none() || control.journals.is_empty()))
+                }
             }
         };
         look.boxed()

@@ -144,7 +144,7 @@ async fn plan_folder(
     let conflict = || Error::Conflict { path: whole.to_string() };
     let gone: Vec<ObjectMeta> = match (overwrite, change.merged.is_empty()) {
         (false, true) => vec![],
-        (true, _) => root.list(&whole).await?,
+        (true, _) => root.list(&whole).await?.into_iter().filter(|file| is_read(&whole, file)).collect(),
         (false, false) => {
             let present = root.list(&whole).await?;
             if !change.merged.iter().all(|file| present.contains(file)) {
@@ -176,6 +176,12 @@ async fn plan_folder(
     Ok(is_some.then(|| Action { folder: whole.to_string(), removed, shown, name: name.unwrap_or_default() }))
 }
 
+/// Whether a file is one of the folder's for who reads it: what is in folders below is not, if they are not named after keys.
+fn is_read(folder: &Path, file: &ObjectMeta) -> bool {
+    let below = file.location.prefix_match(folder);
+    below.is_some_and(|parts| parts.filter(|part| !part.as_ref().contains('=')).count() <= 1)
+}
+
 /// Writes the journal: the moment of the commit.
 ///
 /// Errors: nothing is decided, or (`Unknown`) it may be.
@@ -184,30 +190,43 @@ async fn decide(root: &Root, lock: &Lock, journal: &Journal) -> Result<()> {
     lock.check()?;
     match root.staging.put_new(&path, journal.bytes()).await {
         Ok(true) => Ok(()),
-        // Another one has taken the lock over, and shut this one out.
-        Ok(false) => Err(Error::TakenBack { path: root.table.to_string() }),
-        Err(error) => find_out(root, &path, journal, error).await,
+        // Another one has taken the lock over and shut this one out, or an attempt was heard that nobody knew of.
+        Ok(false) => what_is_there(root, &path, journal, not_found(&path)).await,
+        Err(error) => find_out(root, lock, &path, journal, error).await,
     }
 }
 
 /// What became of a journal that was put with an `error`, and may still come.
-async fn find_out(root: &Root, path: &Path, journal: &Journal, error: StoreError) -> Result<()> {
+async fn find_out(root: &Root, lock: &Lock, path: &Path, journal: &Journal, error: StoreError) -> Result<()> {
     match root.staging.put_new(path, Bytes::new()).await {
-        // It cannot come any more.
-        Ok(true) => return Err(error).at("write to", path),
-        Ok(false) => {
-            if let Ok(found) = root.store().get(path).await
-                && let Ok(bytes) = found.bytes().await
-            {
-                return match bytes == journal.bytes() {
-                    true => Ok(()),
-                    false => Err(Error::TakenBack { path: root.table.to_string() }),
-                };
+        // It cannot come any more. Nor was it there, if nobody else has had the lock, who may have done what is in it and removed it.
+        Ok(true) => match root.control().await {
+            Ok(control) if control.top().is_some_and(|(top, _)| top == lock.number()) => {
+                Err(error).at("write to", path)
             }
-        }
-        Err(error) => tracing::debug!(%error, "what became of a journal is not known"),
+            _ => Err(Error::Unknown { path: path.to_string(), error }),
+        },
+        Ok(false) => what_is_there(root, path, journal, error).await,
+        Err(_) => Err(Error::Unknown { path: path.to_string(), error }),
     }
-    Err(Error::Unknown { path: path.to_string(), error })
+}
+
+/// Whether what is at the place of a journal is this one; `error`: what is said if that is not known.
+async fn what_is_there(root: &Root, path: &Path, journal: &Journal, error: StoreError) -> Result<()> {
+    let read = async { root.store().get(path).await?.bytes().await };
+    match read.await {
+        Ok(bytes) if bytes == journal.bytes() => Ok(()),
+        Ok(_) => Err(Error::TakenBack { path: root.table.to_string() }),
+        Err(other) => {
+            tracing::debug!(%other, "what became of a journal is not known");
+            Err(Error::Unknown { path: path.to_string(), error })
+        }
+    }
+}
+
+fn not_found(path: &Path) -> StoreError {
+    let source = "there was a journal, which cannot be read".into();
+    StoreError::NotFound { path: path.to_string(), source }
 }
 
 /// Does what is in a journal; `again` if some of it may have been done.

@@ -1,6 +1,7 @@
 //! Completes, or takes back, what statements have left whose processes died.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::FutureExt;
 use object_store::ObjectStoreExt;
@@ -13,6 +14,8 @@ use crate::{At, Result, Step};
 
 /// A statement whose owner was not written anew for so many leases is dead. It is written six times in each.
 const DEAD: u32 = 5;
+/// How long an empty journal stays.
+const VOIDS_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Completes decided statements, and takes back what others have staged, if they are dead; not the statement `own`. To be
 /// called under the lock.
@@ -44,10 +47,10 @@ pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>)
         }
         step("swept");
     }
-    // What is empty keeps out what was asked of the store before it was put.
+    // What is empty keeps out what was asked of the store before it was put, and a process may have stood still for long before it asks.
     let late = dead.max(root.staging.late());
-    let unfinished = control.unfinished.iter().filter(|file| !control.is_young(file, dead));
-    let voids = control.voids.iter().filter(|file| !control.is_young(file, late));
+    let unfinished = control.unfinished.iter().filter(|file| !control.is_young(file, late));
+    let voids = control.voids.iter().filter(|file| !control.is_young(file, late.max(VOIDS_STAY)));
     for file in unfinished.chain(voids) {
         drop(root.store().delete(&file.location).await);
     }

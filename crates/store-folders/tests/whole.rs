@@ -716,6 +716,8 @@ fn folders_below_are_left_alone() {
                 .filter(|name| name.matches('/').count() == 1)
                 .collect();
             assert_eq!(names.len(), 1, "{names:?}");
+            let old = store.get(&Path::from("deep/archive/old.txt")).await.unwrap().bytes().await.unwrap();
+            assert_eq!(&old[..], b"old");
         });
     }
 }

@@ -94,9 +94,12 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
             let (format, own, store) = (&listing.options().format, &own, &store);
             async move {
                 let schema = format.infer_schema(state, store, std::slice::from_ref(&file)).await?;
-                Ok::<_, DataFusionError>(
-                    says_no_more(&schema, own, says_all(table)).then_some((folder, file)),
-                )
+                // Columns of CSV are known by their places.
+                let is_within = match format.downcast_ref::<CsvFormat>() {
+                    Some(_) => schema.fields().len() <= own.fields().len(),
+                    None => says_no_more(&schema, own, says_all(table)),
+                };
+                Ok::<_, DataFusionError>(is_within.then_some((folder, file)))
             }
             .boxed()
         })
@@ -132,11 +135,23 @@ fn says_no_more(theirs: &Schema, own: &Schema, with_types: bool) -> bool {
 
 /// Whether every value of a type has an equal one of the other.
 fn is_within(kind: &DataType, other: &DataType) -> bool {
+    // Bits of the value, and whether it may be less than nothing.
+    let bits = |kind: &DataType| match kind {
+        DataType::Int8 => Some((7, true)),
+        DataType::Int16 => Some((15, true)),
+        DataType::Int32 => Some((31, true)),
+        DataType::Int64 => Some((63, true)),
+        DataType::UInt8 => Some((8, false)),
+        DataType::UInt16 => Some((16, false)),
+        DataType::UInt32 => Some((32, false)),
+        DataType::UInt64 => Some((64, false)),
+        _ => None,
+    };
     let digits = |kind: &DataType| match kind {
-        DataType::Int8 => Some((3, 0)),
-        DataType::Int16 | DataType::UInt8 => Some((5, 0)),
-        DataType::Int32 | DataType::UInt16 => Some((10, 0)),
-        DataType::Int64 | DataType::UInt32 => Some((19, 0)),
+        DataType::Int8 | DataType::UInt8 => Some((3, 0)),
+        DataType::Int16 | DataType::UInt16 => Some((5, 0)),
+        DataType::Int32 | DataType::UInt32 => Some((10, 0)),
+        DataType::Int64 => Some((19, 0)),
         DataType::UInt64 => Some((20, 0)),
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
@@ -162,6 +177,12 @@ fn is_within(kind: &DataType, other: &DataType) -> bool {
                     let same = own.iter().find(|own| own.name() == field.name());
                     same.is_some_and(|own| is_within(field.data_type(), own.data_type()))
                 })
+        }
+        _ if bits(other).is_some() => {
+            let within = |(bits, signed): (u8, bool), (own, own_signed): (u8, bool)| {
+                bits <= own && (own_signed || !signed)
+            };
+            bits(kind).zip(bits(other)).is_some_and(|(kind, other)| within(kind, other))
         }
         _ => matches!((digits(kind), digits(other)), (Some((whole, part)), Some((own_whole, own_part)))
             if whole <= own_whole && part <= own_part),
@@ -296,6 +317,9 @@ mod tests {
             (vec![("a", DataType::Int32), ("s", DataType::Utf8)], true),
             (vec![("a", DataType::Int16), ("t", micros)], true),
             (vec![("a", DataType::Int64)], false),
+            (vec![("a", DataType::UInt16)], true),
+            (vec![("a", DataType::UInt32)], false),
+            (vec![("a", DataType::Decimal128(5, 0))], false),
             (vec![("t", nanos)], false),
             (vec![("a", DataType::Int32), ("z", DataType::Int32)], false),
             (vec![("a", DataType::Float64)], false),

@@ -7,8 +7,18 @@
 const MASKED: &str = "***";
 
 /// A literal behind a word with one of these in it is a secret.
-const SECRETS: [&str; 9] =
-    ["password", "passwd", "pwd", "secret", "token", "credential", "access_key", "private_key", "passphrase"];
+const SECRETS: [&str; 10] = [
+    "password",
+    "passwd",
+    "pwd",
+    "secret",
+    "token",
+    "credential",
+    "access_key",
+    "private_key",
+    "customer_key",
+    "passphrase",
+];
 
 /// Words that may stand between such a word and its value.
 const BETWEEN: [&str; 3] = ["to", "is", "encrypted"];
