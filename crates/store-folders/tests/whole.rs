@@ -46,7 +46,13 @@ impl Place {
     }
 
     fn hdfs(server: &Hdfs) -> Self {
-        Self::new(&server.url(), &[("lease_seconds", &HDFS_LEASE_SECONDS.to_string())])
+        // What may come late comes within five leases.
+        let options = [
+            ("lease_seconds", &*HDFS_LEASE_SECONDS.to_string()),
+            ("request_seconds", "7"),
+            ("retry_seconds", "16"),
+        ];
+        Self::new(&server.url(), &options)
     }
 
     fn new(url: &str, options: &[(&str, &str)]) -> Self {
