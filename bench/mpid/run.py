@@ -8,6 +8,7 @@ over the values of a knob.
 | figure   | what                                                                          | after                        |
 |----------|-------------------------------------------------------------------------------|------------------------------|
 | programs | WordCount, TeraSort, AGGREGATE, PageRank, k-means, beside the peers            |                              |
+| others   | Grep, the inverted index, the sliding count and JOIN, beside the peers        |                              |
 | sizes    | WordCount over the size of its input                                          | mpi-d, figure 6              |
 | memory   | AGGREGATE and JOIN over the share of memory for received pairs                | hive-on-datampi, figure 8    |
 | queue    | the same over the length of the send queue                                    | hive-on-datampi, figure 8    |
@@ -18,6 +19,9 @@ over the values of a knob.
 Every way of a case runs once to warm up, which is when its answer is compared with the others'; then all of them in turn, so often as
 --runs says. Told are medians: `wall` of the whole process from its start to its end, `cpu` of all its processes, and `told`, what a
 Java peer says that it took without its start. MR-MPI is not among the peers: no registry has it.
+
+Of the others Hadoop has Grep among its examples: it counts equal lines and sorts them by that, which is more. Spark's index has the numbers of lines,
+not their places in a file, so of each word the number of places is compared.
 
 Exit status: 1 if a program failed or answers differ. What cannot be installed is left out, with a line on stderr.
 """
@@ -41,12 +45,35 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS = 10
 MISSING = 64
-FIGURES = ["programs", "sizes", "memory", "queue", "style", "skew", "spill"]
+# In about 12 of 1000 lines of generated text.
+PATTERN = "tion"
+FIGURES = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"]
 PEERS = ["plain", "spark", "hadoop"]
 # What a program reads, as the generator calls it, and how much of --bytes: a round over much less costs as much as one pass.
 INPUT = {
     "wordcount": ("text", 1.0), "terasort": ("records", 1.0), "aggregate": ("uservisits", 1.0), "join": ("uservisits", 1.0),
-    "pagerank": ("graph", 0.1), "kmeans": ("points", 0.25),
+    "pagerank": ("graph", 0.1), "kmeans": ("points", 0.25), "grep": ("text", 1.0),
+    # Their answers are as long as their input, or several times that.
+    "index": ("text", 0.1), "sliding": ("events", 0.05),
+}
+
+
+def average(line):
+    """Of JOIN: digits of fractions are printed otherwise by each."""
+    address, rank, cents = line.split(b"\t")
+    return 1, (address, float(rank), cents)
+
+
+# Answers that are lines, by kind: how often a line of the file stands for one, and what is compared of it.
+LINES = {
+    "lines": lambda line: (1, line),
+    # FILE:PLACE:LINE
+    "placed": lambda line: (1, line.split(b":", 2)[2]),
+    # COUNT, a tab, LINE
+    "counted": lambda line: (int(line.split(b"\t", 1)[0]), line.split(b"\t", 1)[1]),
+    # WORD, and a tab before each place
+    "postings": lambda line: (1, (line.split(b"\t", 1)[0], line.count(b"\t"))),
+    "averages": average,
 }
 
 
@@ -103,7 +130,8 @@ class Bench:
         """A command of this library, and the variables of its environment."""
         variables = {f"HARRIER_MPID_{name}": str(value) for name, value in knobs.items()}
         variables["HARRIER_MPID_PROGRESS"] = "1"
-        command = [self.programs, program, "--input", source, "--output", "{out}", *extra]
+        pattern = [PATTERN] if program == "grep" else []
+        command = [self.programs, program, *pattern, "--input", source, "--output", "{out}", *extra]
         if program == "join":
             command += ["--rankings", self.input("rankings", size // 6)]
         if program in ("pagerank", "kmeans"):
@@ -112,17 +140,21 @@ class Bench:
 
     def ways(self, program, source, size):
         """By name: command, variables, and which answer it leaves."""
-        kind = {"terasort": "records", "pagerank": "numbers", "kmeans": None}.get(program, "lines")
-        found = {"harrier": (*self.mine(program, source, size), kind)}
+        kinds = {"terasort": "records", "pagerank": "numbers", "kmeans": None, "index": "postings", "join": "averages"}
+        kind = kinds.get(program, "lines")
+        found = {"harrier": (*self.mine(program, source, size), "placed" if program == "grep" else kind)}
         ranks = str(self.options.ranks)
         for peer in self.peers:
             if peer == "plain" and program == "wordcount":
                 found["plain, 1 thread"] = ([self.programs, "plain-wordcount", "--input", source], {}, None)
-            elif peer == "spark" and program != "join":
+            elif peer == "spark":
                 worker = [str(ROOT / ".harrier/peers/spark/bin/python3"), str(HERE / "spark_worker.py")]
-                found["spark"] = (worker + [program, source, "{out}", ranks, str(ROUNDS)], {}, kind)
+                extra = [PATTERN] if program == "grep" else [self.input("rankings", size // 6)] if program == "join" else []
+                found["spark"] = (worker + [program, source, "{out}", ranks, str(ROUNDS), *extra], {}, kind)
             elif peer == "hadoop" and program in ("wordcount", "terasort"):
                 found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks], {}, kind)
+            elif peer == "hadoop" and program == "grep":
+                found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks, f".*{PATTERN}.*"], {}, "counted")
         return found
 
     def run(self, command, variables):
@@ -148,8 +180,16 @@ class Bench:
     def answer(self, kind, source):
         """What can be compared of the answer that lies in the scratch folder; raises ValueError for a wrong one."""
         files = sorted(path for path in self.scratch.glob("part-*") if path.stat().st_size > 0)
-        if kind == "lines":
-            return sorted(line for path in files for line in path.read_bytes().splitlines())
+        if kind in LINES:
+            # How many there are and the sum of their hashes: the same in whatever order they come, and in little memory.
+            count = total = 0
+            for path in files:
+                with path.open("rb") as lines:
+                    for line in lines:
+                        times, what = LINES[kind](line.rstrip(b"\n"))
+                        count += times
+                        total += times * hash(what)
+            return count, total
         if kind == "numbers":
             rows = (line.split(b"\t") for path in files for line in path.read_bytes().splitlines())
             return {int(name): float(value) for name, value in rows}
@@ -207,8 +247,14 @@ class Bench:
         return {"case": name, "rows": list(rows.values())}
 
     def programs_figure(self):
+        return self.beside_peers("wordcount", "terasort", "aggregate", "pagerank", "kmeans")
+
+    def others_figure(self):
+        return self.beside_peers("grep", "index", "sliding", "join")
+
+    def beside_peers(self, *programs):
         cases = []
-        for program in ("wordcount", "terasort", "aggregate", "pagerank", "kmeans"):
+        for program in programs:
             kind, share = INPUT[program]
             size = int(self.options.bytes * share)
             source = self.input(kind, size)
@@ -291,6 +337,8 @@ def draw(figure, cases, options):
     subtitle = f"seconds of the whole run, median of {options.runs}, {options.ranks} ranks, {os.cpu_count()} cores"
     if figure == "programs":
         return chart.bars(f"Programs in keys and values, {size}", subtitle, ways, rows)
+    if figure == "others":
+        return chart.bars(f"More programs in keys and values, {size}", subtitle, ways, rows)
     if figure == "sizes":
         return chart.lines("WordCount over the size of its input", subtitle, ways, rows, "bytes of text")
     if figure == "memory":

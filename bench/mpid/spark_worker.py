@@ -1,13 +1,13 @@
 """One program on Spark, in this process, with as many threads as there are ranks. Prints its seconds, without the start.
 
-usage: spark_worker.py PROGRAM INPUT OUTPUT THREADS [ROUNDS]        (exit status 64: it has no such program)
+usage: spark_worker.py PROGRAM INPUT OUTPUT THREADS [ROUNDS [PATTERN | RANKINGS]]        (exit status 64: it has no such program)
 
 All of it is Spark's SQL or its library of machine learning, which run compiled in the JVM: Python only says what to do."""
 
 import sys
 import time
 
-PROGRAMS = ("wordcount", "terasort", "aggregate", "pagerank", "kmeans")
+PROGRAMS = ("wordcount", "terasort", "aggregate", "pagerank", "kmeans", "grep", "index", "sliding", "join")
 program, source, out, threads = sys.argv[1:5]
 rounds = int(sys.argv[5]) if len(sys.argv) > 5 else 10
 if program not in PROGRAMS:
@@ -21,6 +21,8 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.driver.memory", "4g")
     .config("spark.sql.shuffle.partitions", threads)
+    # Windows begin with the minutes of this zone.
+    .config("spark.sql.session.timeZone", "UTC")
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ERROR")
@@ -70,6 +72,35 @@ def kmeans():
     points = points.select(array_to_vector("numbers").alias("features")).cache()
     model = KMeans(k=8, maxIter=rounds, tol=0.0, initMode="random", seed=1).fit(points)
     print(f"rounds {model.summary.numIter}")
+
+
+def grep():
+    lines = spark.read.text(source)
+    lines.where(f.col("value").contains(sys.argv[6])).write.text(out)
+
+
+def index():
+    # The number of the file as the generator has named it, and one that grows with the lines instead of their place in it.
+    file = f.regexp_extract("_metadata.file_name", "([0-9]+)$", 1)
+    lines = spark.read.text(source).select("value", file.alias("file"), f.monotonically_increasing_id().alias("line"))
+    words = lines.select(f.explode(f.array_distinct(f.split("value", "\\s+"))).alias("word"), "file", "line").where("word <> ''")
+    places = words.groupBy("word").agg(f.sort_array(f.collect_list(f.struct("file", "line"))).alias("places"))
+    texts = f.transform("places", lambda place: f.concat_ws(":", place["file"], place["line"].cast("string")))
+    places.select(f.concat_ws("\t", "word", f.array_join(texts, "\t")).alias("value")).write.text(out)
+
+
+def sliding():
+    # As long as those of the program, unless it is told otherwise.
+    events = spark.read.csv(source, sep="\t", schema="time BIGINT, key STRING")
+    counts = events.groupBy(f.window(f.timestamp_seconds("time"), "60 seconds", "10 seconds"), "key").count()
+    counts.select(f.col("window.end").cast("bigint").alias("end"), "key", "count").write.csv(out, sep="\t")
+
+
+def join():
+    visits = spark.read.csv(source, sep="|", schema="address STRING, url STRING, date STRING, cents BIGINT")
+    ranks = spark.read.csv(sys.argv[6], sep="|", schema="url STRING, rank BIGINT, seconds BIGINT")
+    joined = visits.where("date BETWEEN '1999-01-01' AND '2000-01-01'").join(ranks, "url")
+    joined.groupBy("address").agg(f.avg("rank"), f.sum("cents")).write.csv(out, sep="\t")
 
 
 begin = time.monotonic()

@@ -8,6 +8,7 @@ files = sys.argv[1:]
 
 
 def words(task):
+    task.reads(files[task.rank])
     with open(files[task.rank]) as text:
         for line in text:
             for word in line.split():

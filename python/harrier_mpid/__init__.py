@@ -53,6 +53,8 @@ def _load():
     library.MPI_D_Send_many.argtypes = [size, pointer, size, pointer, size]
     library.MPI_D_Recv_many.argtypes = [size, pointer, size, pointer, size, ctypes.POINTER(size)]
     library.MPI_D_Fail.argtypes = [ctypes.c_char_p]
+    library.MPI_D_Reads.argtypes = [ctypes.c_char_p]
+    library.MPI_D_At.argtypes = [ctypes.c_uint64]
     library.MPI_D_Set_partitioner.argtypes = [_PARTITIONER]
     return library
 
@@ -120,6 +122,14 @@ class Task:
         number = ctypes.c_int()
         _check(self._library, getattr(self._library, "MPI_D_Comm_" + what)(1 if self.side == "O" else 2, ctypes.byref(number)))
         return number.value
+
+    def reads(self, source):
+        """Says what the O task reads from now on, such as a file: errors name it."""
+        _check(self._library, self._library.MPI_D_Reads(str(source).encode()))
+
+    def at(self, position):
+        """Says where in what it reads the O task is, such as a line: errors name it as the place of the record."""
+        _check(self._library, self._library.MPI_D_At(position))
 
     def send(self, key, value):
         """Sends one pair from an O task; the same as to yield it."""
@@ -227,12 +237,21 @@ def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partit
 
     `o(task)` is called for each O task and yields pairs, or sends them; `a(task)` for each A task, on the rank that has its pairs.
     `key` is str, bytes or int; `value` one of those, float, or object, which is pickled. `combine` is "sum" for values that are int,
-    or a function of two values. Returns what the A tasks of this rank returned, by their number. Raises JobError."""
+    or a function of two values. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says (mpidrun -O and
+    -A). Returns what the A tasks of this rank returned, by their number.
+
+    Raises JobError; ValueError if the command line says another number of tasks than the program, or says that it goes round or
+    streams (mpidrun -mode ITER and STREAM), which only programs in Rust do."""
     library = _load()
     key, value_type, value = _KEYS[key], value, _VALUES[value]
     for side, tasks in (("O", o_tasks), ("A", a_tasks)):
         if tasks is not None:
-            os.environ["HARRIER_MPID_" + side] = str(tasks)
+            told = os.environ.setdefault("HARRIER_MPID_" + side, str(tasks))
+            if told != str(tasks):
+                raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
+    mode = os.environ.get("HARRIER_MPID_MODE", "COM")
+    if mode in ("ITER", "STREAM"):
+        raise ValueError(f"programs in Python run in mode COM, and this one was started in mode {mode} (mpidrun -mode)")
     library.MPI_D_Set_arrangement(_ARRANGEMENTS[arrangement])
     functions = []  # The library calls them until the end.
     if combine == "sum":

@@ -63,10 +63,22 @@ def fails():
     return harrier_mpid.run(o, lambda task: None, value=int, o_tasks=4)
 
 
+def place():
+    def o(task):
+        task.reads("letters")
+        for at, letter in enumerate("abc"):
+            task.at(at)
+            yield letter, 1
+            if task.rank == 1 and letter == "b":
+                raise ValueError("on purpose")
+
+    return harrier_mpid.run(o, lambda task: None, value=int, o_tasks=2)
+
+
 if __name__ == "__main__":
     try:
         for rank, (count, total) in sorted(globals()[sys.argv[1]]().items()):
             # In one piece: ranks share the output.
             sys.stdout.write(f"A {rank} {count} {total}\n")
-    except harrier_mpid.JobError as error:
+    except (harrier_mpid.JobError, ValueError) as error:
         sys.stdout.write(f"failed: {error}\n")

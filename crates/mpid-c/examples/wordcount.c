@@ -13,6 +13,7 @@ int main(int argc, char **argv) {
             MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank), MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size);
             for (int at = rank + 1; at < argc; at += size) {
                 char word[4096];
+                MPI_D_Reads(argv[at]); /* Errors name it. */
                 FILE *text = fopen(argv[at], "r");
                 if (text == NULL) MPI_D_Fail("a file cannot be read");
                 while (text != NULL && fscanf(text, "%4095s", word) == 1)

@@ -11,7 +11,8 @@
  *
  * A program is started alone, or on ranks by mpirun, srun or mpidrun; it does not call MPI itself. Tasks are scheduled onto the
  * ranks: each rank runs its loop body once for every task that it is given, first O tasks, then A tasks. All functions are
- * called on one thread. The environment variables HARRIER_MPID_* set the knobs; see the README.
+ * called on one thread. The environment variables HARRIER_MPID_* set the knobs; see the README. Mode COM alone: rounds and streams
+ * (mpidrun -mode ITER and STREAM) are there in Rust, and a C program that is started so is refused by MPI_D_Init.
  *
  * Functions return MPI_D_SUCCESS or an error; MPI_D_Error_message then says more. After an error of a task the program goes on to
  * MPI_D_Finalize, which returns the job's error, the same on every rank. */
@@ -29,9 +30,9 @@ extern "C" {
 #define MPI_D_SUCCESS 0
 /* An A task has no more pairs. */
 #define MPI_D_END 1
-/* A call that cannot be here: before MPI_D_Init, or by a task of the other kind. */
+/* A call that cannot be here: before MPI_D_Init, or by a task of the other kind. The job goes on. */
 #define MPI_D_ERR_USAGE 2
-/* The job has failed, here or on another rank. */
+/* The job has failed, here or on another rank, or could not begin. */
 #define MPI_D_ERR_JOB 3
 /* The ranks could not meet, or one is lost. */
 #define MPI_D_ERR_RANKS 4
@@ -52,7 +53,8 @@ MPI_D_Comm MPI_D_Comm_bipartite(int a_side);
 #define MPI_D_SORTED 2
 
 /* Writes what two values of a key are together over the first one, and returns how many bytes that has; at most `room` of them.
- * Returns a negative number for a value that it does not accept. Associative and commutative. */
+ * Returns a negative number for a value that it does not accept: it is then asked to join each of the two with itself, so that the
+ * error names the record of the one that is to blame. Associative and commutative. */
 typedef int64_t (*MPI_D_Combiner)(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
                                   const void *value, size_t value_bytes);
 /* The A task of a key, less than `tasks`. */
@@ -84,6 +86,12 @@ int MPI_D_Send(const void *key, size_t key_bytes, const void *value, size_t valu
 
 /* Sends `pairs` pairs whose keys all have `key_bytes`, one behind the other, and whose values all have `value_bytes`. */
 int MPI_D_Send_many(size_t pairs, const void *keys, size_t key_bytes, const void *values, size_t value_bytes);
+
+/* Say what the current O task reads from now on, such as a file, and where in it the task is, such as a byte or a line: what an error of
+ * the task then names as the place of its record. MPI_D_At costs next to nothing, and is there to be called for every record.
+ * `source` is a text that ends with a zero, and is copied. */
+int MPI_D_Reads(const char *source);
+int MPI_D_At(uint64_t position);
 
 /* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next call. */
 int MPI_D_Recv(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);

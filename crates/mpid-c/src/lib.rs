@@ -244,11 +244,26 @@ pub unsafe extern "C" fn MPI_D_Comm_size(comm: c_int, size: *mut c_int) -> c_int
     })
 }
 
-fn sent(state: &mut State, outcome: Option<Result<(), EmitError>>) -> c_int {
-    match outcome {
-        None => state.fails(ERR_USAGE, "MPI_D_Init was not called"),
-        Some(Ok(())) => SUCCESS,
-        Some(Err(error)) => state.fails(ERR_JOB, error),
+impl State {
+    /// The session, in a task of this side.
+    ///
+    /// Errors: what the call is to return.
+    #[inline]
+    fn task_of(&mut self, wanted: Side) -> Result<&mut Session, c_int> {
+        match self.session.as_ref().map(|session| session.task().map(|(side, _)| side)) {
+            Some(Some(side)) if side == wanted => Ok(self.session.as_mut().expect("it was just seen")),
+            None => Err(self.fails(ERR_USAGE, "MPI_D_Init was not called")),
+            Some(_) => Err(self.fails(ERR_USAGE, format!("no {wanted} runs"))),
+        }
+    }
+
+    /// What a call in an O task is to return.
+    fn in_o_task(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
+        match self.task_of(Side::O).map(work) {
+            Err(code) => code,
+            Ok(Ok(())) => SUCCESS,
+            Ok(Err(error)) => self.fails(ERR_JOB, error),
+        }
     }
 }
 
@@ -263,10 +278,7 @@ pub unsafe extern "C" fn MPI_D_Send(
 ) -> c_int {
     // SAFETY: as the header says; they are copied before this returns.
     let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
-    with(|state| {
-        let outcome = state.session.as_mut().map(|session| session.send(key, value));
-        sent(state, outcome)
-    })
+    with(|state| state.in_o_task(|session| session.send(key, value)))
 }
 
 /// # Safety
@@ -282,13 +294,39 @@ pub unsafe extern "C" fn MPI_D_Send_many(
     // SAFETY: as the header says; they are copied before this returns.
     let (keys, values) = unsafe { (given(keys, pairs * key_bytes), given(values, pairs * value_bytes)) };
     with(|state| {
-        let outcome = state.session.as_mut().map(|session| {
+        state.in_o_task(|session| {
             let part = |all: &'_ [u8], at: usize, bytes: usize| at * bytes..((at + 1) * bytes).min(all.len());
             (0..pairs).try_for_each(|at| {
                 session.send(&keys[part(keys, at, key_bytes)], &values[part(values, at, value_bytes)])
             })
-        });
-        sent(state, outcome)
+        })
+    })
+}
+
+/// # Safety
+/// `source` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Reads(source: *const c_char) -> c_int {
+    let source = match source.is_null() {
+        true => String::new(),
+        // SAFETY: as the header says.
+        false => unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned(),
+    };
+    with(|state| {
+        state.in_o_task(|session| {
+            session.reads(&source);
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_At(position: u64) -> c_int {
+    with(|state| {
+        state.in_o_task(|session| {
+            session.at(position);
+            Ok(())
+        })
     })
 }
 
@@ -301,11 +339,11 @@ pub unsafe extern "C" fn MPI_D_Recv(
     value: *mut *const c_void,
     value_bytes: *mut usize,
 ) -> c_int {
-    with(|state| match state.session.as_mut().map(Session::receive) {
-        None => state.fails(ERR_USAGE, "MPI_D_Init was not called"),
-        Some(Err(error)) => state.fails(ERR_JOB, error),
-        Some(Ok(false)) => END,
-        Some(Ok(true)) => {
+    with(|state| match state.task_of(Side::A).map(Session::receive) {
+        Err(code) => code,
+        Ok(Err(error)) => state.fails(ERR_JOB, error),
+        Ok(Ok(false)) => END,
+        Ok(Ok(true)) => {
             let (bytes_of_key, bytes_of_value) = state.session.as_ref().expect("it has a pair").pair();
             // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until it goes to another pair.
             unsafe {
@@ -336,11 +374,11 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
             if count == pairs {
                 break SUCCESS;
             }
-            match state.session.as_mut().map(Session::receive) {
-                None => break state.fails(ERR_USAGE, "MPI_D_Init was not called"),
-                Some(Err(error)) => break state.fails(ERR_JOB, error),
-                Some(Ok(false)) => break SUCCESS,
-                Some(Ok(true)) => {}
+            match state.task_of(Side::A).map(Session::receive) {
+                Err(code) => break code,
+                Ok(Err(error)) => break state.fails(ERR_JOB, error),
+                Ok(Ok(false)) => break SUCCESS,
+                Ok(Ok(true)) => {}
             }
             let session = state.session.as_mut().expect("it has a pair");
             let (key, value) = session.pair();

@@ -26,10 +26,18 @@ int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
     must(MPI_D_Finalize() == MPI_D_ERR_USAGE, "an end before the beginning");
+    must(MPI_D_At(1) == MPI_D_ERR_USAGE, "a place before the beginning");
+    if (strcmp(asked, "wrong") == 0) MPI_D_Set_combiner(MPI_D_Sum_int64);
     MPI_D_Set_arrangement(MPI_D_SORTED);
     if (strcmp(asked, "backwards") == 0) {
         MPI_D_Set_partitioner(by_last_byte);
         MPI_D_Set_comparator(backwards);
+    }
+    if (strcmp(asked, "mode") == 0) {
+        int code = MPI_D_Init(NULL, NULL);
+        fprintf(stderr, "%s\n", MPI_D_Error_message());
+        must(code == MPI_D_ERR_JOB && MPI_D_Next_task() == 0, "no task");
+        return MPI_D_Finalize();
     }
     must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
     must(MPI_D_Init(&argc, &argv) == MPI_D_ERR_USAGE, "a second beginning");
@@ -40,7 +48,7 @@ int main(int argc, char **argv) {
             must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank) == MPI_D_SUCCESS, "the rank");
             must(MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size) == MPI_D_SUCCESS, "the size");
             must(rank >= 0 && rank < size, "a rank below the size");
-            must(MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_ERR_JOB, "O tasks receive nothing");
+            must(MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "O tasks receive nothing");
             uint32_t keys[100];
             int64_t values[100];
             for (int at = 0; at < 100; at++) {
@@ -52,10 +60,18 @@ int main(int argc, char **argv) {
             must(MPI_D_Send_many(50, keys, 4, values, 8) == MPI_D_SUCCESS, "many pairs");
             for (int at = 50; at < 100; at++)
                 must(MPI_D_Send(&keys[at], 4, &values[at], 8) == MPI_D_SUCCESS, "a pair");
+            must(MPI_D_Reads("numbers") == MPI_D_SUCCESS && MPI_D_At(7) == MPI_D_SUCCESS, "the place");
+            if (strcmp(asked, "wrong") == 0) { /* Of one key, O task 2 sends what no combiner of numbers accepts. */
+                int64_t one = 1;
+                for (int at = 100; at < 110; at++)
+                    if (MPI_D_At(at) != MPI_D_SUCCESS || MPI_D_Send("key", 3, &one, rank == 2 && at == 104 ? 3 : 8) != MPI_D_SUCCESS) break;
+            }
             if (strcmp(asked, "fail") == 0 && rank == 1) must(MPI_D_Fail("on purpose") == MPI_D_SUCCESS, "a failure");
         } else {
             must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank) == MPI_D_SUCCESS, "the rank");
-            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_JOB, "A tasks send nothing");
+            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "A tasks send nothing");
+            must(MPI_D_At(1) == MPI_D_ERR_USAGE && MPI_D_Reads("a") == MPI_D_ERR_USAGE, "A tasks read nothing");
+            must(MPI_D_Recv_many(0, NULL, 0, NULL, 0, NULL) == MPI_D_SUCCESS, "no pairs");
         }
         if (MPI_D_COMM_BIPARTITE_A != MPI_D_COMM_NULL && strcmp(asked, "backwards") != 0) {
             uint32_t keys[7];

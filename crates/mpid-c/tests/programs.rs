@@ -13,19 +13,14 @@ use std::time::Duration;
 /// A run takes about a second. One that takes longer than this on any machine hangs.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What was installed for the tests: a prefix with `include`, `lib` and `lib/pkgconfig`.
+/// Installs the library as a user does, in a prefix with `include`, `lib` and `lib/pkgconfig`.
 fn install(prefix: &Path) {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in ["include", "lib/pkgconfig"] {
-        std::fs::create_dir_all(prefix.join(folder)).unwrap();
-    }
-    std::fs::copy(library(), prefix.join("lib/libmpid.so")).unwrap();
-    std::fs::copy(here.join("include/mpid.h"), prefix.join("include/mpid.h")).unwrap();
-    let description = std::fs::read_to_string(here.join("mpid.pc.in")).unwrap();
-    let description = description
-        .replace("@prefix@", &prefix.display().to_string())
-        .replace("@version@", env!("CARGO_PKG_VERSION"));
-    std::fs::write(prefix.join("lib/pkgconfig/mpid.pc"), description).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-mpid.sh");
+    let run = Command::new("sh").arg(script).arg(prefix).arg(library()).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/mpid.pc")).unwrap();
+    assert!(description.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"), "\n")), "{description}");
+    assert!(!description.contains('@'), "{description}");
 }
 
 /// `None`: there is no C compiler.
@@ -57,7 +52,8 @@ fn compile(prefix: &Path, source: &str) -> Option<PathBuf> {
         .arg(&program)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
         .args(flags)
-        .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
+        // Before LD_LIBRARY_PATH, in which cargo has folders where a library of an earlier build may lie.
+        .arg(format!("-Wl,--disable-new-dtags,-rpath,{}", prefix.join("lib").display()))
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -117,6 +113,7 @@ fn words_are_counted() {
         assert_eq!(counts, BTreeMap::from(expected), "{launcher:?}");
         let run = self::run(&launcher, &program, &["/no/such/file"], &[("HARRIER_MPID_O", "2")]);
         assert!(!run.success && run.stderr.contains("O task 0"), "{run:#?}");
+        assert!(run.stderr.contains("/no/such/file: failed: a file cannot be read"), "{run:#?}");
     }
 }
 
@@ -142,8 +139,38 @@ fn the_header_is_kept() {
         }
         let run = run(&launcher, &program, &["fail"], &KNOBS);
         assert!(
-            !run.success && run.stderr.contains("O task 1") && run.stderr.contains("on purpose"),
+            !run.success
+                && run.stderr.contains("O task 1")
+                && run.stderr.contains("numbers at 7: failed: on purpose"),
             "{run:#?}"
         );
+    }
+}
+
+/// A value that the combiner does not accept is told with the record it is from, whichever value it meets.
+#[test]
+fn a_wrong_value_names_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let run = run(&launcher, &program, &["wrong"], &[("HARRIER_MPID_O", "5")]);
+        let told = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
+        assert!(!run.success && told.contains("numbers at 104: "), "{run:#?}");
+        assert!(told.contains("key \"key\"") && told.contains("does not accept"), "{run:#?}");
+    }
+}
+
+/// Rounds and streams are there in Rust alone.
+#[test]
+fn other_modes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        for mode in ["ITER", "STREAM"] {
+            let run = run(&launcher, &program, &["mode"], &[("HARRIER_MPID_MODE", mode)]);
+            let told = format!("a job of mode COM, and the program was started in mode {mode}");
+            assert!(!run.success && run.stderr.contains(&told), "{run:#?}");
+            assert!(run.stderr.contains("Rust"), "{run:#?}");
+        }
     }
 }

@@ -106,6 +106,30 @@ fn objects_combiners_and_failures() {
     for run in runs("tests/checks.py", &["fails"]) {
         assert!(run.stdout.contains("failed: O task 2") && run.stdout.contains("on purpose"), "{run:#?}");
     }
+    for run in runs("tests/checks.py", &["place"]) {
+        let told = run.stdout.lines().find(|line| line.contains("O task 1")).unwrap_or_default();
+        assert!(told.contains("letters at 1") && told.contains("on purpose"), "{run:#?}");
+    }
+}
+
+/// What the command line says and the program does not do is told, and not left out.
+#[test]
+fn what_cannot_be_is_refused() {
+    for (knob, value, told) in [
+        ("HARRIER_MPID_MODE", "ITER", "mode COM"),
+        ("HARRIER_MPID_MODE", "STREAM", "mode COM"),
+        ("HARRIER_MPID_O", "3", "the program has 4 O tasks, and was told 3"),
+    ] {
+        let pythons = [system(), wheel()].map(|python| {
+            python.map(|mut python| {
+                python.variables.push((knob, PathBuf::from(value)));
+                python
+            })
+        });
+        for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
+            assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
+        }
+    }
 }
 
 #[test]

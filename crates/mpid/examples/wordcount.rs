@@ -6,22 +6,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
     let splits = input::splits(&files, input::SPLIT_BYTES)?;
     let world = World::join()?;
-    let job = Job::<[u8], u64>::new("wordcount").o_tasks(splits.len()).combine(|a, b| a + b);
+    let job = Job::<[u8], u64>::new("wordcount").o_tasks_unless_told(splits.len()).combine(|a, b| a + b);
     let outcome = job.run(
         &world,
         &Config::from_environment()?,
         |task| {
-            let mut lines = splits[task.index()].lines()?;
-            while let Some((_, text)) = lines.next_lines()? {
+            task.read(&splits, |task, text| {
                 for word in text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
                     task.emit(word, &1)?;
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         },
         |task| {
-            while let Some(mut group) = task.next_group()? {
-                let (word, count) = group.fold(0, |sum, count| sum + count)?;
+            while let Some((word, count)) = task.next_pair()? {
                 println!("{}\t{count}", String::from_utf8_lossy(word));
             }
             Ok(())

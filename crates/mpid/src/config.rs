@@ -1,6 +1,7 @@
 //! Every knob of a job, with its unit, its default and the reason for that; and the variables that set them.
 
 use crate::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 
 /// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are fastest at 0.4.
@@ -36,6 +37,17 @@ pub enum Mode {
     Streaming,
 }
 
+impl fmt::Display for Mode {
+    /// As `mpidrun -mode` and `HARRIER_MPID_MODE` have it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Common => "COM",
+            Mode::Iteration => "ITER",
+            Mode::Streaming => "STREAM",
+        })
+    }
+}
+
 /// How many A tasks there are if nobody says. Source: hive-on-datampi, section IV-D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parallelism {
@@ -66,11 +78,11 @@ pub struct Config {
     /// Where to spill; several disks are used in turn.
     pub spill_folders: Vec<PathBuf>,
     /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the folder. Rounds and
-    /// streams have no checkpoint.
+    /// streams have no checkpoint, of which rank 0 warns once on stderr.
     pub checkpoint: Option<PathBuf>,
     /// Tasks that a rank runs at once. `None`: its share of the host's cores.
     pub threads: Option<usize>,
-    /// How many O and A tasks, if the program leaves it open.
+    /// How many O and A tasks, if the program leaves it open. One that has numbers of its own refuses others.
     pub o_tasks: Option<usize>,
     pub a_tasks: Option<usize>,
     /// Whether rank 0 tells on stderr how far it is, and the counters at the end.

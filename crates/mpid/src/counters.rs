@@ -2,6 +2,7 @@
 
 use crate::error::{Damaged, Side};
 use crate::wire::{Reader, Writer};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -89,6 +90,31 @@ impl Span {
     }
 }
 
+/// Spans that a rank keeps of a job: as many tasks as few batch jobs have, in 4 MiB. A stream has one more for each window, for ever.
+pub const SPANS_MAX: usize = 1 << 16;
+
+/// The last spans of a rank, and how many there were before.
+#[derive(Default)]
+pub(crate) struct Spans {
+    last: VecDeque<Span>,
+    left_out: u64,
+}
+
+impl Spans {
+    pub fn push(&mut self, span: Span) {
+        if self.last.len() == SPANS_MAX {
+            self.last.pop_front();
+            self.left_out += 1;
+        }
+        self.last.push_back(span);
+    }
+
+    pub fn encode(&self, out: &mut Writer) {
+        out.u64(self.left_out).u64(self.last.len() as u64);
+        self.last.iter().for_each(|span| span.encode(out));
+    }
+}
+
 pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -98,12 +124,23 @@ pub(crate) fn now() -> Duration {
 pub struct Report {
     pub name: String,
     pub counters: Counters,
-    /// By side, task, and time.
+    /// By side, task, and time. The last ones of each rank: at most [`SPANS_MAX`].
     pub spans: Vec<Span>,
+    /// How many more there were before those.
+    pub spans_left_out: u64,
 }
 
 impl Report {
-    /// The most pairs that an A task received, as a multiple of their mean; 1 is even.
+    /// Adds what a rank has said of its spans.
+    pub(crate) fn add_spans(&mut self, input: &mut Reader<'_>) -> Result<(), Damaged> {
+        self.spans_left_out += input.u64()?;
+        for _ in 0..input.u64()? {
+            self.spans.push(Span::decode(input)?);
+        }
+        Ok(())
+    }
+
+    /// The most pairs that an A task received, as a multiple of their mean; 1 is even. Of the spans that there are.
     pub fn skew(&self) -> f64 {
         let received = || self.spans.iter().filter(|span| span.side == Side::A).map(|span| span.pairs);
         let (sum, count) = (received().sum::<u64>(), received().count());
@@ -117,7 +154,8 @@ impl Report {
         end.saturating_sub(begin)
     }
 
-    /// One line for each task, with a header: side, task, rank, begin and end in seconds from the first begin, pairs.
+    /// One line for each task, with a header: side, task, rank, begin and end in seconds from the first begin, pairs. If there are spans
+    /// that were left out, a last line says how many, behind a `#`.
     pub fn timeline_csv(&self) -> String {
         let first = self.spans.iter().map(|span| span.begin).min().unwrap_or_default();
         let mut csv = String::from("job,side,task,rank,begin_s,end_s,pairs\n");
@@ -126,6 +164,9 @@ impl Report {
             let seconds = |time: &Duration| time.saturating_sub(first).as_secs_f64();
             let (begin, end) = (seconds(begin), seconds(end));
             csv.push_str(&format!("{},{side},{task},{rank},{begin:.6},{end:.6},{pairs}\n", self.name));
+        }
+        if self.spans_left_out > 0 {
+            csv.push_str(&format!("# {}: {} earlier tasks were left out\n", self.name, self.spans_left_out));
         }
         csv
     }
@@ -149,6 +190,14 @@ impl fmt::Display for Report {
         if c.late > 0 {
             write!(f, "\n  late       {} pairs", c.late)?;
         }
+        if self.spans_left_out > 0 {
+            let kept = self.spans.len();
+            write!(
+                f,
+                "\n  timeline   the last {kept} tasks; {} earlier ones were left out",
+                self.spans_left_out
+            )?;
+        }
         Ok(())
     }
 }
@@ -168,7 +217,7 @@ mod tests {
             pairs,
         };
         let spans = vec![span(Side::O, 0, 100), span(Side::A, 0, 30), span(Side::A, 1, 10)];
-        let report = Report { name: "count".to_string(), counters: Counters::default(), spans };
+        let report = Report { name: "count".to_string(), spans, ..Report::default() };
         assert_eq!(report.skew(), 1.5);
         assert_eq!(report.wall(), Duration::from_secs(3));
         assert!(report.timeline_csv().ends_with("count,A,1,0,1.000000,3.000000,10\n"));
@@ -177,5 +226,24 @@ mod tests {
             span.encode(&mut out);
             assert_eq!(Span::decode(&mut Reader(&out.0)).unwrap(), *span);
         }
+        assert!(!report.timeline_csv().contains('#'));
+    }
+
+    #[test]
+    fn the_last_spans_are_kept_and_the_others_counted() {
+        let mut spans = Spans::default();
+        let more = 10;
+        for at in 0..SPANS_MAX as u64 + more {
+            let at_time = Duration::from_secs(at);
+            spans.push(Span { side: Side::A, task: 0, rank: 0, begin: at_time, end: at_time, pairs: at });
+        }
+        assert_eq!(spans.last.len(), SPANS_MAX);
+        let mut out = Writer::default();
+        spans.encode(&mut out);
+        let mut report = Report::default();
+        report.add_spans(&mut Reader(&out.0)).unwrap();
+        assert_eq!((report.spans.len(), report.spans_left_out), (SPANS_MAX, more));
+        assert_eq!(report.spans[0].pairs, more);
+        assert!(report.timeline_csv().ends_with("# : 10 earlier tasks were left out\n"));
     }
 }

@@ -12,8 +12,9 @@
 use crate::datum::Rejected;
 use crate::exchange::{JobStopped, Outs};
 use crate::hash::{hash, part_of};
+use crate::origin::{Origin, shown};
 use crate::records::{self, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, pair_bytes};
-use crate::table::{Combine, Table, Upsert};
+use crate::table::{Combine, Refusal, Table, Upsert};
 use harrier_interconnect::limits::{BLOCK_BYTES_HARD_MAX, HEADER_BYTES};
 use harrier_interconnect::transport::Block;
 use std::fmt;
@@ -132,16 +133,17 @@ pub(crate) fn send_kept(outs: &Arc<Outs>) -> Result<(), (u32, Rejected)> {
 /// What the pairs of one O task go through.
 pub(crate) struct Emitter {
     outs: Arc<Outs>,
-    o_task: u32,
     partition: Option<Arc<Partition>>,
     combine: Option<Arc<dyn Combine>>,
     table: Option<Table>,
     /// As long as there is a table.
     batch: Option<Box<Batch>>,
     /// Where in its input the O task is; while pairs that have waited are looked up, where it was when it sent them.
-    pub position: Option<u64>,
-    /// Why a pair was refused after it had waited; nothing more is sent.
+    pub origin: Origin,
+    /// Why a pair was refused; nothing more is sent.
     refused: Option<EmitError>,
+    /// The O task and the place of the pair that was refused, if that is not the one which was sent last.
+    blamed: Option<(u32, String)>,
     /// In batch jobs one; when streaming, one for each window that is open.
     windows: Vec<Partitions>,
     /// Bytes of pairs for which a block is made.
@@ -156,14 +158,14 @@ impl Emitter {
         let combine = outs.plan.shape.combine.clone();
         Emitter {
             outs: Arc::clone(outs),
-            o_task,
             partition,
             table: combine
                 .is_some()
                 .then(|| outs.tables.lock().pop().map(|(_, table)| table).unwrap_or_default()),
             batch: combine.is_some().then(Box::default),
-            position: None,
+            origin: Origin { o_task, ..Origin::default() },
             refused: None,
+            blamed: None,
             combine,
             windows: Vec::new(),
             block_pair_bytes: outs.plan.config.block_bytes - HEADER_BYTES - BLOCK_HEADER_BYTES,
@@ -193,16 +195,12 @@ impl Emitter {
                     self.combined += 1;
                     return Ok(());
                 }
-                Err(rejected) => {
-                    let error = EmitError::from(rejected);
-                    self.refused = Some(error.clone());
-                    return Err(error);
-                }
+                Err(refusal) => return Err(self.refuse_combining(&refusal, hash, key)),
             }
         }
         match &mut self.batch {
             None => self.emit_to_window(0, hash, key, value),
-            Some(batch) => match batch.push(hash, key, value, self.position) {
+            Some(batch) => match batch.push(hash, key, value, self.origin.position) {
                 true => self.look_up(),
                 false => Ok(()),
             },
@@ -217,18 +215,17 @@ impl Emitter {
         if let Some(table) = &mut self.table {
             table.touch(waiting.iter().map(|pair| pair.hash));
         }
-        let position = self.position;
+        let position = self.origin.position;
         let mut begin = 0;
         for pair in waiting {
-            self.position = pair.position;
+            self.origin.position = pair.position;
             let (key, value) = (&batch.bytes[begin..pair.value], &batch.bytes[pair.value..pair.end]);
             if let Err(error) = self.upsert(pair.hash, key, value) {
-                self.refused = Some(error.clone());
-                return Err(error);
+                return Err(self.refuse(error));
             }
             begin = pair.end;
         }
-        self.position = position;
+        self.origin.position = position;
         if self.table.is_some() {
             batch.len = 0;
             batch.bytes.clear();
@@ -241,18 +238,21 @@ impl Emitter {
     fn upsert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
         if let Some(table) = &mut self.table {
             let combine = self.combine.as_ref().expect("there is a table");
-            match table.upsert(hash, key, value, &**combine)? {
-                Upsert::Combined => {
+            match table.upsert(hash, key, value, &**combine, Some(&self.origin)) {
+                Ok(Upsert::Combined) => {
                     self.combined += 1;
                     return Ok(());
                 }
-                Upsert::Inserted => {
-                    if table.bytes() < self.outs.plan.config.combine_bytes {
-                        return Ok(());
+                Ok(Upsert::Inserted) => {
+                    let is_full = table.bytes() >= self.outs.plan.config.combine_bytes;
+                    if self.partition.is_some() {
+                        // When the table is emptied, nobody knows any more which record the key is from.
+                        self.a_task_of(hash, key)?;
                     }
-                    return self.empty_table();
+                    return if is_full { self.empty_table() } else { Ok(()) };
                 }
-                Upsert::Full => self.empty_table()?,
+                Ok(Upsert::Full) => self.empty_table()?,
+                Err(refusal) => return Err(self.refuse_combining(&refusal, hash, key)),
             }
         }
         self.emit_to_window(0, hash, key, value)
@@ -266,10 +266,59 @@ impl Emitter {
         self.emit_to_window(window, hash(key), key, value)
     }
 
+    /// Nothing more is sent. Returns the error, for its first one.
+    #[cold]
+    pub fn refuse(&mut self, error: EmitError) -> EmitError {
+        self.refused.get_or_insert(error).clone()
+    }
+
+    /// A value of the key was refused when it was to be combined: this one, or the one that the table has.
+    #[cold]
+    fn refuse_combining(&mut self, refusal: &Refusal, hash: u64, key: &[u8]) -> EmitError {
+        let Rejected(mut why) = refusal.told(key);
+        let held = self.table.as_ref().and_then(|table| table.place_of(hash, key));
+        match (refusal, held) {
+            (Refusal::Held(_), held) => {
+                let unknown = (self.origin.o_task, "at a place that is not known".to_string());
+                self.blamed.get_or_insert(held.unwrap_or(unknown));
+            }
+            (Refusal::Either(_), Some((o_task, place))) => {
+                why.push_str(&format!("; the other one is from O task {o_task}"));
+                if !place.is_empty() {
+                    why.push_str(&format!(", {place}"));
+                }
+            }
+            _ => {}
+        }
+        self.refuse(Rejected(why).into())
+    }
+
+    /// The O task whose pair was refused, and the pair's place in its input.
+    pub fn blame(&self) -> (u32, String) {
+        self.blamed.clone().unwrap_or_else(|| (self.origin.o_task, self.origin.place()))
+    }
+
+    /// The O task reads something else from now on.
+    pub fn reads(&mut self, source: &str) {
+        // Pairs that wait are of what was read before. The next one that is sent returns an error of theirs.
+        if self.look_up().is_err() && self.blamed.is_none() {
+            self.blamed = Some((self.origin.o_task, self.origin.place()));
+        }
+        self.origin.source = Some(source.into());
+        self.origin.position = None;
+    }
+
     fn empty_table(&mut self) -> Result<(), EmitError> {
         let Some(mut table) = self.table.take() else { return Ok(()) };
         for (hash, key, value) in table.iter() {
-            self.emit_to_window(0, hash, key, value)?;
+            if let Err(error) = self.emit_to_window(0, hash, key, value) {
+                let EmitError::Rejected(Rejected(why)) = error else { return Err(error) };
+                // It was combined from pairs of many places.
+                self.blamed.get_or_insert((self.origin.o_task, String::new()));
+                return Err(
+                    self.refuse(Rejected(format!("what was combined of key {}: {why}", shown(key))).into())
+                );
+            }
         }
         let in_vain =
             self.pairs > TRIAL_PAIRS && (self.combined as f64) < self.pairs as f64 * COMBINED_SHARE_MIN;
@@ -285,22 +334,11 @@ impl Emitter {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        let a_tasks = self.outs.plan.a_tasks as usize;
-        let a_task = match &self.partition {
-            None => part_of(hash, a_tasks),
-            Some(partition) => match partition(key, a_tasks)? {
-                a_task if a_task < a_tasks => a_task,
-                a_task => {
-                    return Err(
-                        Rejected(format!("the partitioner chose A task {a_task} of {a_tasks}")).into()
-                    );
-                }
-            },
-        };
+        let a_task = self.a_task_of(hash, key)?;
         let at = match self.windows.iter().position(|open| open.window == window) {
             Some(at) => at,
             None => {
-                let open = (0..a_tasks).map(|_| Open::default()).collect();
+                let open = (0..self.outs.plan.a_tasks).map(|_| Open::default()).collect();
                 self.windows.push(Partitions { window, open });
                 self.windows.len() - 1
             }
@@ -326,6 +364,19 @@ impl Emitter {
         block.extend_from_slice(value);
         open.pairs += 1;
         Ok(())
+    }
+
+    /// Errors: the partitioner does not accept the key, or chooses a task that there is not.
+    #[inline]
+    fn a_task_of(&self, hash: u64, key: &[u8]) -> Result<usize, EmitError> {
+        let a_tasks = self.outs.plan.a_tasks as usize;
+        match &self.partition {
+            None => Ok(part_of(hash, a_tasks)),
+            Some(partition) => match partition(key, a_tasks)? {
+                a_task if a_task < a_tasks => Ok(a_task),
+                a_task => Err(Rejected(format!("the partitioner chose A task {a_task} of {a_tasks}")).into()),
+            },
+        }
     }
 
     /// Sends what is in every block.
@@ -369,7 +420,7 @@ impl Emitter {
 
     fn header(&self, kind: BlockKind, a_task: u32, pairs: u32, window: u64) -> BlockHeader {
         let generation = self.outs.plan.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.generation);
-        BlockHeader { kind, o_task: self.o_task, a_task, pairs, window, generation }
+        BlockHeader { kind, o_task: self.origin.o_task, a_task, pairs, window, generation }
     }
 
     /// Windows before this one are complete: sends what is left of them, and says so to every A task.
@@ -407,7 +458,7 @@ impl Emitter {
             self.empty_table()?;
         }
         // The next O task need not let a table of its own grow.
-        self.outs.tables.lock().extend(self.table.take().map(|table| (self.o_task, table)));
+        self.outs.tables.lock().extend(self.table.take().map(|table| (self.origin.o_task, table)));
         self.ship_all()?;
         if self.outs.plan.checkpoint.is_some() {
             self.tell_all(BlockKind::TaskEnd, 0)?;

@@ -21,6 +21,7 @@ use crate::checkpoint::{Committed, Log};
 use crate::config::Config;
 use crate::control::Up;
 use crate::error::{Cause, Error, Side, TaskError};
+use crate::origin::{self, Work};
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::spill::SpillFolders;
 use crate::store::{Shape, Store, StoreError};
@@ -410,28 +411,28 @@ fn merge(
     stop: &Stop,
 ) -> Vec<(u32, Store)> {
     let mut sink = Some(sink);
-    let guarded = |a_task: u32, work: &mut dyn FnMut() -> Result<(), Error>| {
+    let guarded = |work: &mut dyn FnMut() -> Result<(), Error>| {
         let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let work = origin::work();
+            let what = origin::panicked_at();
             Err(Error::Task(TaskError {
                 side: Side::A,
-                task: a_task,
+                task: work.a_task,
                 rank,
                 cause: Cause::Panicked,
-                place: "while its pairs were combined or ordered".to_string(),
+                place: work.place(what.as_deref().unwrap_or("while its pairs were combined or ordered")),
                 message: panic_message(&*panic),
             }))
         });
         outcome.map_err(|error| stop.fail(error)).is_ok()
     };
-    let mut last = 0;
     while let Some(Arrival { header, pairs, received }) = arrivals.blocking_recv() {
         if stop.is_set() {
             sink = None;
         }
         if let Some(open) = &mut sink {
-            last = header.a_task;
             let mut pairs = Some(pairs);
-            if !guarded(header.a_task, &mut || open.take(header, pairs.take().expect("called once"))) {
+            if !guarded(&mut || open.take(header, pairs.take().expect("called once"))) {
                 sink = None;
             }
         }
@@ -442,7 +443,7 @@ fn merge(
     let mut stores = Vec::new();
     if let Some(sink) = sink.filter(|_| !stop.is_set()) {
         let mut sink = Some(sink);
-        guarded(last, &mut || {
+        guarded(&mut || {
             stores = sink.take().expect("called once").finish()?;
             Ok(())
         });
@@ -459,7 +460,8 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-pub(crate) fn store_error(error: StoreError, a_task: u32, rank: usize) -> Error {
+/// `window`: where that of the store begins, when streaming.
+pub(crate) fn store_error(error: StoreError, a_task: u32, window: Option<u64>, rank: usize) -> Error {
     match error {
         StoreError::Spill(error) => Error::Spill { rank, message: error.to_string() },
         StoreError::Damaged(error) => Error::Damaged { rank, message: error.to_string() },
@@ -468,7 +470,7 @@ pub(crate) fn store_error(error: StoreError, a_task: u32, rank: usize) -> Error 
             task: a_task,
             rank,
             cause: Cause::Rejected,
-            place: "while its pairs were combined".to_string(),
+            place: Work { a_task, window }.place("while its pairs were combined"),
             message: rejected.to_string(),
         }),
     }
@@ -508,13 +510,15 @@ impl BatchSink {
             rank,
             message: format!("a block for A task {}, which is not merged here", header.a_task),
         })?;
+        origin::works_on(Work { a_task: header.a_task, window: None });
         let added = store.add(pairs, header.pairs, &self.folders);
-        added.map_err(|error| store_error(error, header.a_task, rank))?;
+        added.map_err(|error| store_error(error, header.a_task, None, rank))?;
         while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let (a_task, store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
-            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, rank))?;
+            origin::works_on(Work { a_task: *a_task, window: None });
+            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, None, rank))?;
             if store.bytes() >= before {
                 // What is left cannot go to disk: empty tables.
                 break;

@@ -1,4 +1,5 @@
-//! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line.
+//! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line. A named pipe is one
+//! split without an end, which is read as it is written.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
@@ -11,7 +12,8 @@ pub const SPLIT_BYTES: u64 = 16 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which may lie behind it.
+/// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which may lie behind it. From 0 to
+/// [`u64::MAX`] for what is no file and can be read only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub path: PathBuf,
@@ -19,7 +21,7 @@ pub struct Split {
     pub end: u64,
 }
 
-/// The splits of files and of all files in folders, in the order of their names. The same wherever the files are.
+/// The splits of files and of all files in folders, in the order of their names. The same wherever the files are. Nothing is opened.
 ///
 /// Errors: a file that cannot be looked at, named in the text.
 pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
@@ -29,6 +31,10 @@ pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
     }
     let mut splits = Vec::new();
     for (path, length) in files {
+        let Some(length) = length else {
+            splits.push(Split { path, begin: 0, end: u64::MAX });
+            continue;
+        };
         let count = length.div_ceil(split_bytes.max(1));
         for at in 0..count {
             // Evenly, so that no split is a small rest.
@@ -39,11 +45,12 @@ pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
     Ok(splits)
 }
 
-fn collect(path: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
+/// With their lengths, if they have one.
+fn collect(path: &Path, files: &mut Vec<(PathBuf, Option<u64>)>) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let metadata = std::fs::metadata(path).map_err(named)?;
     if !metadata.is_dir() {
-        files.push((path.to_path_buf(), metadata.len()));
+        files.push((path.to_path_buf(), metadata.is_file().then_some(metadata.len())));
         return Ok(());
     }
     let entries = std::fs::read_dir(path).map_err(named)?;
@@ -64,22 +71,20 @@ pub struct Lines {
 impl Split {
     /// Errors: the file cannot be read.
     pub fn lines(&self) -> io::Result<Lines> {
-        let mut file = BufReader::with_capacity(READ_BYTES, File::open(&self.path)?);
-        let mut lines = Lines {
-            position: self.begin,
-            end: self.end,
-            line: Vec::new(),
-            file: {
-                // One byte before: if that is the end of a line, the first line begins here.
-                file.seek(SeekFrom::Start(self.begin.saturating_sub(1)))?;
-                file
-            },
-        };
+        let file = BufReader::with_capacity(READ_BYTES, File::open(&self.path)?);
+        let mut lines = Lines { position: self.begin, end: self.end, line: Vec::new(), file };
         if self.begin > 0 {
+            // One byte before: if that is the end of a line, the first line begins here.
+            lines.file.seek(SeekFrom::Start(self.begin - 1))?;
             let mut rest = Vec::new();
             lines.position = self.begin - 1 + lines.file.read_until(b'\n', &mut rest)? as u64;
         }
         Ok(lines)
+    }
+
+    /// Whether it can be read once more.
+    pub fn is_file(&self) -> bool {
+        self.end < u64::MAX
     }
 
     /// The file's name, for errors.

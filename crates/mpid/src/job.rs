@@ -5,14 +5,17 @@ use crate::counters::{Report, now};
 use crate::datum::{Datum, Rejected};
 use crate::emit::{EmitError, Emitter, Partition};
 use crate::error::{BoxError, Cause, Error, Side};
+use crate::input::Split;
+use crate::origin::{self, Work, shown};
 use crate::records;
 use crate::running::{Running, Spec};
 use crate::runs::KeyOrder;
 use crate::store::{Arrangement, Shape, Source, Store, StoreError};
-use crate::table::Combine;
+use crate::table::{Combine, Refusal};
 use crate::world::World;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::any::TypeId;
 use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
@@ -66,21 +69,37 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             name: name.to_string(),
             o_tasks: None,
             a_tasks: None,
+            o_tasks_unless_told: None,
             shape,
             partition: None,
             owned: false,
             mode: Mode::Common,
+            in_any_mode: false,
         };
         Job { spec, types: PhantomData }
     }
 
-    /// How many O tasks, whatever the configuration says.
+    /// How many O tasks: these and no others. A configuration that says another number is refused.
     pub fn o_tasks(mut self, tasks: usize) -> Self {
         self.spec.o_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
     }
 
-    /// How many A tasks, whatever the configuration says.
+    /// How many O tasks if the configuration does not say ([`Config::o_tasks`], `mpidrun -O`): for tasks that share their input with
+    /// [`OTask::share_of`], of which any number will do.
+    pub fn o_tasks_unless_told(mut self, tasks: usize) -> Self {
+        self.spec.o_tasks_unless_told = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
+        self
+    }
+
+    /// Lets [`Job::run`] run this job also in a program that was started for rounds or streams ([`Config::mode`], `mpidrun -mode`): one
+    /// that loads what they go over, say. Others are refused there.
+    pub fn in_any_mode(mut self) -> Self {
+        self.spec.in_any_mode = true;
+        self
+    }
+
+    /// How many A tasks: these and no others. A configuration that says another number is refused.
     pub fn a_tasks(mut self, tasks: usize) -> Self {
         self.spec.a_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
@@ -196,6 +215,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             a_tasks: Some(kept.count),
             owned: true,
             mode: Mode::Iteration,
+            in_any_mode: false,
             ..self.spec.clone()
         };
         let mut running = Running::start(world, config, spec, world.next_job())?;
@@ -217,15 +237,34 @@ struct Combiner<V: ?Sized, W, F> {
     types: PhantomData<fn(&V, W)>,
 }
 
-impl<V: Datum + ?Sized, W: Datum, F> Combine for Combiner<V, W, F>
+impl<V: Datum + ?Sized + 'static, W: Datum + 'static, F> Combiner<V, W, F>
 where
     F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
 {
     #[inline]
-    fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
-        let combined = (self.combine)(V::decode(held)?, V::decode(value)?);
-        crate::datum::append(&combined, out);
-        Ok(())
+    fn join(&self, held: &[u8], value: &[u8]) -> Result<W, Box<Refusal>> {
+        let held = V::decode(held).map_err(Refusal::held)?;
+        Ok((self.combine)(held, V::decode(value).map_err(Refusal::came)?))
+    }
+
+    /// What it made is a `V`, too. Looked at at once, while it is known what it was made of; costs nothing where the types are one.
+    #[inline]
+    fn check(bytes: &[u8]) -> Result<(), Box<Refusal>> {
+        if TypeId::of::<V>() == TypeId::of::<W>() {
+            return Ok(());
+        }
+        V::decode(bytes).map(drop).map_err(Refusal::made)
+    }
+}
+
+impl<V: Datum + ?Sized + 'static, W: Datum + 'static, F> Combine for Combiner<V, W, F>
+where
+    F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
+{
+    #[inline]
+    fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
+        crate::datum::append(&self.join(held, value)?, out);
+        Self::check(out)
     }
 
     #[inline]
@@ -235,9 +274,10 @@ where
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, Rejected> {
-        let combined = (self.combine)(V::decode(held)?, V::decode(value)?);
+    ) -> Result<bool, Box<Refusal>> {
+        let combined = self.join(held, value)?;
         let bytes = combined.encode(out);
+        Self::check(bytes)?;
         if bytes.len() == held.len() {
             held.copy_from_slice(bytes);
             return Ok(true);
@@ -294,7 +334,8 @@ fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
             let begin = now();
             running.a_task_begins(&store);
             let pairs = store.received_pairs;
-            if let Some(output) = run_a(&running, a_task, store, &|task: &mut ATask<K, V>| a(a_task, task)) {
+            let work = Work { a_task, window: None };
+            if let Some(output) = run_a(&running, work, store, &|task: &mut ATask<K, V>| a(a_task, task)) {
                 outputs.lock().push((a_task, output));
             }
             running.span(Side::A, a_task, begin, pairs);
@@ -310,17 +351,22 @@ fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
 /// Runs one A task over its store. `None`: it failed, and the job is to stop.
 pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
     running: &Running,
-    a_task: u32,
+    work: Work,
     store: Store,
     a: &impl Fn(&mut ATask<K, V>) -> Result<R, BoxError>,
 ) -> Option<R> {
-    let count = running.plan.a_tasks as usize;
+    let (count, a_task) = (running.plan.a_tasks as usize, work.a_task);
     let mut task = None;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<R, BoxError> {
         let source = store.finish().map_err(ReceiveError::from)?;
         a(task.insert(ATask::new(source, a_task as usize, count, running.world.launched_rank())))
     }));
-    let place = || task.as_ref().map_or("before its first record".to_string(), ATask::place);
+    let place = || {
+        let place = task.as_ref().map_or("before its first record".to_string(), ATask::place);
+        let place = work.place(&place);
+        // Keys that were compared or combined to find the next record.
+        origin::panicked_at().map_or(place.clone(), |keys| format!("{place}, {keys}"))
+    };
     let error = match outcome {
         Ok(Ok(output)) => return Some(output),
         Err(panic) => running.panicked(Side::A, a_task, place(), &*panic),
@@ -386,9 +432,8 @@ pub struct OTask<'a, K: ?Sized, V: ?Sized> {
     running: &'a Running,
     pub(crate) emitter: Emitter,
     index: u32,
-    source: String,
-    /// Of a pair that was refused after it had waited, if the task reads something else by now.
-    refused_at: Option<String>,
+    /// Whether values are combined: then each is looked at when it is sent, while its place is known.
+    combines: bool,
     key: Vec<u8>,
     value: Vec<u8>,
     rejected: Option<Rejected>,
@@ -402,8 +447,7 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
             running,
             emitter,
             index,
-            source: String::new(),
-            refused_at: None,
+            combines: running.plan.shape.combine.is_some(),
             key: Vec::new(),
             value: Vec::new(),
             rejected: None,
@@ -427,21 +471,63 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         self.running.plan.a_tasks as usize
     }
 
+    /// The task's share of all there is to read: of what the tasks are given in turn. Together they have each once.
+    pub fn share_of<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> + use<'s, T, K, V> {
+        all.iter().skip(self.index()).step_by(self.count().max(1))
+    }
+
+    /// Hands the text of the task's share of these splits to `each`, as [`Lines::next_lines`] gives it. Says where it is, for errors.
+    ///
+    /// [`Lines::next_lines`]: crate::input::Lines::next_lines
+    pub fn read(
+        &mut self,
+        splits: &[Split],
+        mut each: impl FnMut(&mut Self, &[u8]) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        for split in self.share_of(splits) {
+            self.reads(&split.name());
+            let mut lines = split.lines()?;
+            while let Some((at, text)) = lines.next_lines()? {
+                self.at(at);
+                each(self, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`OTask::read`], line by line: `each` is given where a line begins, and the line without its end.
+    pub fn read_lines(
+        &mut self,
+        splits: &[Split],
+        mut each: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.share_of(splits).try_for_each(|split| self.read_split(split, &mut each))
+    }
+
+    /// As [`OTask::read_lines`], of one split.
+    pub fn read_split(
+        &mut self,
+        split: &Split,
+        mut each: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.reads(&split.name());
+        let mut lines = split.lines()?;
+        while let Some((at, line)) = lines.next_line()? {
+            self.at(at);
+            each(self, at, line)?;
+        }
+        Ok(())
+    }
+
     /// Says what the task reads from now on, for errors.
     pub fn reads(&mut self, source: &str) {
-        // Pairs that wait in the emitter are of what was read before. The next one that is sent returns an error of theirs.
-        if self.emitter.look_up().is_err() && self.refused_at.is_none() {
-            self.refused_at = Some(self.place());
-        }
-        self.source.clear();
-        self.source.push_str(source);
-        self.emitter.position = None;
+        self.emitter.reads(source);
     }
 
     /// Says where in what it reads the task is, such as a byte or a row, for errors. Costs next to nothing.
     #[inline]
     pub fn at(&mut self, position: u64) {
-        self.emitter.position = Some(position);
+        self.emitter.origin.position = Some(position);
     }
 
     /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
@@ -449,7 +535,8 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
     /// Errors: the job is to stop, or a codec refuses the pair; the function should return it.
     #[inline]
     pub fn emit(&mut self, key: &K, value: &V) -> Result<(), EmitError> {
-        self.emit_as(key, value)
+        // Where all values have as many bytes, one that has just been encoded is one.
+        self.send(key, value, V::WIDTH.is_none())
     }
 
     /// As [`OTask::emit`], with key and value of other types whose bytes are those of `K` and `V`: borrowed parts of a tuple,
@@ -460,9 +547,23 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         key: &(impl Datum + ?Sized),
         value: &(impl Datum + ?Sized),
     ) -> Result<(), EmitError> {
+        self.send(key, value, true)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        key: &(impl Datum + ?Sized),
+        value: &(impl Datum + ?Sized),
+        check: bool,
+    ) -> Result<(), EmitError> {
         self.key.clear();
         self.value.clear();
-        let sent = self.emitter.emit(key.encode(&mut self.key), value.encode(&mut self.value));
+        let (key, value) = (key.encode(&mut self.key), value.encode(&mut self.value));
+        let sent = match check_value::<V>(check && self.combines, value) {
+            Ok(()) => self.emitter.emit(key, value),
+            Err(rejected) => Err(self.emitter.refuse(rejected.into())),
+        };
         sent.map_err(|error| self.remember(error))
     }
 
@@ -471,7 +572,11 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         self.key.clear();
         self.value.clear();
         let (key, value) = (key.encode(&mut self.key), value.encode(&mut self.value));
-        self.emitter.emit_in_window(window, key, value).map_err(|error| self.remember(error))
+        let sent = match check_value::<V>(self.combines, value) {
+            Ok(()) => self.emitter.emit_in_window(window, key, value),
+            Err(rejected) => Err(self.emitter.refuse(rejected.into())),
+        };
+        sent.map_err(|error| self.remember(error))
     }
 
     #[cold]
@@ -482,33 +587,29 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         error
     }
 
-    fn place(&self) -> String {
-        if let Some(place) = &self.refused_at {
-            return place.clone();
-        }
-        match (self.source.is_empty(), self.emitter.position) {
-            (true, None) => String::new(),
-            (true, Some(position)) => format!("at {position}"),
-            (false, None) => self.source.clone(),
-            (false, Some(position)) => format!("{} at {position}", self.source),
-        }
-    }
-
     /// Tells the job how the function ended, if it did not end well.
     pub(crate) fn settle(&mut self, outcome: std::thread::Result<Result<(), BoxError>>) {
+        let place = self.emitter.origin.place();
         let error = match outcome {
             Ok(Ok(())) => return,
-            Err(panic) => self.running.panicked(Side::O, self.index, self.place(), &*panic),
+            Err(panic) => self.running.panicked(Side::O, self.index, place, &*panic),
             Ok(Err(error)) => match (&self.rejected, error.downcast_ref::<EmitError>()) {
                 (Some(rejected), _) => {
-                    self.running.task_error(Side::O, self.index, self.place(), Cause::Rejected, rejected)
+                    let (o_task, place) = self.emitter.blame();
+                    self.running.task_error(Side::O, o_task, place, Cause::Rejected, rejected)
                 }
                 (None, Some(EmitError::Stopped)) => return,
-                (None, _) => self.running.task_error(Side::O, self.index, self.place(), Cause::Failed, error),
+                (None, _) => self.running.task_error(Side::O, self.index, place, Cause::Failed, error),
             },
         };
         self.running.stop().fail(error);
     }
+}
+
+/// Whether the bytes are a `V`, if that is asked.
+#[inline]
+fn check_value<V: Datum + ?Sized>(asked: bool, value: &[u8]) -> Result<(), Rejected> {
+    if asked { V::decode(value).map(drop) } else { Ok(()) }
 }
 
 /// Why an A task was not given its next pair; its function should return it.
@@ -613,11 +714,8 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
         if self.records == 0 {
             return "before its first record".to_string();
         }
-        const SHOWN: usize = 32;
         let key = if self.state == State::End { &self.key[..] } else { self.source.key() };
-        let shown: String = String::from_utf8_lossy(&key[..key.len().min(SHOWN)]).escape_debug().collect();
-        let more = if key.len() > SHOWN { "…" } else { "" };
-        format!("record {} (key \"{shown}{more}\")", self.records)
+        format!("record {} (key {})", self.records, shown(key))
     }
 
     #[inline]

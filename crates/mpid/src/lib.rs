@@ -39,6 +39,7 @@ mod error;
 mod exchange;
 mod hash;
 mod job;
+mod origin;
 mod records;
 mod running;
 mod runs;
@@ -51,7 +52,7 @@ mod wire;
 mod world;
 
 pub use config::{Config, Mode, Parallelism, VARIABLES};
-pub use counters::{Counters, Report, Span};
+pub use counters::{Counters, Report, SPANS_MAX, Span};
 pub use datum::{Datum, List, ListView, Rejected, append};
 pub use emit::EmitError;
 pub use error::{BoxError, Cause, Damaged, Error, Side, TaskError};

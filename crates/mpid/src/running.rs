@@ -7,7 +7,7 @@
 use crate::checkpoint::{self, Commits, Committed, Tasks};
 use crate::config::{Config, Mode, Parallelism};
 use crate::control::Pool;
-use crate::counters::{Counters, Report, Span, now};
+use crate::counters::{Counters, Report, Span, Spans, now};
 use crate::emit::{self, Emitter, Partition};
 use crate::error::{Cause, Damaged, Error, Side, TaskError};
 use crate::exchange::{BatchSink, CheckpointPlan, Exchange, Plan, Sink, Stop, panic_message};
@@ -31,13 +31,18 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Spec {
     pub name: String,
+    /// The program has so many, and no others.
     pub o_tasks: Option<u32>,
     pub a_tasks: Option<u32>,
+    /// How many O tasks if nobody says.
+    pub o_tasks_unless_told: Option<u32>,
     pub shape: Shape,
     pub partition: Option<Arc<Partition>>,
     /// O task `i` runs where A task `i` does, instead of wherever there is time.
     pub owned: bool,
     pub mode: Mode,
+    /// A common job that may be part of a program of rounds or windows.
+    pub in_any_mode: bool,
 }
 
 /// See the module.
@@ -51,7 +56,7 @@ pub(crate) struct Running {
     /// O tasks that only this rank runs.
     own: Mutex<VecDeque<u32>>,
     counters: Mutex<Counters>,
-    spans: Mutex<Vec<Span>>,
+    spans: Mutex<Spans>,
     progress: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -124,6 +129,7 @@ impl Running {
         let option = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
         let tasks = |value: Option<u32>| option(value.map(|value| value as usize));
         said.text(&spec.name).u64(tasks(spec.o_tasks)).u64(tasks(spec.a_tasks));
+        said.u64(tasks(spec.o_tasks_unless_told));
         said.u64(option(config.o_tasks)).u64(option(config.a_tasks));
         said.u8(config.mode.map_or(u8::MAX, |mode| mode as u8))
             .u8(config.parallelism as u8)
@@ -132,6 +138,7 @@ impl Running {
         said.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
         let mut mine = Writer::default();
         let checked = config.check().and_then(|()| check_mode(config.mode, spec));
+        let checked = checked.and_then(|()| check_tasks(config, spec));
         let checked = checked.err().map_or(String::new(), |error| error.to_string());
         mine.u64(threads as u64).text(&checked).bytes(&said.0);
         let mut slots = 0;
@@ -151,7 +158,8 @@ impl Running {
         }
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let told = |tasks: Option<usize>| tasks.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
-        let (o_said, a_said) = (spec.o_tasks.or(told(config.o_tasks)), spec.a_tasks.or(told(config.a_tasks)));
+        let o_said = spec.o_tasks.or(told(config.o_tasks)).or(spec.o_tasks_unless_told);
+        let a_said = spec.a_tasks.or(told(config.a_tasks));
         let o_tasks = Tasks { count: o_said.unwrap_or(slots), fixed: o_said.is_some() };
         let a_count = a_said.unwrap_or(match config.parallelism {
             Parallelism::Default => slots,
@@ -186,6 +194,12 @@ impl Running {
         a_tasks: Tasks,
     ) -> Result<(Option<CheckpointPlan>, (u32, u32)), Error> {
         let wanted = config.checkpoint.as_ref().filter(|_| spec.mode == Mode::Common);
+        if config.checkpoint.is_some() && wanted.is_none() && world.rank() == 0 && world.first_warning() {
+            eprintln!(
+                "mpid: rounds and streams keep no checkpoint: if a rank is lost, \"{}\" begins anew",
+                spec.name
+            );
+        }
         let folder = wanted.map(|path| checkpoint::folder(path, number, &spec.name));
         let mut told = Writer::default();
         if world.rank() == 0 {
@@ -326,9 +340,7 @@ impl Running {
             (None, false) => drop(said.u8(0)),
         }
         counters.encode(&mut said);
-        let spans = std::mem::take(&mut *self.spans.lock());
-        said.u64(spans.len() as u64);
-        spans.iter().for_each(|span| span.encode(&mut said));
+        self.spans.lock().encode(&mut said);
         let job = self.plan.job;
         let gathered = self.world.gather(&said.0);
         self.world.end_job(job);
@@ -352,9 +364,7 @@ impl Running {
                 }
             }
             report.counters.add(&Counters::decode(&mut theirs).map_err(damaged)?);
-            for _ in 0..theirs.u64().map_err(damaged)? {
-                report.spans.push(Span::decode(&mut theirs).map_err(damaged)?);
-            }
+            report.add_spans(&mut theirs).map_err(damaged)?;
         }
         // A rank that was lost since then had told that it was done; whatever needs it next will fail.
         if let Some(error) = failed {
@@ -412,16 +422,37 @@ impl Running {
     }
 }
 
-/// Errors: the program does what it was not started for. Every mode has jobs too, such as those that load what later rounds go over.
+/// Errors: the program does what it was not started for.
 fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
-    match told {
-        Some(told) if spec.mode != Mode::Common && spec.mode != told => {
-            let message =
-                format!("\"{}\" is {:?}, and the program was started as {told:?}", spec.name, spec.mode);
-            Err(Error::Configuration(message))
-        }
-        _ => Ok(()),
+    let Some(told) = told.filter(|told| *told != spec.mode && !spec.in_any_mode) else { return Ok(()) };
+    let (name, mode) = (&spec.name, spec.mode);
+    let mut message =
+        format!("\"{name}\" is a job of mode {mode}, and the program was started in mode {told}");
+    if spec.mode == Mode::Common {
+        message += ": rounds (Job::round) and streams (Job::stream) are there in Rust";
     }
+    Err(Error::Configuration(message))
+}
+
+/// Errors: the program has a number of tasks of its own, and was told another one. A round has as many as there are parts, whatever the
+/// jobs before were told.
+fn check_tasks(config: &Config, spec: &Spec) -> Result<(), Error> {
+    if spec.mode == Mode::Iteration {
+        return Ok(());
+    }
+    let told = [
+        (Side::O, spec.o_tasks, config.o_tasks, "-O or HARRIER_MPID_O"),
+        (Side::A, spec.a_tasks, config.a_tasks, "-A or HARRIER_MPID_A"),
+    ];
+    for (side, own, told, by) in told {
+        if let (Some(own), Some(told)) = (own, told)
+            && own as usize != told
+        {
+            let message = format!("\"{}\" has {own} {side}s, and was told {told} by {by}", spec.name);
+            return Err(Error::Configuration(message));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn count_store(counters: &mut Counters, store: &Store) {

@@ -4,6 +4,7 @@
 //! key, so that sorting and merging look into the blocks only where those are equal. No pair is copied.
 
 use crate::error::Damaged;
+use crate::origin::AtKeys;
 use crate::records::{self, Place};
 use crate::spill::{DiskCursor, DiskRun, SpillError};
 use bytes::Bytes;
@@ -27,7 +28,10 @@ impl KeyOrder {
         match self {
             KeyOrder::Bytes => left.cmp(right),
             // Keys that the user calls equal and that differ in bytes are two groups, each kept together.
-            KeyOrder::Custom(compare) => compare(left, right).then_with(|| left.cmp(right)),
+            KeyOrder::Custom(compare) => {
+                let _at = AtKeys { what: "its keys were compared", keys: [left, right] };
+                compare(left, right).then_with(|| left.cmp(right))
+            }
         }
     }
 

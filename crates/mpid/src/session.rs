@@ -17,7 +17,7 @@ use crate::job::ReceiveError;
 use crate::running::{Running, Spec};
 use crate::runs::KeyOrder;
 use crate::store::{Shape, Source, Store};
-use crate::table::Combine;
+use crate::table::{Combine, Refusal};
 use crate::world::World;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,8 +47,21 @@ pub struct Shaping {
 struct Combining(Arc<CombineBytes>);
 
 impl Combine for Combining {
-    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
-        (self.0)(key, held, value, out)
+    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
+        (self.0)(key, held, value, out).map_err(|rejected| self.blame(key, held, value, rejected))
+    }
+}
+
+impl Combining {
+    /// There is no codec to ask, and a combiner says only that it does not accept two values: so each is tried with itself.
+    #[cold]
+    fn blame(&self, key: &[u8], held: &[u8], value: &[u8], rejected: Rejected) -> Box<Refusal> {
+        let accepts = |one: &[u8]| (self.0)(key, one, one, &mut Vec::new()).is_ok();
+        Box::new(match (accepts(held), accepts(value)) {
+            (false, true) => Refusal::Held(rejected),
+            (true, false) => Refusal::Came(rejected),
+            _ => Refusal::Either(rejected),
+        })
     }
 }
 
@@ -65,8 +78,6 @@ pub struct Session {
     current: Current,
     /// Of A tasks that have not run; `None` before the O phase is over.
     stores: Option<VecDeque<(u32, Store)>>,
-    /// Where in its input the last O task was when it ended.
-    position: Option<u64>,
 }
 
 impl Session {
@@ -86,14 +97,16 @@ impl Session {
             name: name.to_string(),
             o_tasks: None,
             a_tasks: None,
+            o_tasks_unless_told: None,
             shape,
             partition,
             owned: false,
             mode: Mode::Common,
+            in_any_mode: false,
         };
         let config = Config { threads: Some(1), ..config.clone() };
         let running = Running::start(world, &config, spec, world.next_job())?;
-        Ok(Session { running: Some(running), current: Current::None, stores: None, position: None })
+        Ok(Session { running: Some(running), current: Current::None, stores: None })
     }
 
     fn running(&self) -> &Running {
@@ -104,7 +117,6 @@ impl Session {
     /// `None`: there is none left, or the job is to stop.
     pub fn next_task(&mut self) -> Option<(Side, usize)> {
         self.end_task();
-        self.position = None;
         if self.stores.is_none() {
             if let Some(index) = self.running().take_task() {
                 let emitter = self.running().o_task(index);
@@ -126,7 +138,8 @@ impl Session {
                 Some((Side::A, index as usize))
             }
             Err(error) => {
-                let error = crate::exchange::store_error(error, index, self.running().world.launched_rank());
+                let error =
+                    crate::exchange::store_error(error, index, None, self.running().world.launched_rank());
                 self.running().stop().fail(error);
                 None
             }
@@ -138,10 +151,9 @@ impl Session {
             Current::None => {}
             Current::O { index, begin, mut emitter } => {
                 let finished = emitter.finish();
-                self.position = emitter.position;
                 self.running().o_task_done(index, begin, &emitter, 0);
                 if let Err(EmitError::Rejected(rejected)) = finished {
-                    self.fail_task(Side::O, index, Cause::Rejected, &rejected.to_string());
+                    self.fail_task(Side::O, emitter.blame(), Cause::Rejected, &rejected.to_string());
                 }
             }
             Current::A { index, begin, pairs, .. } => self.running().span(Side::A, index, begin, pairs),
@@ -163,24 +175,31 @@ impl Session {
         }
     }
 
-    /// Says where in its input the current O task is, for errors.
-    pub fn at(&mut self, position: u64) {
-        if let Current::O { emitter, .. } = &mut self.current {
-            emitter.position = Some(position);
-        }
+    /// Says what the current O task reads from now on, for errors. Returns whether one runs.
+    pub fn reads(&mut self, source: &str) -> bool {
+        let Current::O { emitter, .. } = &mut self.current else { return false };
+        emitter.reads(source);
+        true
+    }
+
+    /// Says where in what it reads the current O task is, such as a byte or a row, for errors. Returns whether one runs.
+    pub fn at(&mut self, position: u64) -> bool {
+        let Current::O { emitter, .. } = &mut self.current else { return false };
+        emitter.origin.position = Some(position);
+        true
     }
 
     /// Sends a pair from an O task. Returns at once, unless the send queue is full.
     ///
     /// Errors: the job is to stop, the pair is refused, or no O task runs.
     pub fn send(&mut self, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
-        let Current::O { emitter, index, .. } = &mut self.current else {
+        let Current::O { emitter, .. } = &mut self.current else {
             return Err(EmitError::Rejected(Rejected("only an O task sends".to_string())));
         };
-        let index = *index;
         let sent = emitter.emit(key, value);
         if let Err(EmitError::Rejected(rejected)) = &sent {
-            self.fail_task(Side::O, index, Cause::Rejected, &rejected.to_string());
+            let blamed = emitter.blame();
+            self.fail_task(Side::O, blamed, Cause::Rejected, &rejected.to_string());
         }
         sent
     }
@@ -200,7 +219,8 @@ impl Session {
             }
             Err(error) => {
                 let told = ReceiveError::from(error);
-                self.fail_task(Side::A, index, Cause::Rejected, &told.to_string());
+                let place = format!("record {received}");
+                self.fail_task(Side::A, (index, place), Cause::Rejected, &told.to_string());
                 Err(told)
             }
         }
@@ -216,21 +236,15 @@ impl Session {
 
     /// The current task has failed, and the job with it.
     pub fn fail(&mut self, message: &str) {
-        if let Some((side, index)) = self.task() {
-            self.fail_task(side, index as u32, Cause::Failed, message);
-        }
+        let (side, blamed) = match &self.current {
+            Current::None => return,
+            Current::O { index, emitter, .. } => (Side::O, (*index, emitter.origin.place())),
+            Current::A { index, received, .. } => (Side::A, (*index, format!("record {received}"))),
+        };
+        self.fail_task(side, blamed, Cause::Failed, message);
     }
 
-    fn fail_task(&self, side: Side, index: u32, cause: Cause, message: &str) {
-        let position = match &self.current {
-            Current::O { emitter, .. } => emitter.position,
-            _ => self.position,
-        };
-        let place = match (&self.current, position) {
-            (Current::A { received, .. }, _) => format!("record {received}"),
-            (_, Some(position)) => format!("at {position}"),
-            (_, None) => String::new(),
-        };
+    fn fail_task(&self, side: Side, (index, place): (u32, String), cause: Cause, message: &str) {
         let error = self.running().task_error(side, index, place, cause, message);
         self.running().stop().fail(error);
     }

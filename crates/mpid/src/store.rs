@@ -14,6 +14,7 @@
 use crate::datum::Rejected;
 use crate::error::Damaged;
 use crate::hash::hash;
+use crate::origin::AtKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
 use crate::spill::{DiskCursor, DiskRun, SpillError, SpillFolders, WriteError};
@@ -138,6 +139,7 @@ impl Store {
         let mut pairs = Pairs::new(pairs);
         // Looked up together, as in an O task.
         let mut batch: [(u64, &[u8], &[u8]); BATCH_PAIRS] = [(0, &[], &[]); BATCH_PAIRS];
+        let mut at = AtKeys { what: "its values were combined", keys: [&[]; 2] };
         loop {
             let mut len = 0;
             for (place, pair) in batch.iter_mut().zip(&mut pairs) {
@@ -152,9 +154,11 @@ impl Store {
             let table = self.table.as_mut().expect("there is a table");
             table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
             for (hash, key, value) in &batch[..len] {
+                at.keys = [key, key];
                 loop {
                     let table = self.table.as_mut().expect("there is a table");
-                    match table.upsert(*hash, key, value, &*combine).map_err(StoreError::Rejected)? {
+                    let put = table.upsert(*hash, key, value, &*combine, None);
+                    match put.map_err(|refusal| StoreError::Rejected(refusal.told(key)))? {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
                         Upsert::Full => {
@@ -417,8 +421,10 @@ impl Combined {
             }
             self.scratch.clear();
             let (held, value) = (&self.value, self.merge.value());
+            let at = AtKeys { what: "its values were combined", keys: [&self.key; 2] };
             let combined = self.combine.combine(&self.key, held, value, &mut self.scratch);
-            combined.map_err(StoreError::Rejected)?;
+            drop(at);
+            combined.map_err(|refusal| StoreError::Rejected(refusal.told(&self.key)))?;
             std::mem::swap(&mut self.value, &mut self.scratch);
         }
     }
@@ -427,6 +433,7 @@ impl Combined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Refusal;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use std::collections::BTreeMap;
@@ -434,11 +441,18 @@ mod tests {
     struct Sum;
 
     impl Combine for Sum {
-        fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
+        fn combine(
+            &self,
+            _: &[u8],
+            held: &[u8],
+            value: &[u8],
+            out: &mut Vec<u8>,
+        ) -> Result<(), Box<Refusal>> {
             let number = |bytes: &[u8]| {
                 bytes.try_into().map(u64::from_be_bytes).map_err(|_| Rejected("no number".to_string()))
             };
-            out.extend_from_slice(&(number(held)? + number(value)?).to_be_bytes());
+            let (held, value) = (number(held).map_err(Refusal::held)?, number(value).map_err(Refusal::came)?);
+            out.extend_from_slice(&(held + value).to_be_bytes());
             Ok(())
         }
     }

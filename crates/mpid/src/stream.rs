@@ -20,6 +20,7 @@ use crate::emit::EmitError;
 use crate::error::{BoxError, Error, Side};
 use crate::exchange::{Plan, Sink, store_error};
 use crate::job::{ATask, Job, OTask, run_a};
+use crate::origin::{self, Work};
 use crate::records::{BlockHeader, BlockKind};
 use crate::running::{Running, Spec};
 use crate::spill::SpillFolders;
@@ -106,7 +107,9 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
     ///
     /// `a` is called for every window of every A task that got pairs, as soon as all O tasks have come past it. An input that
     /// stands still holds up the windows of all: it should say [`StreamTask::advance`] even without pairs. There are no checkpoints
-    /// of streams.
+    /// of streams: a configured one is not used, and rank 0 warns of that once.
+    ///
+    /// What a stream keeps does not grow with its length, its timeline included ([`crate::SPANS_MAX`]).
     ///
     /// Errors: as [`Job::run`].
     pub fn stream(
@@ -118,15 +121,15 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         a: impl Fn(Window, &mut ATask<K, V>) -> Result<(), BoxError> + Sync,
     ) -> Result<Report, Error> {
         assert!(width > 0, "a window has a width");
-        let spec = Spec { owned: true, mode: Mode::Streaming, ..self.spec().clone() };
-        let config = Config { checkpoint: None, ..config.clone() };
+        let spec = Spec { owned: true, mode: Mode::Streaming, in_any_mode: false, ..self.spec().clone() };
         let closed = Mutex::new(Vec::new());
-        let mut running = Running::start_with(world, &config, spec, |plan, folders, _| {
+        let mut running = Running::start_with(world, config, spec, |plan, folders, _| {
             let (close, closes) = sync_channel(CLOSED_WAITING_MAX);
             closed.lock().push(closes);
             Box::new(WindowSink {
                 rank: world.launched_rank(),
                 plan: Arc::clone(plan),
+                width,
                 folders: Arc::clone(folders),
                 stores: BTreeMap::new(),
                 reached: HashMap::new(),
@@ -146,7 +149,8 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                 running_ref.a_task_begins(&store);
                 let pairs = store.received_pairs;
                 let within = Window { begin: window * width, end: (window + 1).saturating_mul(width) };
-                run_a(running_ref, a_task, store, &|task: &mut ATask<K, V>| a(within, task));
+                let work = Work { a_task, window: Some(within.begin) };
+                run_a(running_ref, work, store, &|task: &mut ATask<K, V>| a(within, task));
                 running_ref.span(Side::A, a_task, begin, pairs);
             }
         };
@@ -198,6 +202,8 @@ struct Closed {
 struct WindowSink {
     rank: usize,
     plan: Arc<Plan>,
+    /// Of a window.
+    width: u64,
     folders: Arc<SpillFolders>,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
@@ -212,12 +218,17 @@ impl WindowSink {
         let (rank, a_task) = (self.rank, header.a_task);
         let shape = &self.plan.shape;
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
-        store.add(pairs, header.pairs, &self.folders).map_err(|error| store_error(error, a_task, rank))?;
+        let window = Some(header.window.saturating_mul(self.width));
+        origin::works_on(Work { a_task, window });
+        let added = store.add(pairs, header.pairs, &self.folders);
+        added.map_err(|error| store_error(error, a_task, window, rank))?;
         while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
-            let ((a_task, _), store) = largest.expect("some store is larger than nothing");
+            let ((a_task, window), store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
-            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, rank))?;
+            let window = Some(window.saturating_mul(self.width));
+            origin::works_on(Work { a_task: *a_task, window });
+            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, window, rank))?;
             if store.bytes() >= before {
                 break;
             }

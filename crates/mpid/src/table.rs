@@ -4,6 +4,7 @@
 //! - A key stands once among the living entries of the arena.
 //! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena only for what is
 //!   almost surely the key.
+//! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came from.
 //! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the entries of keys that come all the
 //!   time stay in the first cache. Whatever moves entries frees all of them.
 //!
@@ -13,11 +14,55 @@
 //! Source: mpi-d, section IV-A (pairs are buffered in a hash table and combined before they are sent).
 
 use crate::datum::Rejected;
+use crate::origin::{Origin, shown};
+
+/// Why two values were not combined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What the key had is no value.
+    Held(Rejected),
+    /// What came is none.
+    Came(Rejected),
+    /// One of the two is none.
+    Either(Rejected),
+    /// What the combiner made of both is none.
+    Made(Rejected),
+}
+
+/// Boxed, so that what a combiner returns fits into registers where nothing is refused.
+impl Refusal {
+    #[cold]
+    pub fn held(why: Rejected) -> Box<Refusal> {
+        Box::new(Refusal::Held(why))
+    }
+
+    #[cold]
+    pub fn came(why: Rejected) -> Box<Refusal> {
+        Box::new(Refusal::Came(why))
+    }
+
+    #[cold]
+    pub fn made(why: Rejected) -> Box<Refusal> {
+        Box::new(Refusal::Made(why))
+    }
+
+    /// With the key that it was about.
+    #[cold]
+    pub fn told(&self, key: &[u8]) -> Rejected {
+        let (what, Rejected(why)) = match self {
+            Refusal::Held(why) => ("the value that was there before", why),
+            Refusal::Came(why) => ("the value that came", why),
+            Refusal::Either(why) => ("one of two values", why),
+            Refusal::Made(why) => ("what the combiner made of two values", why),
+        };
+        Rejected(format!("{what} of key {}: {why}", shown(key)))
+    }
+}
 
 /// Joins two values of one key. Must be associative and commutative: the order of values is not known.
 pub trait Combine: Send + Sync {
     /// Writes what `held` and `value` are together into `out`, which is empty.
-    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected>;
+    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>>;
 
     /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns whether it has;
     /// if not, it is in `out`.
@@ -28,7 +73,7 @@ pub trait Combine: Send + Sync {
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, Rejected> {
+    ) -> Result<bool, Box<Refusal>> {
         self.combine(key, held, value, out)?;
         let fits = out.len() == held.len();
         if fits {
@@ -58,6 +103,15 @@ fn hot_of(hash: u64) -> usize {
     (hash >> 24) as usize % HOT_SLOTS
 }
 
+/// Bytes of entries between two marks of the same origin: few enough to name a place, so many that marks cost nothing.
+const MARK_BYTES: usize = 4096;
+
+/// Where the entries from an offset on came from, up to the next mark.
+struct Mark {
+    offset: usize,
+    origin: Origin,
+}
+
 /// What became of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsert {
@@ -76,6 +130,8 @@ pub struct Table {
     entries: usize,
     dead_bytes: usize,
     scratch: Vec<u8>,
+    /// In the order of their offsets; only of entries that were put in with an origin.
+    marks: Vec<Mark>,
 }
 
 impl Default for Table {
@@ -87,6 +143,7 @@ impl Default for Table {
             entries: 0,
             dead_bytes: 0,
             scratch: Vec::new(),
+            marks: Vec::new(),
         }
     }
 }
@@ -98,7 +155,7 @@ impl Table {
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        self.arena.len() + self.slots.len() * size_of::<u64>()
+        self.arena.len() + self.slots.len() * size_of::<u64>() + self.marks.len() * size_of::<Mark>()
     }
 
     /// Combines a value with what its key has, if that was looked for not long ago and does not become longer or shorter. Returns whether it
@@ -112,7 +169,7 @@ impl Table {
         key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
-    ) -> Result<bool, Rejected> {
+    ) -> Result<bool, Box<Refusal>> {
         let slot = self.hot[hot_of(hash)];
         if slot == 0 || slot & !0xffff_ffff != hash & !0xffff_ffff {
             return Ok(false);
@@ -128,7 +185,7 @@ impl Table {
         combine.combine_over(key, &mut self.arena[value_at..value_at + value_bytes], value, &mut self.scratch)
     }
 
-    /// Adds a pair, or combines its value with what its key has.
+    /// Adds a pair, or combines its value with what its key has. `origin`: of the pair, for [`Table::place_of`].
     ///
     /// Errors: the combiner does not accept a value.
     #[inline]
@@ -138,7 +195,8 @@ impl Table {
         key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
-    ) -> Result<Upsert, Rejected> {
+        origin: Option<&Origin>,
+    ) -> Result<Upsert, Box<Refusal>> {
         let mask = self.slots.len() - 1;
         let tag = hash & !0xffff_ffff;
         let mut at = hash as usize & mask;
@@ -153,12 +211,12 @@ impl Table {
                 let key_at = offset + ENTRY_HEADER_BYTES;
                 if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
                     self.hot[hot_of(hash)] = slot;
-                    return self.combine(at, offset, value_bytes, key, value, combine);
+                    return self.combine(at, offset, value_bytes, key, value, combine, origin);
                 }
             }
             at = (at + 1) & mask;
         }
-        match self.push(hash, key, value) {
+        match self.push(hash, key, value, origin) {
             None => Ok(Upsert::Full),
             Some(offset) => {
                 self.slots[at] = tag | (offset as u64 + 1);
@@ -198,6 +256,7 @@ impl Table {
     }
 
     #[inline]
+    #[allow(clippy::too_many_arguments)]
     fn combine(
         &mut self,
         slot: usize,
@@ -206,22 +265,30 @@ impl Table {
         key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
-    ) -> Result<Upsert, Rejected> {
+        origin: Option<&Origin>,
+    ) -> Result<Upsert, Box<Refusal>> {
         let value_at = offset + ENTRY_HEADER_BYTES + key.len();
         self.scratch.clear();
         let held = &mut self.arena[value_at..value_at + value_bytes];
         if combine.combine_over(key, held, value, &mut self.scratch)? {
             return Ok(Upsert::Combined);
         }
-        Ok(self.replace(slot, offset, value_bytes, key))
+        Ok(self.replace(slot, offset, value_bytes, key, origin))
     }
 
     /// Puts a new entry with the value in `scratch` in the place of one whose value has another length.
     #[cold]
-    fn replace(&mut self, slot: usize, offset: usize, value_bytes: usize, key: &[u8]) -> Upsert {
+    fn replace(
+        &mut self,
+        slot: usize,
+        offset: usize,
+        value_bytes: usize,
+        key: &[u8],
+        origin: Option<&Origin>,
+    ) -> Upsert {
         let scratch = std::mem::take(&mut self.scratch);
         let hash = u64::from_le_bytes(self.arena[offset..offset + 8].try_into().expect("eight bytes"));
-        let pushed = self.push(hash, key, &scratch);
+        let pushed = self.push(hash, key, &scratch, origin);
         self.scratch = scratch;
         let Some(new_offset) = pushed else { return Upsert::Full };
         self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
@@ -237,10 +304,18 @@ impl Table {
         Upsert::Combined
     }
 
-    fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Option<usize> {
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8], origin: Option<&Origin>) -> Option<usize> {
         let offset = self.arena.len();
         if offset + ENTRY_HEADER_BYTES + key.len() + value.len() > ARENA_BYTES_MAX {
             return None;
+        }
+        if let Some(origin) = origin
+            && self
+                .marks
+                .last()
+                .is_none_or(|mark| offset - mark.offset >= MARK_BYTES || !mark.origin.is_of(origin))
+        {
+            self.marks.push(Mark { offset, origin: origin.clone() });
         }
         self.arena.extend_from_slice(&hash.to_le_bytes());
         self.arena.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -248,6 +323,29 @@ impl Table {
         self.arena.extend_from_slice(key);
         self.arena.extend_from_slice(value);
         Some(offset)
+    }
+
+    /// The O task from which a key has what it has, and where in its input: as closely as the marks say. `None`: nobody knows.
+    #[cold]
+    pub fn place_of(&self, hash: u64, key: &[u8]) -> Option<(u32, String)> {
+        let (offset, _) = self.entries_at().find(|(_, entry)| {
+            entry.hash == hash && !entry.dead && &self.arena[entry.key..entry.value] == key
+        })?;
+        let next = self.marks.partition_point(|mark| mark.offset <= offset);
+        let origin = &self.marks[next.checked_sub(1)?].origin;
+        let until = self.marks.get(next).filter(|mark| mark.origin.is_of(origin));
+        let until = until.and_then(|mark| mark.origin.position);
+        Some((origin.o_task, origin.place_until(until)))
+    }
+
+    /// Every entry, also dead ones, with its offset.
+    fn entries_at(&self) -> impl Iterator<Item = (usize, Entry)> {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            let (at, entry) = (offset, entry_at(&self.arena, offset)?);
+            offset = entry.end;
+            Some((at, entry))
+        })
     }
 
     /// Gives every entry a slot among `slots`.
@@ -273,7 +371,11 @@ impl Table {
         self.hot.fill(0);
         self.dead_bytes = 0;
         let mut offset = 0;
+        let mut marks = self.marks.iter_mut().peekable();
         while let Some(entry) = entry_at(&arena, offset) {
+            while let Some(mark) = marks.next_if(|mark| mark.offset <= offset) {
+                mark.offset = self.arena.len();
+            }
             if !entry.dead {
                 self.arena.extend_from_slice(&arena[offset..entry.end]);
             }
@@ -284,19 +386,8 @@ impl Table {
 
     /// Every pair with the hash of its key, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
-        let mut offset = 0;
-        std::iter::from_fn(move || {
-            loop {
-                let entry = entry_at(&self.arena, offset)?;
-                offset = entry.end;
-                if !entry.dead {
-                    return Some((
-                        entry.hash,
-                        &self.arena[entry.key..entry.value],
-                        &self.arena[entry.value..entry.end],
-                    ));
-                }
-            }
+        self.entries_at().filter(|(_, entry)| !entry.dead).map(|(_, entry)| {
+            (entry.hash, &self.arena[entry.key..entry.value], &self.arena[entry.value..entry.end])
         })
     }
 
@@ -307,6 +398,7 @@ impl Table {
         self.arena.clear();
         self.entries = 0;
         self.dead_bytes = 0;
+        self.marks.clear();
     }
 }
 
@@ -370,7 +462,13 @@ mod tests {
     struct Growing;
 
     impl Combine for Growing {
-        fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Rejected> {
+        fn combine(
+            &self,
+            _: &[u8],
+            held: &[u8],
+            value: &[u8],
+            out: &mut Vec<u8>,
+        ) -> Result<(), Box<Refusal>> {
             out.resize((held.len() + value.len()) % 10, b'v');
             Ok(())
         }
@@ -408,7 +506,7 @@ mod tests {
                     hot += 1;
                     assert!(known);
                 } else {
-                    let outcome = table.upsert(hash, &key, &bytes, &Growing).unwrap();
+                    let outcome = table.upsert(hash, &key, &bytes, &Growing, None).unwrap();
                     assert_eq!(outcome, if known { Upsert::Combined } else { Upsert::Inserted });
                 }
                 map.entry(key).and_modify(|held| *held = (*held + value) % 10).or_insert(value);
@@ -422,5 +520,41 @@ mod tests {
             assert!(table.is_empty() && table.iter().next().is_none());
         }
         assert!(hot > 100, "{hot}");
+    }
+
+    /// Whatever grows, dies and is moved, an entry is known to be of the O task that put it in, near where that was.
+    #[test]
+    fn where_an_entry_came_from_is_known() {
+        let seed = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut table = Table::default();
+        let mut put: BTreeMap<Vec<u8>, (u32, u64)> = BTreeMap::new();
+        let mut origin = Origin::default();
+        for position in 0..40_000 {
+            if position % 9_000 == 0 {
+                origin =
+                    Origin { o_task: position as u32 / 9_000, source: Some("file".into()), position: None };
+            }
+            origin.position = Some(position);
+            let key = random.random_range(0..30_000u32).to_string().into_bytes();
+            let bytes = vec![b'v'; random.random_range(0..10)];
+            let before = put.get(&key).map(|_| table.arena.len());
+            table.upsert(hash(&key), &key, &bytes, &Growing, Some(&origin)).unwrap();
+            // A value that is written over stays where it is; a longer or shorter one is put in anew.
+            if before.is_none_or(|before| before != table.arena.len()) {
+                put.insert(key, (origin.o_task, position));
+            }
+        }
+        for (key, (o_task, position)) in &put {
+            let (task, place) = table.place_of(hash(key), key).unwrap();
+            assert_eq!(task, *o_task, "{place}");
+            let numbers: Vec<u64> = place.split(' ').filter_map(|word| word.parse().ok()).collect();
+            assert!(place.starts_with("file at "), "{place}");
+            assert!(numbers[0] <= *position, "{place} is not {position}");
+            assert!(numbers.get(1).is_none_or(|until| until >= position), "{place} is not {position}");
+        }
+        assert!(table.marks.len() * MARK_BYTES < 4 * table.arena.len(), "{} marks", table.marks.len());
+        assert_eq!(table.place_of(hash(b"none"), b"none"), None);
     }
 }

@@ -65,6 +65,8 @@ struct Inner {
     exchanges: AtomicU32,
     /// A job has come to its end, and what its A tasks returned is with the ranks.
     has_results: AtomicBool,
+    /// The user knows that rounds and streams keep no checkpoint.
+    has_warned: AtomicBool,
     left: AtomicBool,
 }
 
@@ -134,6 +136,7 @@ impl World {
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
             has_results: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }))
     }
@@ -198,6 +201,7 @@ impl World {
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
             has_results: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
             left: AtomicBool::new(false),
         })))
     }
@@ -258,6 +262,11 @@ impl World {
     }
 
     /// Whether results of a job are with the ranks, and are lost with them.
+    /// Whether this is the first call: what is warned of once.
+    pub(crate) fn first_warning(&self) -> bool {
+        !self.0.has_warned.swap(true, Ordering::Relaxed)
+    }
+
     pub(crate) fn has_results(&self) -> bool {
         self.0.has_results.load(Ordering::Relaxed)
     }

@@ -1,7 +1,10 @@
 //! What goes wrong in a job is told, on every rank alike: user functions that fail or panic, bytes that are no value, disks that are
 //! full, ranks that die; and with a checkpoint, a job that died goes on.
 
-use harrier_mpid::{BoxError, Cause, Config, Error, Job, Outcome, Side, World};
+use harrier_mpid::session::{Session, Shaping};
+use harrier_mpid::{
+    BoxError, Cause, Config, Datum, Error, Job, Mode, Outcome, Rejected, Side, TaskError, World,
+};
 use harrier_sim::{Fault, Simulation, Weather};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +23,36 @@ enum Wrong {
     APanics,
     /// An O task sends bytes that are no text.
     NoText,
+    /// The same, where keys are combined and a partitioner looks at them.
+    NoTextForThePartitioner,
     /// The combiner panics, wherever two values meet first.
     CombinerPanics,
+    /// The same, but they meet at an A task first.
+    CombinerPanicsAtATask,
+    /// The combiner makes what is no value, wherever two values meet first.
+    CombinerMakesNone,
+    CombinerMakesNoneAtATask,
     PartitionerPanics,
     ComparatorPanics,
 }
 
 fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
-    let config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
+    let mut config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
+    if matches!(wrong, Wrong::CombinerPanicsAtATask | Wrong::CombinerMakesNoneAtATask) {
+        // Nothing waits in an O task for others of its key.
+        config.combine_bytes = 1;
+    }
     let mut job = Job::<String, u64>::new("wrong").o_tasks(O_TASKS).a_tasks(A_TASKS).sorted();
     match wrong {
-        Wrong::CombinerPanics => job = job.combine(|_, _| -> u64 { panic!("combined in vain") }),
+        Wrong::CombinerPanics | Wrong::CombinerPanicsAtATask => {
+            job = job.combine(|_, _| -> u64 { panic!("combined in vain") });
+        }
+        Wrong::CombinerMakesNone | Wrong::CombinerMakesNoneAtATask => {
+            job = job.combine(|left, right| (left + right) as u32);
+        }
+        Wrong::NoTextForThePartitioner => {
+            job = job.combine(|left, right| left + right).partition(|key, parts| key.len() % parts);
+        }
         Wrong::PartitionerPanics => job = job.partition(|_, _| panic!("parted in vain")),
         Wrong::ComparatorPanics => job = job.sorted_by(|_, _| panic!("compared in vain")),
         _ => {}
@@ -47,7 +69,9 @@ fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
                     match wrong {
                         Wrong::OFails => return Err("no more".into()),
                         Wrong::OPanics => panic!("no more at all"),
-                        Wrong::NoText => task.emit_as(&b"\xff\xfe"[..], &1u64)?,
+                        Wrong::NoText | Wrong::NoTextForThePartitioner => {
+                            task.emit_as(&b"\xff\xfe"[..], &1u64)?
+                        }
                         _ => {}
                     }
                 }
@@ -114,9 +138,23 @@ fn check(wrong: Wrong, error: &Error) {
         Wrong::AFails => (Side::A, Cause::Failed, &["A task", "record", "key ", "enough"]),
         Wrong::APanics => (Side::A, Cause::Panicked, &["A task", "record", "enough of it"]),
         Wrong::NoText => (Side::A, Cause::Rejected, &["A task", "record", "UTF-8"]),
+        Wrong::NoTextForThePartitioner => {
+            (Side::O, Cause::Rejected, &["O task 3", "numbers at 123", "UTF-8"])
+        }
         Wrong::CombinerPanics => (Side::O, Cause::Panicked, &["numbers at 50", "combined in vain"]),
+        Wrong::CombinerPanicsAtATask => {
+            (Side::A, Cause::Panicked, &["values were combined (key \"key ", "combined in vain"])
+        }
+        Wrong::CombinerMakesNone => {
+            (Side::O, Cause::Rejected, &["numbers at 50", "the combiner made", "key \"key ", "8 bytes"])
+        }
+        Wrong::CombinerMakesNoneAtATask => {
+            (Side::A, Cause::Rejected, &["were combined", "the combiner made", "key \"key ", "8 bytes"])
+        }
         Wrong::PartitionerPanics => (Side::O, Cause::Panicked, &["numbers at 0", "parted in vain"]),
-        Wrong::ComparatorPanics => (Side::A, Cause::Panicked, &["compared in vain"]),
+        Wrong::ComparatorPanics => {
+            (Side::A, Cause::Panicked, &["keys were compared (key", "compared in vain"])
+        }
     };
     assert_eq!((task.side, task.cause), (side, cause), "{wrong:?}: {text}");
     for word in words {
@@ -124,13 +162,17 @@ fn check(wrong: Wrong, error: &Error) {
     }
 }
 
-const ALL: [Wrong; 8] = [
+const ALL: [Wrong; 12] = [
     Wrong::OFails,
     Wrong::OPanics,
     Wrong::AFails,
     Wrong::APanics,
     Wrong::NoText,
+    Wrong::NoTextForThePartitioner,
     Wrong::CombinerPanics,
+    Wrong::CombinerPanicsAtATask,
+    Wrong::CombinerMakesNone,
+    Wrong::CombinerMakesNoneAtATask,
     Wrong::PartitionerPanics,
     Wrong::ComparatorPanics,
 ];
@@ -167,6 +209,300 @@ fn on_ranks_all_have_the_same_error_and_nothing_stays_open() {
         }
     }
     assert_eq!(simulation.unsettled(), []);
+}
+
+/// A word of which one is none: what a codec does that breaks its promise, or a program that sends other bytes.
+struct Word(&'static str);
+
+impl Datum for Word {
+    type View<'a> = &'a str;
+    const BYTE_ORDER: bool = true;
+
+    fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<&str, Rejected> {
+        match bytes {
+            b"bad" => Err(Rejected("a bad word".to_string())),
+            _ => <str as Datum>::decode(bytes),
+        }
+    }
+}
+
+/// How a job is run.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Once,
+    Round,
+    Stream,
+}
+
+/// Values are combined, and the one that O task 3 sends at 60 + `key` is bad: the first one of its key, or a later one.
+fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
+    let config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
+    let word = move |task: usize, at: u64| match at {
+        // Keys repeat after 60, and of this one there are none before.
+        at if at % 60 == key && at < 60 && !later => None,
+        at if at == 60 + key && task == 3 => Some(Word("bad")),
+        at if at % 60 == key && !later && task != 3 => None,
+        _ => Some(Word("good")),
+    };
+    let job = Job::<u64, Word>::new("words").combine(|left: &str, _| left.to_string()).sorted();
+    const COUNT: u64 = 240;
+    match way {
+        Way::Once => job
+            .o_tasks(O_TASKS)
+            .a_tasks(A_TASKS)
+            .run(
+                world,
+                &config,
+                |task| {
+                    task.reads("words");
+                    for at in 0..COUNT {
+                        task.at(at);
+                        if let Some(word) = word(task.index(), at) {
+                            task.emit(&(at % 60), &word)?;
+                        }
+                    }
+                    Ok(())
+                },
+                |_| Ok(()),
+            )
+            .map(drop)
+            .unwrap_err(),
+        Way::Round => {
+            let parts = Job::<u64, ()>::new("parts").o_tasks(1).a_tasks(O_TASKS);
+            let kept = parts.run(world, &config, |_| Ok(()), |_| Ok(())).unwrap().keep(O_TASKS);
+            job.round(
+                world,
+                &config,
+                &kept,
+                |task, ()| {
+                    task.reads("words");
+                    for at in 0..COUNT {
+                        task.at(at);
+                        if let Some(word) = word(task.index(), at) {
+                            task.emit(&(at % 60), &word)?;
+                        }
+                    }
+                    Ok(())
+                },
+                |_, ()| Ok(()),
+            )
+            .map(drop)
+            .unwrap_err()
+        }
+        Way::Stream => job
+            .o_tasks(O_TASKS)
+            .a_tasks(A_TASKS)
+            .stream(
+                world,
+                &config,
+                1000,
+                |task| {
+                    task.reads("words");
+                    for at in 0..COUNT {
+                        task.at(at);
+                        if let Some(word) = word(task.index(), at) {
+                            task.emit(at, &(at % 60), &word)?;
+                        }
+                    }
+                    Ok(())
+                },
+                |_, _| Ok(()),
+            )
+            .map(drop)
+            .unwrap_err(),
+    }
+}
+
+/// Wherever a bad value meets another one, it is told with its own task and place.
+#[test]
+fn a_value_that_is_combined_names_its_own_record() {
+    let check = |error: &Error, key: u64, context: &str| {
+        let Error::Task(TaskError { side, task, cause, place, message, .. }) = error else {
+            panic!("{context}: {error}")
+        };
+        assert_eq!((*side, *task, *cause), (Side::O, 3, Cause::Rejected), "{context}: {error}");
+        assert_eq!(*place, format!("words at {}", 60 + key), "{context}: {error}");
+        assert!(message.contains("a bad word"), "{context}: {error}");
+    };
+    for way in [Way::Once, Way::Round, Way::Stream] {
+        for later in [false, true] {
+            for key in [0, 17, 59] {
+                let context = format!("{way:?}, later {later}, key {key}");
+                check(&run_bad_word(&World::alone(), way, later, key), key, &context);
+            }
+            let (errors, mut simulation) =
+                on_ranks(3, |_| {}, move |world| run_bad_word(world, way, later, 17));
+            errors.iter().for_each(|error| check(error, 17, &format!("{way:?}, later {later}")));
+            assert_eq!(simulation.unsettled(), []);
+        }
+    }
+}
+
+/// A combiner of a stream meets values at A tasks alone: what it makes of them names the task and the window.
+#[test]
+fn what_goes_wrong_in_a_window_names_it() {
+    for panics in [false, true] {
+        let job = Job::<u64, u64>::new("windows").o_tasks(2).a_tasks(3).combine(move |left, right| {
+            assert!(!panics, "combined in vain");
+            (left + right) as u16
+        });
+        let error = job.stream(
+            &World::alone(),
+            &Config::default(),
+            10,
+            |task| {
+                task.emit(45, &7, &1)?;
+                Ok(())
+            },
+            |_, _| Ok(()),
+        );
+        let error = error.unwrap_err().to_string();
+        let why = if panics { "combined in vain" } else { "the combiner made" };
+        assert!(error.starts_with("A task ") && error.contains("window from 40"), "{error}");
+        assert!(error.contains(why) && error.contains("key \""), "{error}");
+    }
+    let error = Job::<u64, u64>::new("windows").o_tasks(1).a_tasks(1).stream(
+        &World::alone(),
+        &Config::default(),
+        10,
+        |task| {
+            task.emit(45, &7, &1)?;
+            Ok(())
+        },
+        |_, task| {
+            task.next_pair()?;
+            Err("enough".into())
+        },
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("A task 0") && error.contains("window from 40, record 1"), "{error}");
+}
+
+/// Programs in bytes have no codec: which of two values the combiner did not accept is found out, and where that came from.
+#[test]
+fn in_bytes_a_value_names_its_own_record() {
+    let combine: Arc<harrier_mpid::session::CombineBytes> = Arc::new(|_, held, value, out| {
+        let number = |bytes: &[u8]| {
+            bytes.try_into().map(u64::from_le_bytes).map_err(|_| Rejected("no number".to_string()))
+        };
+        out.extend((number(held)? + number(value)?).to_le_bytes());
+        Ok(())
+    });
+    // The task whose value is bad, and how many others of its own key it sends before.
+    for (bad, before) in [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (1, 9)] {
+        let config = Config { o_tasks: Some(3), a_tasks: Some(1), ..Config::default() };
+        let world = World::alone();
+        let shaping = Shaping { combine: Some(combine.clone()), ..Shaping::default() };
+        let mut session = Session::start(&world, &config, "bytes", &shaping).unwrap();
+        while let Some((Side::O, task)) = session.next_task() {
+            assert!(session.reads(&format!("file {task}")));
+            let sends = if task == bad { before + 1 } else { 12 };
+            for at in 0..sends {
+                assert!(session.at(100 + at));
+                let value = if task == bad && at == before { &[1; 3][..] } else { &[1; 8] };
+                // What was sent before may be refused only now.
+                let _ = session.send(b"key", value);
+            }
+        }
+        let error = session.finish().unwrap_err();
+        let Error::Task(TaskError { side, task, place, message, .. }) = &error else { panic!("{error}") };
+        assert_eq!((*side, *task as usize), (Side::O, bad), "{error}");
+        assert!(place.starts_with(&format!("file {bad} at {}", 100 + before)), "{error}");
+        assert!(message.contains("key \"key\"") && message.contains("no number"), "{error}");
+    }
+}
+
+/// A program that was started for something else is refused, on all ranks; one that loads what it goes over is not.
+#[test]
+fn a_mode_is_kept() {
+    let run = |world: &World, told: Option<Mode>, does: Option<Mode>| -> Result<(), Error> {
+        let config = Config { mode: told, ..Config::default() };
+        let job = Job::<u32, u32>::new("job").o_tasks(1).a_tasks(2);
+        match does {
+            None => job.in_any_mode().run(world, &config, |_| Ok(()), |_| Ok(())).map(drop),
+            Some(Mode::Common) => job.run(world, &config, |_| Ok(()), |_| Ok(())).map(drop),
+            Some(Mode::Iteration) => {
+                let config = Config::default();
+                let kept = job.run(world, &config, |_| Ok(()), |_| Ok(()))?.keep(2);
+                let config = Config { mode: told, ..config };
+                let round = Job::<u32, u32>::new("job");
+                round.round(world, &config, &kept, |_, ()| Ok(()), |_, ()| Ok(())).map(drop)
+            }
+            Some(Mode::Streaming) => job.stream(world, &config, 1, |_| Ok(()), |_, _| Ok(())).map(drop),
+        }
+    };
+    let modes = [Mode::Common, Mode::Iteration, Mode::Streaming];
+    for told in modes.map(Some).into_iter().chain([None]) {
+        for does in modes.map(Some).into_iter().chain([None]) {
+            let (outcomes, mut simulation) = on_ranks(2, |_| {}, move |world| run(world, told, does));
+            for outcome in outcomes {
+                match (told, does) {
+                    (Some(told), Some(does)) if told != does => {
+                        let error = outcome.unwrap_err();
+                        let words = format!("job of mode {does}, and the program was started in mode {told}");
+                        assert!(
+                            matches!(&error, Error::Configuration(said) if said.contains(&words)),
+                            "{error}"
+                        );
+                    }
+                    _ => outcome.unwrap_or_else(|error| panic!("{does:?} in {told:?}: {error}")),
+                }
+            }
+            assert_eq!(simulation.unsettled(), []);
+        }
+    }
+    let (session, _) = on_ranks(
+        2,
+        |_| {},
+        |world| {
+            let config = Config { mode: Some(Mode::Streaming), ..Config::default() };
+            Session::start(world, &config, "program", &Shaping::default()).map(drop).unwrap_err().to_string()
+        },
+    );
+    assert!(
+        session.iter().all(|error| error.contains("mode COM") && error.contains("STREAM")),
+        "{session:?}"
+    );
+}
+
+/// Numbers of tasks that the configuration has are used, or refused; never left out.
+#[test]
+fn numbers_of_tasks_are_kept() {
+    let told = Config { o_tasks: Some(3), a_tasks: Some(2), ..Config::default() };
+    let run = |job: Job<u64, u64>, config: &Config| {
+        let numbers: Vec<u64> = (0..20).collect();
+        job.run(
+            &World::alone(),
+            config,
+            |task| task.share_of(&numbers).try_for_each(|number| Ok(task.emit(number, &1)?)),
+            |task| {
+                let mut sum = 0;
+                while let Some((number, _)) = task.next_pair()? {
+                    sum += number;
+                }
+                Ok(sum)
+            },
+        )
+        .map(|outcome| {
+            assert_eq!(outcome.outputs.iter().map(|(_, sum)| sum).sum::<u64>(), 190);
+            (outcome.report.counters.o_tasks_run, outcome.report.counters.a_tasks_run)
+        })
+    };
+    let job = || Job::<u64, u64>::new("numbers");
+    assert_eq!(run(job().o_tasks_unless_told(7), &told).unwrap(), (3, 2));
+    let untold = Config { a_tasks: Some(2), ..Config::default() };
+    assert_eq!(run(job().o_tasks_unless_told(7), &untold).unwrap(), (7, 2));
+    assert_eq!(run(job().o_tasks(3).a_tasks(2), &told).unwrap(), (3, 2));
+    for (job, words) in
+        [(job().o_tasks(4), "has 4 O tasks, and was told 3"), (job().a_tasks(4), "4 A tasks, and was told 2")]
+    {
+        let error = run(job, &told).unwrap_err();
+        assert!(matches!(&error, Error::Configuration(said) if said.contains(words)), "{error}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 use harrier_launch::{Launcher, Run, absent, alone, finish, fresh_seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -120,6 +121,162 @@ fn a_stream_of_several_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let events = generate(folder.path(), "events", 300_000, 3);
     check(&["sliding", "--window", "600", "--slide", "100", "--input", events.to_str().unwrap()], &[SMALL]);
+}
+
+/// What is known of a stream is there to be read while its input stays open.
+#[test]
+fn windows_are_told_while_the_input_goes_on() {
+    for launcher in launchers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, out) = (folder.path().join("events"), folder.path().join("out"));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let turn = alone();
+        let mut command = launcher.command(PROGRAMS).unwrap();
+        command.args(["sliding", "--window", "20", "--slide", "10", "--input"]).arg(&pipe);
+        command.arg("--output").arg(&out);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Both ends, so that it opens also if nobody reads yet, or ever.
+        let mut events = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        events.write_all(b"1\ta\n2\tb\n11\ta\n12\ta\n25\ta\n").unwrap();
+        let waiting = Instant::now();
+        // By the ends of their windows; the parts of all A tasks together.
+        let told = |end: u64| -> std::collections::BTreeSet<String> {
+            let files = std::fs::read_dir(&out).into_iter().flatten().flatten();
+            let files = files
+                .filter(|file| file.file_name().to_string_lossy().starts_with(&format!("window-{end:020}")));
+            let texts: Vec<String> =
+                files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+            texts.iter().flat_map(|text| text.lines()).map(str::to_string).collect()
+        };
+        let set = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect();
+        // The window that ends at 10 is that of the first pane, and the one that ends at 20 is of both; b had nothing in the second.
+        while told(10) != set(&["10\ta\t1", "10\tb\t1"]) || !told(20).contains("20\ta\t3") {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("{launcher:?}: ended with {status} while the input is open");
+            }
+            assert!(waiting.elapsed() < RUN_TIME_MAX, "{launcher:?}: {:?}, {:?}", told(10), told(20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(child.try_wait().unwrap().is_none());
+        assert!(told(30).is_empty());
+        drop(events);
+        let output = child.wait_with_output().unwrap();
+        drop(turn);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(told(20), set(&["20\ta\t3", "20\tb\t1"]));
+        assert_eq!(told(30), set(&["30\ta\t3"]));
+        assert_eq!(told(40), set(&["40\ta\t1"]));
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(stdout.contains("sliding: 6 lines"), "{stdout}");
+        // It cannot be read once more.
+        let run = run(&launcher, &["sliding", "--check", "--input", pipe.to_str().unwrap()], &[]);
+        assert!(!run.success && run.stderr.contains("--check"), "{run:#?}");
+    }
+}
+
+/// What is said of modes and numbers of tasks is kept, or refused.
+#[test]
+fn modes_and_numbers_of_tasks_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = |kind: &str| generate(folder.path(), kind, 100_000, 3).to_str().unwrap().to_string();
+    let [text, graph, points, events, records] =
+        ["text", "graph", "points", "events", "records"].map(|kind| input(kind));
+    let split = ["--split-bytes", "10000", "--input"];
+    let wordcount = [&["wordcount"], &split[..], &[&text]].concat();
+    let pagerank = [&["pagerank", "--rounds", "2"], &split[..], &[&graph]].concat();
+    let kmeans = [&["kmeans", "--rounds", "2"], &split[..], &[&points]].concat();
+    let sliding = ["sliding", "--input", &events];
+    let refused = |launcher: &Launcher, arguments: &[&str], knobs: &[(&str, &str)], words: &str| {
+        let run = run(launcher, arguments, knobs);
+        assert!(!run.success && run.stderr.contains(words), "{arguments:?} {knobs:?}: {run:#?}");
+    };
+    for (arguments, mode) in
+        [(&wordcount, "COM"), (&pagerank, "ITER"), (&kmeans, "ITER"), (&sliding.to_vec(), "STREAM")]
+    {
+        check(arguments, &[("HARRIER_MPID_MODE", mode)]);
+        for other in ["COM", "ITER", "STREAM"].into_iter().filter(|other| *other != mode) {
+            let words = format!("a job of mode {mode}, and the program was started in mode {other}");
+            for launcher in launchers() {
+                refused(&launcher, arguments, &[("HARRIER_MPID_MODE", other)], &words);
+            }
+        }
+    }
+    // However many O tasks share the splits, the answer is right.
+    let told =
+        |run: &Run| run.stderr.lines().find(|line| line.contains(" tasks ")).unwrap_or_default().to_string();
+    let enhanced = ("HARRIER_MPID_PARALLELISM", "enhanced");
+    let progress = ("HARRIER_MPID_PROGRESS", "1");
+    let terasort = [&["terasort", "--check"], &split[..], &[&records]].concat();
+    let checked_wordcount = [&wordcount[..], &["--check"]].concat();
+    for launcher in launchers() {
+        for o_tasks in ["1", "5", "40"] {
+            let run = run(&launcher, &checked_wordcount, &[("HARRIER_MPID_O", o_tasks), progress]);
+            assert!(run.success && told(&run).contains(&format!(" {o_tasks} O, ")), "{run:#?}");
+        }
+        let ran = run(&launcher, &terasort, &[enhanced, progress]);
+        assert!(ran.success && told(&ran).contains(" 12 O, 12 A"), "{ran:#?}");
+        let ran = run(&launcher, &terasort, &[("HARRIER_MPID_O", "5"), enhanced, progress]);
+        assert!(ran.success && told(&ran).contains(" 5 O, 5 A"), "{ran:#?}");
+        refused(&launcher, &sliding, &[("HARRIER_MPID_O", "2")], "has 3 O tasks, and was told 2");
+    }
+    check(&pagerank, &[("HARRIER_MPID_O", "2"), ("HARRIER_MPID_A", "3")]);
+    check(&kmeans, &[("HARRIER_MPID_O", "40"), ("HARRIER_MPID_A", "3")]);
+}
+
+/// Rounds and streams keep no checkpoint, and say so once.
+#[test]
+fn what_has_no_checkpoint_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = generate(folder.path(), "graph", 20_000, 1);
+    let events = generate(folder.path(), "events", 20_000, 1);
+    let checkpoint = folder.path().join("checkpoint");
+    let knobs = [("HARRIER_MPID_CHECKPOINT", checkpoint.to_str().unwrap())];
+    for launcher in launchers() {
+        let warnings = |program: &[&str], input: &Path| {
+            let run =
+                run(&launcher, &[program, &["--check", "--input", input.to_str().unwrap()]].concat(), &knobs);
+            assert!(run.success, "{run:#?}");
+            run.stderr.matches("keep no checkpoint").count()
+        };
+        assert_eq!(warnings(&["pagerank", "--rounds", "4"], &graph), 1);
+        assert_eq!(warnings(&["sliding"], &events), 1);
+        assert_eq!(warnings(&["wordcount"], &graph), 0);
+    }
+}
+
+/// The example that the README names is one: it runs, and is short.
+#[test]
+fn the_example_counts_words() {
+    let test = std::env::current_exe().unwrap();
+    let example = test.ancestors().nth(2).unwrap().join("examples/wordcount");
+    assert!(example.exists(), "cargo test builds {}", example.display());
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/wordcount.rs"));
+    assert!(source.unwrap().lines().count() <= 30);
+    let folder = tempfile::tempdir().unwrap();
+    let files = [folder.path().join("a"), folder.path().join("b")];
+    std::fs::write(&files[0], "to be or not\nto be\n").unwrap();
+    std::fs::write(&files[1], "that is to be").unwrap();
+    for launcher in launchers() {
+        for o_tasks in ["1", "2", "5"] {
+            let _turn = alone();
+            let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+            let mut started = launcher.clone();
+            if !by_itself {
+                started = started.with_variable("HARRIER_MPID_O", o_tasks);
+            }
+            let mut command = started.command(&example).unwrap();
+            command.args(&files);
+            if by_itself {
+                command.env("HARRIER_MPID_O", o_tasks);
+            }
+            let run = finish(command, RUN_TIME_MAX);
+            let mut lines: Vec<&str> = run.stdout.lines().collect();
+            lines.sort();
+            assert!(run.success, "{run:#?}");
+            assert_eq!(lines, ["be\t3", "is\t1", "not\t1", "or\t1", "that\t1", "to\t3"], "{run:#?}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! Ranks are threads over a simulated network. `HARRIER_SEED` repeats a run of one seed.
 
-use harrier_mpid::{Config, Datum, Error, Job, Kept, Outcome, World, hash};
+use harrier_mpid::{Config, Datum, Error, Job, Kept, Outcome, SPANS_MAX, Side, World, hash};
 use harrier_sim::{Simulation, Weather};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -447,6 +447,37 @@ fn windows_are_complete_and_in_order() {
         }
         assert_eq!(got, expected, "{context}");
     }
+}
+
+/// A stream may run for ever: of its windows a rank remembers the last ones, and how many there were.
+#[test]
+fn a_long_stream_keeps_few_spans() {
+    const MORE: u64 = 1000;
+    let windows = SPANS_MAX as u64 + MORE;
+    let config = Config { block_bytes: 1024, ..Config::default() };
+    let report = Job::<u64, ()>::new("long").o_tasks(1).a_tasks(1).stream(
+        &World::alone(),
+        &config,
+        1,
+        |task| {
+            for time in 0..windows {
+                task.emit(time, &time, &())?;
+                task.advance(time + 1)?;
+            }
+            Ok(())
+        },
+        |_, task| {
+            assert!(task.next_pair()?.is_some());
+            Ok(())
+        },
+    );
+    let report = report.unwrap();
+    assert_eq!(report.counters.a_tasks_run, windows);
+    assert_eq!(report.spans.len(), SPANS_MAX);
+    assert_eq!(report.spans_left_out, windows + 1 - SPANS_MAX as u64);
+    assert!(report.timeline_csv().ends_with(" earlier tasks were left out\n"));
+    // The O task's is there, as it has run from the first window to the last.
+    assert!(report.spans.iter().any(|span| span.side == Side::O));
 }
 
 /// A key goes to the A task that its hash says, in every process.

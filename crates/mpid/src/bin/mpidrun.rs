@@ -17,12 +17,15 @@ const USAGE: &str = "usage: mpidrun [-f HOSTFILE] [-mode COM|ITER|STREAM] [-O TA
                [-checkpoint FOLDER] [-restarts TIMES] [-conf NAME=VALUE]… [-progress] PROGRAM [ARGUMENT]…
 
   -f HOSTFILE        where the ranks run, as mpirun takes it
-  -mode MODE         COM: O tasks, then A tasks (default); ITER: rounds over what stays in memory; STREAM: windows
-  -O, -A TASKS       numbers of O and A tasks, unless the program says; more than ranks are run one after another
+  -mode MODE         COM: O tasks, then A tasks; ITER: rounds over what stays in memory; STREAM: windows. A program that does
+                     something else is refused; without it, any may run. ITER and STREAM are there in Rust alone
+  -O, -A TASKS       numbers of O and A tasks; more than can run at once are run one after another. A program that has
+                     numbers of its own refuses others
   -n RANKS           default: a rank for each slot of HOSTFILE, or for each core here
   -checkpoint FOLDER keep what was received there; every rank must see it. Where the launcher can (Open MPI 4), ranks
-                     that are left when one is lost go on from there
-  -restarts TIMES    with -checkpoint: start again when ranks were lost and the others could not go on, so often
+                     that are left when one is lost go on from there. Rounds and streams keep none, and say so
+  -restarts TIMES    with -checkpoint: start again when ranks were lost and the others could not go on, so often; jobs that
+                     had ended run once more, the one that had not goes on from its checkpoint
   -conf NAME=VALUE   any other knob, such as MEMORY_SHARE=0.4 or SEND_QUEUE=6
   -progress          tell on stderr how far it is, and the counters";
 

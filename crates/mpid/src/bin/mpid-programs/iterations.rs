@@ -43,21 +43,17 @@ fn rank_line(id: u64, rank: f64) -> Vec<u8> {
 
 pub fn pagerank(world: &World, config: &Config, io: &InOut, rounds: usize) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    let loading = Job::<u64, u64>::new("pagerank, loading").o_tasks(splits.len()).sorted();
+    let loading =
+        Job::<u64, u64>::new("pagerank, loading").o_tasks_unless_told(splits.len()).in_any_mode().sorted();
     let loaded = loading.run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
+            task.read_lines(&splits, |task, _, line| {
                 let (from, to) = edge(line)?;
                 task.emit(&from, &to)?;
-                task.emit(&to, &NOTHING)?;
-            }
-            Ok(())
+                Ok(task.emit(&to, &NOTHING)?)
+            })
         },
         |task| {
             let mut nodes = Nodes { ids: vec![], first_edge: vec![0], edges: vec![], ranks: vec![] };
@@ -205,20 +201,12 @@ pub fn kmeans(
     clusters: usize,
 ) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    let loading = Job::<u64, Point>::new("k-means, loading").o_tasks(splits.len()).plain();
+    let loading =
+        Job::<u64, Point>::new("k-means, loading").o_tasks_unless_told(splits.len()).in_any_mode().plain();
     let loaded = loading.run(
         world,
         config,
-        |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
-                task.emit(&at, &point(line)?)?;
-            }
-            Ok(())
-        },
+        |task| task.read_lines(&splits, |task, at, line| Ok(task.emit(&at, &point(line)?)?)),
         |task| {
             let pairs = task.keep()?;
             let mut points = Vec::with_capacity(pairs.len());

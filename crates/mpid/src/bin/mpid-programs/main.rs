@@ -30,13 +30,13 @@ struct InOut {
     /// Files, or folders of files.
     #[arg(long, required = true, num_args = 1..)]
     input: Vec<PathBuf>,
-    /// Folder for the answer, one file for each A task.
+    /// Folder for the answer, one file for each A task; of a stream, one for each A task and window, as soon as that is known.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Work the answer out once more, by other means, and compare.
     #[arg(long)]
     check: bool,
-    /// Bytes that one O task reads.
+    /// Bytes of a split. O tasks read one each, unless their number is said (mpidrun -O, HARRIER_MPID_O): then they share them.
     #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES)]
     split_bytes: u64,
 }
@@ -86,7 +86,7 @@ enum Program {
         #[command(flatten)]
         io: InOut,
     },
-    /// How often each key occurs in windows that slide over a stream of events.
+    /// How often each key occurs in windows that slide over streams of events: files or named pipes, each read by an O task of its own.
     Sliding {
         /// Length of a window, in the unit of the events' times; a multiple of --slide.
         #[arg(long, default_value_t = 60)]

@@ -45,11 +45,20 @@ impl Drop for Staged {
 
 impl Part {
     pub fn create(folder: Option<&Path>, a_task: usize) -> Result<Part, BoxError> {
+        Part::named(folder, &format!("part-{a_task:05}"))
+    }
+
+    /// Of one window of an A task, by the window's end: names are in the order of windows.
+    pub fn of_window(folder: Option<&Path>, end: u64, a_task: usize) -> Result<Part, BoxError> {
+        Part::named(folder, &format!("window-{end:020}-part-{a_task:05}"))
+    }
+
+    fn named(folder: Option<&Path>, name: &str) -> Result<Part, BoxError> {
         let file = match folder {
             None => None,
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
-                Some(Staged::create(folder.join(format!("part-{a_task:05}")))?)
+                Some(Staged::create(folder.join(name))?)
             }
         };
         Ok(Part { file, lines: 0, checksum: 0 })
@@ -85,15 +94,17 @@ impl Sums {
         self.lines += 1;
         self.checksum = self.checksum.wrapping_add(hash(line));
     }
+
+    pub fn add_all(&mut self, other: Sums) {
+        self.lines += other.lines;
+        self.checksum = self.checksum.wrapping_add(other.checksum);
+    }
 }
 
 /// The sums over all ranks. Collective.
 pub fn total(world: &World, parts: impl IntoIterator<Item = Sums>) -> Result<Sums, Error> {
     let mut mine = Sums::default();
-    for Sums { lines, checksum } in parts {
-        mine.lines += lines;
-        mine.checksum = mine.checksum.wrapping_add(checksum);
-    }
+    parts.into_iter().for_each(|part| mine.add_all(part));
     let mut bytes = mine.lines.to_le_bytes().to_vec();
     bytes.extend(mine.checksum.to_le_bytes());
     let mut sums = Sums::default();

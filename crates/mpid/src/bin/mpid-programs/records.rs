@@ -3,7 +3,7 @@
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, total};
 use harrier_mpid::input::{Split, splits};
-use harrier_mpid::{BoxError, Config, Job, Ranges, World};
+use harrier_mpid::{BoxError, Config, Job, Parallelism, Ranges, World};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -31,27 +31,32 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
         }
     }
     let samples = sample(world, &splits)?;
-    let a_tasks = config.a_tasks.unwrap_or(world.ranks() * config.threads.unwrap_or(2));
+    let o_tasks = config.o_tasks.unwrap_or(splits.len());
+    // The ranges are cut before the job says how many tasks there are.
+    let a_tasks = config.a_tasks.unwrap_or(match config.parallelism {
+        Parallelism::Default => world.ranks() * config.threads.unwrap_or(2),
+        Parallelism::Enhanced => o_tasks.max(1),
+    });
     let ranges = Ranges::from_samples::<[u8]>(world, &samples, a_tasks)?;
-    let job = Job::<[u8], [u8]>::new("terasort").o_tasks(splits.len()).a_tasks(a_tasks).sorted();
+    let job = Job::<[u8], [u8]>::new("terasort").o_tasks(o_tasks).a_tasks(a_tasks).sorted();
     let outcome = job.partition(move |key, _| ranges.of(key)).run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let (begin, end) = records_of(split);
-            let file = File::open(&split.path)?;
             let mut buffer = vec![0; READ_BYTES];
-            let mut at = begin;
-            while at < end {
-                let bytes = READ_BYTES.min((end - at) as usize);
-                file.read_exact_at(&mut buffer[..bytes], at)?;
-                task.at(at);
-                for record in buffer[..bytes].chunks_exact(RECORD_BYTES) {
-                    task.emit(&record[..KEY_BYTES], &record[KEY_BYTES..])?;
+            for split in task.share_of(&splits) {
+                task.reads(&split.name());
+                let (mut at, end) = records_of(split);
+                let file = File::open(&split.path)?;
+                while at < end {
+                    let bytes = READ_BYTES.min((end - at) as usize);
+                    file.read_exact_at(&mut buffer[..bytes], at)?;
+                    task.at(at);
+                    for record in buffer[..bytes].chunks_exact(RECORD_BYTES) {
+                        task.emit(&record[..KEY_BYTES], &record[KEY_BYTES..])?;
+                    }
+                    at += bytes as u64;
                 }
-                at += bytes as u64;
             }
             Ok(())
         },

@@ -1,13 +1,16 @@
 //! How often each key occurs in windows that slide over a stream of events, in streaming mode.
 //!
 //! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last panes of its keys.
+//!
+//! What an A task has of a window is a file of its own, which is there, and whole, once the task knows it: when the window's last pane
+//! closes, or, if the task had no events in that, when it gets its next pane or the input ends.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
 use harrier_mpid::{BoxError, Config, Job, World, input};
 use parking_lot::Mutex;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
 
 type Counts = HashMap<Vec<u8>, u64>;
 
@@ -24,32 +27,48 @@ fn count_line(end: u64, key: &[u8], count: u64) -> Vec<u8> {
 }
 
 /// The panes of the windows that an A task has not told of yet.
+#[derive(Default)]
 struct Panes {
     /// As many as a window has, at most; each with its number.
     recent: VecDeque<(u64, Counts)>,
-    part: Part,
+    /// Of what was told of.
+    sums: Sums,
+}
+
+/// Where an A task tells of its windows.
+struct Teller<'a> {
+    folder: Option<&'a Path>,
+    a_task: usize,
+    /// Panes of a window.
+    panes: u64,
+    /// Width of a pane.
+    slide: u64,
 }
 
 impl Panes {
     /// Tells of the windows that end with the panes before `pane`, and after the last one that was told of.
-    fn tell_before(&mut self, pane: u64, panes: u64, slide: u64) -> Result<(), BoxError> {
+    fn tell_before(&mut self, pane: u64, teller: &Teller<'_>) -> Result<(), BoxError> {
         let Some((newest, _)) = self.recent.back() else { return Ok(()) };
         // A pane without events at an A task is not given to it, and yet ends a window of the panes before.
-        for last in newest + 1..pane.min(newest + panes) {
-            self.tell(last, panes, slide)?;
+        for last in newest + 1..pane.min(newest + teller.panes) {
+            self.tell(last, teller)?;
         }
         Ok(())
     }
 
     /// Tells of the window that ends with the pane `last`.
-    fn tell(&mut self, last: u64, panes: u64, slide: u64) -> Result<(), BoxError> {
-        let mut sums: BTreeMap<&[u8], u64> = BTreeMap::new();
+    fn tell(&mut self, last: u64, teller: &Teller<'_>) -> Result<(), BoxError> {
+        let Teller { folder, a_task, panes, slide } = *teller;
+        let mut counts_of: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (_, counts) in self.recent.iter().filter(|(pane, _)| pane + panes > last) {
-            counts.iter().for_each(|(key, count)| *sums.entry(key).or_default() += count);
+            counts.iter().for_each(|(key, count)| *counts_of.entry(key).or_default() += count);
         }
-        for (key, count) in sums {
-            self.part.line(&count_line((last + 1) * slide, key, count))?;
+        let end = (last + 1) * slide;
+        let mut part = Part::of_window(folder, end, a_task)?;
+        for (key, count) in counts_of {
+            part.line(&count_line(end, key, count))?;
         }
+        self.sums.add_all(part.finish()?);
         Ok(())
     }
 }
@@ -65,8 +84,12 @@ pub fn sliding(
         return Err("--window is a multiple of --slide".into());
     }
     let panes = window / slide;
-    // A stream is a file here, read from its beginning in the order of its times; several are read at the same time.
+    // A stream is a file or a named pipe here, read from its beginning in the order of its times; several are read at the same time.
     let files = input::splits(&io.input, u64::MAX)?;
+    if let Some(pipe) = files.iter().find(|file| io.check && !file.is_file()) {
+        return Err(format!("--check reads the input once more, which {} does not allow", pipe.name()).into());
+    }
+    let teller = |a_task| Teller { folder: io.output.as_deref(), a_task, panes, slide };
     let states: Mutex<BTreeMap<usize, Panes>> = Mutex::default();
     let job = Job::<[u8], u64>::new("sliding count").o_tasks(files.len()).combine(|left, right| left + right);
     job.stream(
@@ -92,24 +115,18 @@ pub fn sliding(
                 let (key, count) = group.fold(0, |sum, count| sum + count)?;
                 counts.insert(key.to_vec(), count);
             }
-            let mut states = states.lock();
-            let state = match states.entry(task.index()) {
-                Entry::Occupied(state) => state.into_mut(),
-                Entry::Vacant(place) => {
-                    let part = Part::create(io.output.as_deref(), task.index())?;
-                    place.insert(Panes { recent: VecDeque::new(), part })
-                }
-            };
-            state.tell_before(pane, panes, slide)?;
+            let (mut states, teller) = (states.lock(), teller(task.index()));
+            let state = states.entry(task.index()).or_default();
+            state.tell_before(pane, &teller)?;
             state.recent.push_back((pane, counts));
             state.recent.retain(|(known, _)| known + panes > pane);
-            state.tell(pane, panes, slide)
+            state.tell(pane, &teller)
         },
     )?;
     let mut parts = Vec::new();
-    for (_, mut state) in states.into_inner() {
-        state.tell_before(u64::MAX, panes, slide)?;
-        parts.push(state.part.finish()?);
+    for (a_task, mut state) in states.into_inner() {
+        state.tell_before(u64::MAX, &teller(a_task))?;
+        parts.push(state.sums);
     }
     let sums = total(world, parts)?;
     conclude(world, io, "sliding", sums, || {

@@ -48,20 +48,18 @@ fn sum_line(address: &[u8], cents: i64) -> Vec<u8> {
 
 pub fn aggregate(world: &World, config: &Config, io: &InOut) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    let job = Job::<[u8], i64>::new("aggregate").o_tasks(splits.len()).combine(|left, right| left + right);
+    let job = Job::<[u8], i64>::new("aggregate")
+        .o_tasks_unless_told(splits.len())
+        .combine(|left, right| left + right);
     let outcome = job.run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
+            task.read_lines(&splits, |task, _, line| {
                 let visit = visit(line)?;
-                task.emit(&visit.address[..visit.address.len().min(ADDRESS_BYTES)], &visit.cents)?;
-            }
-            Ok(())
+                let address = &visit.address[..visit.address.len().min(ADDRESS_BYTES)];
+                Ok(task.emit(address, &visit.cents)?)
+            })
         },
         |task| {
             let mut part = Part::create(io.output.as_deref(), task.index())?;
@@ -100,34 +98,31 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
     let rankings: Vec<PathBuf> = vec![rankings.to_path_buf()];
     let ranks = input::splits(&rankings, io.split_bytes)?;
     let visits = input::splits(&io.input, io.split_bytes)?;
-    let o_tasks = ranks.len() + visits.len();
+    let splits: Vec<(u8, &input::Split)> =
+        ranks.iter().map(|split| (RANK, split)).chain(visits.iter().map(|split| (VISIT, split))).collect();
     // The rank sorts before the visits to its URL, so that none of them has to be held.
     let by_url = Job::<(Vec<u8>, u8), (i64, Vec<u8>)>::new("join by URL")
-        .o_tasks(o_tasks)
+        .o_tasks_unless_told(splits.len())
+        .in_any_mode()
         .sorted()
         .partition(|(url, _), parts| (harrier_mpid::hash(url) % parts as u64) as usize);
     let joined = by_url.run(
         world,
         config,
         |task| {
-            let at = task.index();
-            let split = if at < ranks.len() { &ranks[at] } else { &visits[at - ranks.len()] };
-            let ranks = task.index() < ranks.len();
-            task.reads(&split.name());
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
-                if ranks {
-                    let (url, rank) = ranking(line)?;
-                    task.emit_as(&(url, RANK), &(rank, &b""[..]))?;
-                } else {
+            task.share_of(&splits).try_for_each(|(kind, split)| {
+                task.read_split(split, |task, _, line| {
+                    if *kind == RANK {
+                        let (url, rank) = ranking(line)?;
+                        return Ok(task.emit_as(&(url, RANK), &(rank, &b""[..]))?);
+                    }
                     let visit = visit(line)?;
                     if (DAYS.0..=DAYS.1).contains(&visit.date) {
                         task.emit_as(&(visit.url, VISIT), &(visit.cents, visit.address))?;
                     }
-                }
-            }
-            Ok(())
+                    Ok(())
+                })
+            })
         },
         |task| {
             // By address: ranks, visits and cents of the URLs here. They stay as the input of the next job.

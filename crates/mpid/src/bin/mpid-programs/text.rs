@@ -9,21 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub fn wordcount(world: &World, config: &Config, io: &InOut) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    let job = Job::<[u8], u64>::new("wordcount").o_tasks(splits.len()).combine(|left, right| left + right);
+    let job = Job::<[u8], u64>::new("wordcount")
+        .o_tasks_unless_told(splits.len())
+        .combine(|left, right| left + right);
     let outcome = job.run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let mut lines = split.lines()?;
-            while let Some((at, text)) = lines.next_lines()? {
-                task.at(at);
+            task.read(&splits, |task, text| {
                 for word in words(text) {
                     task.emit(word, &1)?;
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         },
         |task| {
             let mut part = Part::create(io.output.as_deref(), task.index())?;
@@ -51,22 +49,21 @@ pub fn grep(world: &World, config: &Config, io: &InOut, pattern: &str) -> Result
     let finder = Finder::new(pattern.as_bytes());
     let count = files.len().max(1);
     let job = Job::<(u32, u64), [u8]>::new("grep")
-        .o_tasks(splits.len())
+        .o_tasks_unless_told(splits.len())
         .sorted()
         .partition(move |(file, _), parts| file as usize * parts / count);
     let outcome = job.run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let file = files.iter().position(|file| *file == split.name()).expect("it is among them") as u32;
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
-                if finder.find(line).is_some() {
-                    task.emit(&(file, at), line)?;
-                }
+            for split in task.share_of(&splits) {
+                let file = files.iter().position(|file| *file == split.name()).expect("it is there") as u32;
+                task.read_split(split, |task, at, line| {
+                    if finder.find(line).is_some() {
+                        task.emit(&(file, at), line)?;
+                    }
+                    Ok(())
+                })?;
             }
             Ok(())
         },
@@ -107,22 +104,21 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
     files.dedup();
     // The place is part of the key, so that places come in order and none has to be held to be sorted.
     let job = Job::<(Vec<u8>, u32, u64), ()>::new("index")
-        .o_tasks(splits.len())
+        .o_tasks_unless_told(splits.len())
         .sorted()
         .partition(|(word, _, _), parts| (harrier_mpid::hash(word) % parts as u64) as usize);
     let outcome = job.run(
         world,
         config,
         |task| {
-            let split = &splits[task.index()];
-            task.reads(&split.name());
-            let file = files.iter().position(|file| *file == split.name()).expect("it is among them") as u32;
-            let mut lines = split.lines()?;
-            while let Some((at, line)) = lines.next_line()? {
-                task.at(at);
-                for word in words(line) {
-                    task.emit_as(&(word, file, at), &())?;
-                }
+            for split in task.share_of(&splits) {
+                let file = files.iter().position(|file| *file == split.name()).expect("it is there") as u32;
+                task.read_split(split, |task, at, line| {
+                    for word in words(line) {
+                        task.emit_as(&(word, file, at), &())?;
+                    }
+                    Ok(())
+                })?;
             }
             Ok(())
         },
