@@ -28,6 +28,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::audit::Audit;
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::functions;
@@ -84,6 +85,7 @@ pub struct Desk {
     running: Running,
     /// What ranks have told of themselves last.
     reports: Arc<Mutex<Vec<RankReport>>>,
+    audit: Audit,
 }
 
 /// Statements that run, by the number under which they may be looked at.
@@ -111,7 +113,14 @@ impl Drop for Shown {
 impl Desk {
     /// To be made on rank 0, when the gang is attached.
     pub fn new(gang: Gang, threads: usize, tell: Tell) -> Self {
-        Self { gang, threads, tell, running: Running::default(), reports: Arc::default() }
+        Self {
+            gang,
+            threads,
+            tell,
+            running: Running::default(),
+            reports: Arc::default(),
+            audit: Audit::default(),
+        }
     }
 
     /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. To be called in a runtime of
@@ -167,6 +176,8 @@ impl Desk {
     /// Answers a request, until whoever asked has gone.
     async fn converse(&self, request: Request, stream: UnixStream) {
         let (mut closed, mut out) = stream.into_split();
+        let runs = matches!(request.asked(), Asked::Run | Asked::Explain | Asked::Analyze);
+        let _busy = runs.then(|| self.audit.begin());
         let gone = async {
             // Nothing more is to come: what is read is the end.
             let mut byte = [0];
@@ -359,6 +370,18 @@ impl Desk {
         let reports = match told {
             Ok(reports) => {
                 let reports = reports.unwrap_or_default();
+                if let Some((at, report)) = self.audit.look(&reports) {
+                    let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
+                    let rank = self.gang.members().get(at).copied();
+                    tracing::error!(
+                        rank,
+                        streams_open,
+                        frames_pending,
+                        reserved_bytes,
+                        blocks_lent,
+                        "statements that have ended left something behind"
+                    );
+                }
                 self.reports.lock().clone_from(&reports);
                 reports
             }

@@ -474,9 +474,10 @@ impl Gang {
     }
 
     /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams, frames,
-    /// memory, lent blocks. To be called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error.
+    /// memory, lent blocks. To be called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error. A rank that
+    /// is lost meanwhile has nothing left.
     ///
-    /// Errors: something is left (XX000); a rank is lost (57P02).
+    /// Errors: something is left (XX000).
     pub async fn check_ledger(&self, kept: Kept) -> Result<()> {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(());
@@ -487,7 +488,10 @@ impl Gang {
             loop {
                 let report: RankReport = match rank {
                     0 => service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0),
-                    _ => self.ask(rank, Ask::Report(ReportAsk {})).await?,
+                    _ => match self.ask(rank, Ask::Report(ReportAsk {})).await {
+                        Err(_) if self.losses().iter().any(|(lost, _)| *lost == rank) => break,
+                        report => report?,
+                    },
                 };
                 if report.is_clear(kept) {
                     break;

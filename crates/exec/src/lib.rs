@@ -15,6 +15,8 @@
 //!   call by name; [`arithmetic`]: functions in the place of operators.
 
 pub mod arithmetic;
+pub mod avro;
+pub mod delimited;
 pub mod desk;
 pub mod disks;
 pub mod front;
@@ -23,11 +25,13 @@ pub mod orc;
 pub mod sqlstate;
 pub mod wire;
 
+mod audit;
 mod broadcasts;
 mod channel;
 pub mod clocks;
 mod colocate;
 mod convert;
+mod encoded;
 pub mod functions;
 mod gang;
 mod grpc;

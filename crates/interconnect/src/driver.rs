@@ -36,7 +36,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The membership epoch. A gang that loses a rank ends; there is no second epoch yet.
+/// The membership epoch. There is only one: whoever loses a rank goes on in it, and looks at nothing of that rank any more
+/// (`docs/decisions/0005-who-is-lost-instead-of-a-new-communicator.md`).
 const EPOCH: u32 = 1;
 
 /// How long a rank that leaves waits for the others to leave too before it goes without them.
@@ -111,6 +112,8 @@ struct PeerState {
     next_ping: Instant,
     /// It was killed for its silence, then and with these words, and its end has not been told yet.
     killed: Option<(Instant, String)>,
+    /// Its process has ended. One that is only lost may still read what it was lent.
+    ended: bool,
 }
 
 impl Driver {
@@ -146,6 +149,7 @@ impl Driver {
             unanswered: 0,
             next_ping: now,
             killed: None,
+            ended: false,
         };
         Ok(Driver {
             transport,
@@ -275,7 +279,9 @@ impl Driver {
             if self.peers[to].lost {
                 // It may be a loan, made while the loss was told: nobody else will give it back.
                 drop(block);
-                self.shared.lending.reclaim(to);
+                if self.peers[to].ended {
+                    self.shared.lending.reclaim(to);
+                }
                 continue;
             }
             count(&self.shared.counters.frames_sent, 1);
@@ -348,9 +354,9 @@ impl Driver {
                     .on_end(&header, source, Err(StreamError::Failed { rank: source, failure }))
                     .map_err(violation)?;
             }
-            Kind::Credit => table.on_credit(source, header.stream, header.a).map_err(violation)?,
+            Kind::Credit => table.on_credit(&header, source).map_err(violation)?,
             Kind::Stop => table.on_stop(source, header.stream),
-            Kind::Message => table.on_message(source, header.stream, payload),
+            Kind::Message => table.on_message(source, header.stream, payload).map_err(violation)?,
             Kind::MessagesEnd => table.on_messages_end(source, header.stream),
             Kind::Ping => shared.send(source, Channel::Control, shared.header(Kind::Alive, 0), &[]),
             Kind::Alive => {}
@@ -387,6 +393,10 @@ impl Driver {
         match self.shared.rank {
             0 => waited_for.fill(true),
             _ => waited_for[0] = true,
+        }
+        // A block whose reader is cut off would be lent for ever where its stream has ended.
+        for reader in self.shared.lending.readers() {
+            waited_for[reader] = true;
         }
         let mut silent = Vec::new();
         let mut undead = Vec::new();
@@ -448,7 +458,7 @@ impl Driver {
         self.peers[peer].lost = true;
         self.transport.lose(peer);
         let shared = &self.shared;
-        shared.lending.reclaim(peer);
+        shared.lending.lose(peer);
         shared.departures[peer].send_replace(Some(Departure::Lost { reason: reason.to_string() }));
         shared.losses.send_modify(|losses| losses.push((peer, reason.to_string())));
         shared.table.on_lost(peer, reason);
@@ -511,7 +521,10 @@ impl Driver {
                 Some((_, reason)) => reason,
                 None => format!("{} ended", self.describe(peer)),
             };
+            self.peers[peer].ended = true;
             self.lose(peer, &reason, false);
+            // Only now: it may have been lost before, and lived.
+            self.shared.lending.reclaim(peer);
         }
         for look in (0..looks).map_while(|_| shared.looks.pop()) {
             // Who does not wait any more need not know.
@@ -534,24 +547,33 @@ fn count(cell: &AtomicU64, by: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::encode_loan;
     use crate::lending::Lending;
     use crate::transport::Progress;
-    use crate::{Interconnect, Service, StreamSender};
-    use harrier_mpi::shared::Arena;
+    use crate::{Interconnect, Service};
+    use futures::{FutureExt, StreamExt};
+    use harrier_mpi::shared::{Arena, Window};
+    use std::collections::VecDeque;
 
-    /// One other rank, which opens a stream and then ends.
+    /// The stream that the other rank opens.
+    const STREAM: u64 = 1;
+
+    /// One other rank, which says what it is told to and then ends.
+    #[derive(Clone, Default)]
     struct OneOther {
-        says: Option<Block>,
+        says: Arc<Mutex<VecDeque<Block>>>,
+        heard: Arc<Mutex<Vec<Arc<Block>>>>,
         ends: Arc<AtomicBool>,
     }
 
     impl Transport for OneOther {
-        fn send(&mut self, _: usize, _: Channel, _: Arc<Block>, _: bool) -> Result<(), String> {
+        fn send(&mut self, _: usize, _: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
+            self.heard.lock().push(frame);
             Ok(())
         }
 
         fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
-            arrived.extend(self.says.take().map(|frame| (1, frame)));
+            arrived.extend(self.says.lock().pop_front().map(|frame| (1, frame)));
             Ok(Progress::default())
         }
 
@@ -573,45 +595,192 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Senders(Mutex<Vec<StreamSender>>);
+    struct Opened(Mutex<Vec<Incoming>>);
 
-    impl Service for Senders {
+    impl Service for Opened {
         fn open(&self, incoming: Incoming) {
-            self.0.lock().extend(incoming.senders);
+            self.0.lock().push(incoming);
         }
+    }
+
+    /// This rank, to which the other one has opened a stream.
+    struct Pair {
+        other: OneOther,
+        gang: Interconnect,
+        driver: Driver,
+        arena: Arc<Arena>,
+        incoming: Incoming,
+    }
+
+    impl Pair {
+        fn new(flags: u8) -> Pair {
+            let other = OneOther::default();
+            let arena = Arena::create(1 << 24).unwrap();
+            let peer = |pid| Peer { host: "here".to_string(), pid, here: true };
+            let lending = Lending::new(Some(Arc::clone(&arena)), vec![false, true], vec![None, None]);
+            let (gang, mut driver) = Interconnect::over(Joined {
+                rank: 0,
+                peers: vec![peer(1), peer(2)],
+                description: String::new(),
+                lending,
+                transport: Box::new(other.clone()),
+            })
+            .unwrap();
+            let opened = Arc::new(Opened::default());
+            gang.serve(Arc::clone(&opened) as Arc<dyn Service>);
+            let mut open = Header::new(Kind::Open, EPOCH, STREAM);
+            (open.flags, open.a, open.sequence) = (flags, 1, WINDOW_BYTES_MAX);
+            say(&other, open, &[]);
+            driver.step();
+            let incoming = opened.0.lock().pop().expect("the stream was opened");
+            Pair { other, gang, driver, arena, incoming }
+        }
+
+        /// Hears a frame. Returns whether its sender is still a member.
+        fn hear(&mut self, header: Header, payload: &[u8]) -> bool {
+            say(&self.other, header, payload);
+            self.driver.step();
+            self.gang.members() == [0, 1]
+        }
+
+        /// Sends a block of `bytes` times `byte`.
+        fn send(&mut self, byte: u8, bytes: usize) {
+            let sender = &mut self.incoming.senders[0];
+            let mut block = sender.block_for(bytes);
+            block.extend_from_slice(&vec![byte; bytes]);
+            sender.send(1, block);
+        }
+
+        /// The other rank's process ends.
+        fn end(&mut self) {
+            self.other.ends.store(true, Ordering::SeqCst);
+            self.driver.step();
+        }
+    }
+
+    fn say(other: &OneOther, mut header: Header, payload: &[u8]) {
+        header.payload_bytes = payload.len() as u64;
+        let mut block = Block::with_capacity(HEADER_BYTES + payload.len());
+        block.extend_from_slice(&header.encode());
+        block.extend_from_slice(payload);
+        other.says.lock().push_back(block);
     }
 
     /// A task that had its credit already lends a block to a rank in the moment in which that is lost.
     #[test]
     fn what_is_lent_to_a_lost_rank_comes_back() {
-        let mut open = Header::new(Kind::Open, EPOCH, 1);
-        (open.a, open.sequence) = (1, 1);
-        let mut says = Block::with_capacity(HEADER_BYTES);
-        says.extend_from_slice(&open.encode());
-        let ends = Arc::new(AtomicBool::new(false));
-        let arena = Arena::create(1 << 24).unwrap();
-        let peer = |pid| Peer { host: "here".to_string(), pid, here: true };
-        let (gang, mut driver) = Interconnect::over(Joined {
-            rank: 0,
-            peers: vec![peer(1), peer(2)],
-            description: String::new(),
-            lending: Lending::new(Some(arena), vec![false, true], vec![None, None]),
-            transport: Box::new(OneOther { says: Some(says), ends: Arc::clone(&ends) }),
-        })
-        .unwrap();
-        let senders = Arc::new(Senders::default());
-        gang.serve(Arc::clone(&senders) as Arc<dyn Service>);
-        driver.step();
-        let mut sender = senders.0.lock().pop().expect("the stream was opened");
-        let mut block = sender.block_for(SHARED_BYTES_MIN);
-        block.push_zeros(SHARED_BYTES_MIN);
-        ends.store(true, Ordering::SeqCst);
-        driver.step();
-        assert_eq!(gang.members(), [0]);
-        sender.send(1, block);
-        assert_eq!(gang.ledger().blocks_lent, 1);
-        driver.step();
-        drop(sender);
-        assert!(gang.ledger().is_clear(), "{:?}", gang.ledger());
+        let mut pair = Pair::new(0);
+        pair.end();
+        assert_eq!(pair.gang.members(), [0]);
+        pair.send(7, SHARED_BYTES_MIN);
+        assert_eq!(pair.arena.lent_to(1), 1);
+        pair.driver.step();
+        assert_eq!(pair.arena.lent_to(1), 0);
+        drop(pair.incoming);
+        assert!(pair.gang.ledger().is_clear(), "{:?}", pair.gang.ledger());
+    }
+
+    /// A rank that is lost for what it said lives, and may tell others what it reads here until it hears of it.
+    #[test]
+    fn what_a_lost_rank_may_still_read_stays_as_it_is() {
+        let mut pair = Pair::new(0);
+        pair.send(7, SHARED_BYTES_MIN);
+        pair.driver.step();
+        let frame = pair.other.heard.lock().pop().expect("a block was sent");
+        let header = Header::decode(frame.as_slice(), EPOCH).unwrap();
+        assert_eq!(header.flags, Header::FLAG_SHARED);
+        let loan = decode_loan(&frame.as_slice()[HEADER_BYTES..]).expect("a loan");
+        let window = Window::open(std::process::id(), pair.arena.descriptor()).unwrap();
+        let piece = window.piece(loan).expect("it lies in the arena");
+        assert!(!pair.hear(Header::new(Kind::Bundle, EPOCH + 1, 0), &encode_loan(loan)));
+        assert_eq!(pair.gang.ledger().blocks_lent, 0, "nothing is expected of it");
+        // Others are sent blocks meanwhile.
+        let others: Vec<Block> = (0..3)
+            .map(|_| {
+                let mut block = pair.gang.block_for(1, SHARED_BYTES_MIN);
+                block.extend_from_slice(&[9; SHARED_BYTES_MIN]);
+                block
+            })
+            .collect();
+        assert_eq!(&piece.as_ref()[HEADER_BYTES..], [7; SHARED_BYTES_MIN]);
+        drop((others, piece));
+        assert_eq!(pair.arena.lent_to(1), 1);
+        pair.end();
+        assert_eq!(pair.arena.lent_to(1), 0);
+    }
+
+    /// Two blocks of 1000 bytes are sent; then these credits come, each by its number and bytes.
+    #[test]
+    fn a_credit_counts_once() {
+        let check = |credits: &[(u64, u64)], is_right: bool| {
+            let mut pair = Pair::new(0);
+            pair.send(1, 1000);
+            pair.send(2, 1000);
+            let (last, before) = credits.split_last().expect("there is one");
+            let mut hear = |(sequence, bytes): (u64, u64)| {
+                let mut credit = Header::new(Kind::Credit, EPOCH, STREAM);
+                (credit.sequence, credit.a) = (sequence, bytes);
+                pair.hear(credit, &[])
+            };
+            for credit in before {
+                assert!(hear(*credit), "{credit:?} of {credits:?}");
+            }
+            assert_eq!(hear(*last), is_right, "the last of {credits:?}");
+        };
+        let one = block_cost(1000);
+        check(&[(0, one)], true);
+        check(&[(0, 2 * one)], true);
+        check(&[(0, one), (1, one)], true);
+        check(&[(0, 100), (1, 100), (2, one)], true);
+        // Repeated, though it fits; left out; too much; none.
+        check(&[(0, one), (0, one)], false);
+        check(&[(0, 100), (1, 100), (1, 100)], false);
+        check(&[(1, one)], false);
+        check(&[(0, one), (2, one)], false);
+        check(&[(0, 2 * one + 1)], false);
+        check(&[(0, one), (1, one + 1)], false);
+        check(&[(0, 0)], false);
+    }
+
+    #[test]
+    fn a_credit_may_cross_the_end_of_its_stream() {
+        let mut pair = Pair::new(0);
+        pair.send(1, 1000);
+        pair.incoming.senders.pop().expect("one stream").finish();
+        for sequence in [0, 0, 7] {
+            let mut credit = Header::new(Kind::Credit, EPOCH, STREAM);
+            (credit.sequence, credit.a) = (sequence, block_cost(1000));
+            assert!(pair.hear(credit, &[]));
+        }
+    }
+
+    #[test]
+    fn messages_that_nobody_takes_are_bounded() {
+        let message = Header::new(Kind::Message, EPOCH, STREAM);
+        let half = vec![1; MESSAGES_BYTES_MAX as usize / 2];
+        let mut pair = Pair::new(Header::FLAG_CALL);
+        for _ in 0..6 {
+            assert!(pair.hear(message, &half));
+            assert!(pair.hear(message, b"and more"));
+            for _ in 0..2 {
+                assert!(pair.incoming.messages.next().now_or_never().flatten().is_some());
+            }
+        }
+        assert!(pair.hear(message, &half));
+        assert!(pair.hear(message, &half));
+        assert!(!pair.hear(message, b"and more"));
+
+        let mut pair = Pair::new(Header::FLAG_CALL);
+        let Incoming { senders, messages, .. } = pair.incoming;
+        drop(messages);
+        for _ in 0..6 {
+            say(&pair.other, message, &half);
+            pair.driver.step();
+        }
+        assert_eq!(pair.gang.members(), [0, 1], "whoever wants none gets none");
+        drop(senders);
+
+        let mut pair = Pair::new(0);
+        assert!(!pair.hear(message, b"not a call"));
     }
 }

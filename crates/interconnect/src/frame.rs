@@ -1,4 +1,5 @@
-//! The frame, the unit on the wire: a 64-byte little-endian header and a payload, sent as one MPI message.
+//! The frame, the unit on the wire: a 64-byte little-endian header and a payload. It travels as one message of MPI, one record of a
+//! QUIC stream, or with others in a bundle (`bundle.rs`).
 //!
 //! ```text
 //!  0      4      5      6      8       12      16       24         32              40    48       64
@@ -6,12 +7,13 @@
 //!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ counts │ payload …
 //!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴────────┘
 //! ```
-//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `counts` is what the producer of a
+//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `sequence` numbers the blocks of a stream,
+//! and apart from them its credits, from 0 on: none is taken twice and none is left out. `counts` is what the producer of a
 //! stream has counted when a block or the end leaves: see [`stamp`].
 //!
 //! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind, another epoch,
-//! or a payload length that is not what arrived. Whoever gets that error ends the epoch: the peer is not a Harrier rank
-//! of this gang, or memory is damaged.
+//! or a payload length that is not what arrived. Whoever gets that error holds its sender lost, and nobody else: that is not a
+//! Harrier rank of this gang, or its memory is damaged.
 
 use crate::counts::StreamCounts;
 use crate::limits::HEADER_BYTES;
@@ -28,17 +30,17 @@ pub enum Kind {
     /// Opener to producer: open `a` consecutive streams from this id on. Sequence: the window of each, bytes. Payload: the
     /// request.
     Open = 1,
-    /// Producer to opener: one block. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
+    /// Producer to opener: one block. Sequence: blocks sent before. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
     Block = 2,
     /// Producer to opener: the stream is complete. Sequence: blocks sent.
     End = 3,
     /// Producer to opener: the stream failed. Payload: the failure, see `Failure`.
     Fail = 4,
-    /// Opener to producer: `a` bytes of the window were read.
+    /// Opener to producer: `a` bytes of the window were read. Sequence: credits given before.
     Credit = 5,
     /// Opener to producer: no more blocks are wanted. The producer still answers with `End`.
     Stop = 6,
-    /// Opener to producer: one message of a call.
+    /// Opener to producer: one message of a call. Takes no credit, see `MESSAGES_BYTES_MAX`.
     Message = 7,
     /// Opener to producer: no more messages of a call will follow.
     MessagesEnd = 8,

@@ -3,12 +3,18 @@
 //! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its stream has
 //! ended: a hash join keeps what it was built from. What comes back is collected here, on whatever thread drops it, and
 //! the driver tells the lenders.
+//!
+//! # Crash
+//! A rank that is lost gives nothing back, and nothing is expected of it: what it was lent is left as it is while its process may
+//! still read it, and taken back when that has ended. It may be lost and live: its transport has failed, or it broke a contract.
+//! A reader keeps what it still reads of a lost rank's: memory stays until nobody maps it any more.
 
 use crate::Shared;
 use crate::limits::RETURN_BYTES_MAX;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use harrier_mpi::shared::{Arena, Loan, Piece, Window};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -19,19 +25,17 @@ pub struct Lending {
     arena: Option<Arc<Arena>>,
     /// Which ranks read the arena.
     readers: Vec<bool>,
-    /// The arenas of other ranks, by rank.
-    windows: Vec<Option<Arc<Window>>>,
+    /// The arenas of other ranks, by rank; those of lost ones are given up.
+    windows: Vec<Mutex<Option<Arc<Window>>>>,
     returns: SegQueue<(usize, u64)>,
     return_bytes: AtomicUsize,
 }
 
 impl Lending {
-    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena.
-    pub(crate) fn new(
-        arena: Option<Arc<Arena>>,
-        readers: Vec<bool>,
-        windows: Vec<Option<Arc<Window>>>,
-    ) -> Lending {
+    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena, if this rank could open it. Both are as long as the gang, and say
+    /// no for this rank itself.
+    pub fn new(arena: Option<Arc<Arena>>, readers: Vec<bool>, windows: Vec<Option<Arc<Window>>>) -> Lending {
+        let windows = windows.into_iter().map(Mutex::new).collect();
         Lending { arena, readers, windows, ..Lending::default() }
     }
 
@@ -45,9 +49,14 @@ impl Lending {
         self.arena.as_ref().filter(|_| self.readers.contains(&true))
     }
 
-    /// Loans that have not come back.
+    /// Blocks lent to members of the gang that have not come back.
     pub(crate) fn lent(&self) -> usize {
         self.arena.as_ref().map_or(0, |arena| arena.lent())
+    }
+
+    /// Members of the gang who have not given back all that they were lent; some of them several times.
+    pub(crate) fn readers(&self) -> Vec<usize> {
+        self.arena.as_ref().map_or(vec![], |arena| arena.readers())
     }
 
     /// Whether some loan waits to be given back.
@@ -73,10 +82,21 @@ impl Lending {
         self.arena.as_ref().is_some_and(|arena| arena.give_back(offset, reader))
     }
 
-    /// Takes back what the lost rank `reader` was lent.
+    /// Takes back what `reader` was lent, whose process has ended.
     pub(crate) fn reclaim(&self, reader: usize) {
         if let Some(arena) = &self.arena {
             arena.reclaim(reader);
+        }
+    }
+
+    /// Expects nothing back of the lost rank `peer`, which may still live, and gives up its arena, whose memory would stay for as long as a
+    /// process maps it. What is still read of it keeps it until it is dropped.
+    pub(crate) fn lose(&self, peer: usize) {
+        if let Some(arena) = &self.arena {
+            arena.abandon(peer);
+        }
+        if let Some(window) = self.windows.get(peer) {
+            window.lock().take();
         }
     }
 
@@ -88,7 +108,7 @@ impl Lending {
         loan: Loan,
         skip: usize,
     ) -> Option<Bytes> {
-        let piece = self.windows.get(lender)?.as_ref()?.piece(loan)?;
+        let piece = self.windows.get(lender)?.lock().as_ref()?.piece(loan)?;
         if piece.as_ref().len() < skip {
             return None;
         }
@@ -122,5 +142,24 @@ impl Drop for Borrowed {
         if waiting >= RETURN_BYTES_MAX || shared.table.is_idle() {
             shared.wake.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_lost_rank_is_given_up() {
+        let arena = Arena::create(1 << 20).unwrap();
+        let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
+        let piece = window.piece(Loan { offset: 0, len: 1 }).unwrap();
+        let mapped = Arc::downgrade(&window);
+        let lending = Lending::new(None, vec![false, false], vec![None, Some(window)]);
+        lending.lose(1);
+        assert!(mapped.upgrade().is_some(), "a batch still reads it");
+        drop(piece);
+        assert!(mapped.upgrade().is_none());
+        lending.lose(1);
     }
 }

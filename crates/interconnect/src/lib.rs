@@ -4,7 +4,7 @@
 //!   operator's batches                                                          batches, in place
 //!        │ encode: gathered once into an aligned block                   ▲ decode
 //!        ▼                                                               │
-//!   BatchSender ──credit──► outbox ─► driver ═══ one message per frame ═══► driver ─► StreamReceiver
+//!   BatchSender ──credit──► outbox ─► driver ═══ frames, alone or many ═══► driver ─► StreamReceiver
 //!        ▲                                                               │
 //!        └────────────────────── Credit, Stop ◄──────────────────────────┘
 //! ```
@@ -126,7 +126,7 @@ pub struct Ledger {
     pub streams_out: u64,
     pub frames_queued: u64,
     pub requests: u64,
-    /// Blocks in this rank's shared memory that other ranks still read.
+    /// Blocks in this rank's shared memory that other members of the gang still read.
     pub blocks_lent: u64,
 }
 

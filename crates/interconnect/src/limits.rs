@@ -69,6 +69,12 @@ pub const STREAMS_PER_OPEN_MAX: usize = 1 << 16;
 /// side, and one block of each stream beside.
 pub const MOTION_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 
+/// Bytes of messages of one call that may wait for whoever is called, [`block_cost`] of each, before one more costs its sender its place in the
+/// gang; the last one may reach beyond it by all of itself, which is as large as what a program gathers from its ranks. They are the one queue
+/// that no credit bounds: what a statement or a job sends after its request is a few control messages, and those who are called read as long
+/// as the call lasts. So this is far above what is ever there.
+pub const MESSAGES_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// Nanoseconds the driver sleeps at first when requests are under way that only its own calls can move on.
 pub const IN_FLIGHT_SLEEP_NS_MIN: u64 = 20_000;
 

@@ -5,6 +5,8 @@
 //! - A stream has a window: bytes that its blocks may have under way or unread. A producer sends a block only while something
 //!   of the window is left, however little; the block may reach beyond it. Windows belong to one stream, so no stream can
 //!   starve another, and small blocks are many at once. Credit gives back what was read of it.
+//! - Blocks are numbered, and so are credits: one that is not the next of its stream is a violation. A credit, a stop or a message
+//!   may cross the producer's end on the wire: then the stream is unknown, and nothing is wrong.
 //! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An opener that
 //!   wants no more sends `Stop`, drops what still arrives, and keeps the stream until the producer's `End` or `Fail`.
 //!
@@ -14,16 +16,20 @@
 //!  open       Block                    queue, wake        open    │ open       credit, batch    Block           open
 //!  open       block taken              Credit now & then  open    │ open       finish           End             gone
 //!  open       End, Fail                queue the end      ended   │ open       fail, drop       Fail            gone
-//!  open       receiver dropped         Stop               stopped │ open       Stop             wake            stopped
-//!  stopped    Block                    drop               stopped │ stopped    finish, drop     End             gone
-//!  stopped    End, Fail                                   gone    │ any        rank lost        wake            gone
-//!  ended      receiver dropped                            gone    │
-//!  any        rank lost                queue the loss     ended   │
+//!  open       receiver dropped         Stop               stopped │ open       next Credit      wake            open
+//!  stopped    Block                    drop               stopped │ open       Stop             wake            stopped
+//!  stopped    End, Fail                                   gone    │ stopped    finish, drop     End             gone
+//!  ended      receiver dropped                            gone    │ any        rank lost        wake            gone
+//!  any        rank lost                queue the loss     ended   │ gone       Credit, Stop                     gone
 //! ```
+//! Any other block, end or credit is a violation: its sender is lost. A call is a stream whose opener sends messages, too, each of which
+//! wakes the producer's side.
 //!
 //! # Memory bound
 //! An opener holds at most the window and one block more of unread blocks per stream, charged to its [`Budget`] while they
 //! wait; a producer holds as much that the carrier has not sent, and charges its own for what it does not know to be read.
+//! Messages of a call are not charged: callers send few, which whoever is called takes at once, and of those that wait nonetheless
+//! the sum is bounded ([`MESSAGES_BYTES_MAX`]). Where nobody takes them any more they are dropped.
 //!
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
@@ -115,6 +121,8 @@ struct InboundState {
     unreturned: u64,
     /// Blocks that arrived.
     received: u64,
+    /// Credits that were given.
+    credits: u64,
     /// What the producer has told of itself last.
     counts: StreamCounts,
 }
@@ -124,6 +132,8 @@ struct Outbound {
     window: u64,
     /// What its reader wants blocks to be compressed by.
     codec: Option<Codec>,
+    /// Its reader sends messages.
+    is_call: bool,
     state: Mutex<OutboundState>,
 }
 
@@ -133,10 +143,14 @@ struct OutboundState {
     used: u64,
     /// As much, if somebody is charged.
     charge: Option<Charge>,
+    /// Credits that arrived.
+    credits: u64,
     stopped: bool,
     lost: Option<String>,
     waker: Option<Waker>,
     messages: VecDeque<Bytes>,
+    /// What the messages take of [`MESSAGES_BYTES_MAX`].
+    message_bytes: u64,
     messages_ended: bool,
     message_waker: Option<Waker>,
 }
@@ -251,15 +265,21 @@ impl Table {
     }
 
     /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is no violation.
-    pub fn on_credit(&self, source: usize, id: u64, bytes: u64) -> Result<(), Violation> {
+    pub fn on_credit(&self, header: &Header, source: usize) -> Result<(), Violation> {
+        let Header { stream: id, sequence, a: bytes, .. } = *header;
         let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() else {
             return Ok(());
         };
         let mut state = stream.state.lock();
+        if sequence != state.credits {
+            let credits = state.credits;
+            return Err(Violation(format!("credit {sequence} of stream {id} after {credits} of them")));
+        }
         if bytes == 0 || bytes > state.used {
             let used = state.used;
             return Err(Violation(format!("credit of {bytes} bytes for stream {id}, which used {used}")));
         }
+        state.credits += 1;
         state.used -= bytes;
         if let Some(charge) = &mut state.charge {
             charge.shrink(bytes);
@@ -275,8 +295,25 @@ impl Table {
         });
     }
 
-    pub fn on_message(&self, source: usize, id: u64, payload: Bytes) {
-        self.with_outbound(source, id, |state| state.messages.push_back(payload));
+    pub fn on_message(&self, source: usize, id: u64, payload: Bytes) -> Result<(), Violation> {
+        let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() else {
+            return Ok(());
+        };
+        if !stream.is_call {
+            return Err(Violation(format!("a message on stream {id}, which is no call")));
+        }
+        let mut state = stream.state.lock();
+        if state.messages_ended {
+            return Ok(());
+        }
+        if state.message_bytes >= MESSAGES_BYTES_MAX {
+            let waiting = state.messages.len();
+            return Err(Violation(format!("one more message on stream {id}, where {waiting} wait")));
+        }
+        state.message_bytes += block_cost(payload.len());
+        state.messages.push_back(payload);
+        state.wake();
+        Ok(())
     }
 
     pub fn on_messages_end(&self, source: usize, id: u64) {
@@ -362,10 +399,11 @@ impl Table {
             return Err(Violation(format!("an open of stream {id}, which is open")));
         }
         let codec = Codec::asked(header.flags);
+        let is_call = header.flags & Header::FLAG_CALL != 0;
         let mut messages = None;
         let senders = ids
             .map(|id| {
-                let stream = Arc::new(Outbound { window, codec, state: Mutex::default() });
+                let stream = Arc::new(Outbound { window, codec, is_call, state: Mutex::default() });
                 outbound.insert((source, id), Arc::clone(&stream));
                 messages.get_or_insert_with(|| MessageReceiver { stream: Arc::clone(&stream) });
                 StreamSender {
@@ -424,7 +462,9 @@ impl Stream for StreamReceiver {
                     // Half a window at a time: a control frame for every block would cost as much as a small block.
                     if state.end.is_none() && state.taken * 2 >= stream.window {
                         let mut header = self.shared.header(Kind::Credit, self.id);
+                        header.sequence = state.credits;
                         header.a = state.taken;
+                        state.credits += 1;
                         state.unreturned -= state.taken;
                         state.taken = 0;
                         self.shared.send(stream.peer, Channel::Control, header, &[]);
@@ -668,7 +708,8 @@ impl Drop for StreamSender {
     }
 }
 
-/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is lost.
+/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is lost. Those that come after it
+/// was dropped are dropped, too.
 pub struct MessageReceiver {
     stream: Arc<Outbound>,
 }
@@ -679,6 +720,7 @@ impl Stream for MessageReceiver {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.stream.state.lock();
         if let Some(message) = state.messages.pop_front() {
+            state.message_bytes -= block_cost(message.len());
             return Poll::Ready(Some(message));
         }
         if state.messages_ended {
@@ -686,6 +728,17 @@ impl Stream for MessageReceiver {
         }
         state.message_waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Drop for MessageReceiver {
+    fn drop(&mut self) {
+        let mut state = self.stream.state.lock();
+        state.messages_ended = true;
+        state.message_bytes = 0;
+        let unread = std::mem::take(&mut state.messages);
+        drop(state);
+        drop(unread);
     }
 }
 
@@ -697,6 +750,8 @@ pub struct MessageSender {
 }
 
 impl MessageSender {
+    /// Queues one message. Never blocks. Whoever is called takes messages as they come; a caller that sends more than
+    /// [`MESSAGES_BYTES_MAX`] beyond what is taken is held lost.
     pub fn send(&self, message: &[u8]) {
         let header = self.shared.header(Kind::Message, self.id);
         self.shared.send(self.to, Channel::Control, header, message);

@@ -5,8 +5,8 @@
 //!   arrive, none that was sent after it does, and the receiver's rank or the sender's is lost.
 //! - No call waits, but [`Transport::rest`]; and that returns soon after a frame was queued, a frame arrived, a peer's
 //!   process ended, or its time is up.
-//! - A transport tells when a peer is surely gone (its process ended, its connection broke). Whether a silent peer is gone
-//!   is decided above it.
+//! - A transport tells when a peer's process has surely ended, and when its connection broke, after which it may live. Whether a
+//!   silent peer is gone is decided above it.
 //! - Frames are bytes: no transport looks into one.
 //!
 //! # Order of calls
@@ -22,6 +22,7 @@ pub mod udp;
 pub use crate::lending::Lending;
 
 pub use crate::doorbell::Wake;
+pub use harrier_mpi::shared::{Arena, Window};
 pub use harrier_mpi::{Block, Channel};
 
 use crate::Peer;
@@ -79,7 +80,8 @@ pub trait Transport {
 
     fn in_flight(&self) -> InFlight;
 
-    /// Waits. Returns the peers that are surely gone, each once; frames they sent before may still come by `progress`.
+    /// Waits. Returns the peers whose process has ended, each once, lost ones too: what they were lent is written again after that.
+    /// Frames they sent before may still come by `progress`.
     fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String>;
 
     /// Whether the peer's process is seen to be stopped, as by SIGSTOP or a debugger.

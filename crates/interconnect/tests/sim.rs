@@ -1,12 +1,25 @@
-//! The contract over a simulated network: every seed in fair weather and foul, and a fault at every frame until none fires.
+//! The contract over a simulated network: every seed in fair weather and foul, with shared memory and without, and a fault at every
+//! frame until none fires.
 //!
 //! `HARRIER_SEED` repeats a run of one seed.
 
-use harrier_interconnect::Codec;
-use harrier_sim::contract::{self, Exchange, Meter, Problem};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use futures::StreamExt;
+use harrier_interconnect::encode::cut;
+use harrier_interconnect::limits::{
+    BLOCK_BYTES_MAX, BROADCAST_BYTES_MAX, SHARED_BYTES_MIN, block_cost, window_for,
+};
+use harrier_interconnect::{BatchReceiver, BatchSender, Codec, Incoming, ReadOptions, SendOutcome, Service};
+use harrier_sim::contract::{self, Exchange, Meter, Problem, WINDOW_BYTES};
 use harrier_sim::{Fault, Simulation, Weather};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Where the ranks are: one of [`Simulation`]'s constructors.
+type Start = fn(u64, usize, Weather) -> Simulation;
 
 /// What came of an exchange: by rank; `None` for a rank that is dead.
 type Outcome = Vec<Option<Result<usize, Problem>>>;
@@ -19,11 +32,14 @@ struct Run {
     received: Arc<Meter>,
 }
 
-fn run(exchange: Exchange, ranks: usize, weather: Weather, prepare: impl FnOnce(&Simulation)) -> Run {
-    let mut simulation = match exchange.codec {
-        Some(_) => Simulation::apart(exchange.seed, ranks, weather),
-        None => Simulation::new(exchange.seed, ranks, weather),
-    };
+fn run(
+    start: Start,
+    exchange: Exchange,
+    ranks: usize,
+    weather: Weather,
+    prepare: impl FnOnce(&Simulation),
+) -> Run {
+    let mut simulation = start(exchange.seed, ranks, weather);
     prepare(&simulation);
     let (sent, received) = (Arc::<Meter>::default(), Arc::<Meter>::default());
     let runtime = simulation.runtime().handle().clone();
@@ -67,12 +83,28 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |seed| only.unwrap_or(seed)).take(if only.is_some() { 1 } else { usize::MAX })
 }
 
+/// Blocks that ranks have lent each other.
+fn lent(simulation: &Simulation) -> u64 {
+    simulation.ranks.iter().map(|gang| gang.counters().blocks_lent).sum()
+}
+
 #[test]
 fn rows_arrive_in_any_weather() {
+    rows_arrive(Simulation::new, false);
+}
+
+#[test]
+fn rows_arrive_in_any_weather_through_shared_memory() {
+    rows_arrive(Simulation::sharing, true);
+}
+
+fn rows_arrive(start: Start, shares: bool) {
     for seed in seeds(30) {
         for (ranks, weather) in [(2, Weather::CALM), (3, Weather::ROUGH), (5, Weather::ROUGH)] {
             let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec: None };
-            let Run { mut simulation, outcome, sent, received } = run(exchange, ranks, weather, |_| {});
+            let Run { mut simulation, outcome, sent, received } =
+                run(start, exchange, ranks, weather, |_| {});
+            assert_eq!(lent(&simulation) > 0, shares, "seed {seed}, {ranks} ranks");
             for (rank, outcome) in outcome.into_iter().enumerate() {
                 let streams = outcome.expect("nobody dies").unwrap_or_else(|problem| {
                     panic!("seed {seed}, rank {rank} of {ranks}: {problem}");
@@ -80,11 +112,16 @@ fn rows_arrive_in_any_weather() {
                 assert_eq!(streams, 2 * 3 * (ranks - 1));
             }
             assert_eq!(simulation.unsettled(), [], "seed {seed}, {ranks} ranks");
-            for (side, meter) in [("sent", sent), ("received", received)] {
+            // A rank reads one round at a time; the round before may still be stopping where it is sent.
+            let windows = ranks * (ranks - 1) * 3 * (window_for(3, WINDOW_BYTES) as usize + BLOCK_BYTES_MAX);
+            let broadcasts = ranks * (BROADCAST_BYTES_MAX + BLOCK_BYTES_MAX);
+            let sides = [("sent", sent, 2 * (windows + broadcasts)), ("received", received, windows)];
+            for (side, meter, most) in sides {
                 assert_eq!(meter.present(), 0, "seed {seed}, {ranks} ranks: {side}");
                 assert!(
-                    meter.most() > 0,
-                    "seed {seed}, {ranks} ranks: nobody was charged for what was {side}"
+                    (1..=most).contains(&meter.most()),
+                    "seed {seed}, {ranks} ranks: {} bytes were {side} and not known to be read",
+                    meter.most()
                 );
             }
         }
@@ -97,7 +134,8 @@ fn rows_travel_compressed_between_hosts() {
     for seed in seeds(5) {
         let of = |codec| {
             let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec };
-            let Run { mut simulation, outcome, .. } = run(exchange, 3, Weather::CALM, |_| {});
+            let Run { mut simulation, outcome, .. } =
+                run(Simulation::apart, exchange, 3, Weather::CALM, |_| {});
             for outcome in outcome {
                 outcome.expect("nobody dies").unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
             }
@@ -119,9 +157,23 @@ fn rows_travel_compressed_between_hosts() {
 /// loss of a rank that had to do with the fault, nothing is left, and nobody waits for ever.
 #[test]
 fn a_fault_at_every_frame() {
+    assert_eq!(faults_at_every_frame(Simulation::new, 10), 0);
+}
+
+/// What the dead were lent comes back, too.
+#[test]
+fn a_fault_at_every_frame_through_shared_memory() {
+    let lent = faults_at_every_frame(Simulation::sharing, 12);
+    assert!(lent > 1000, "only {lent} blocks were lent");
+}
+
+/// Returns how many blocks were lent in all.
+fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
+    let mut blocks_lent = 0;
     let faults = [
         Fault::Kill(0),
         Fault::Kill(2),
+        Fault::Break(0),
         Fault::Break(1),
         Fault::Cut(0, 1),
         Fault::Cut(1, 2),
@@ -132,11 +184,12 @@ fn a_fault_at_every_frame() {
         for fault in faults {
             let mut fired = 0;
             for frame in 0.. {
-                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10, codec: None };
+                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2, codec: None };
                 let context = format!("seed {seed}, {fault:?} at frame {frame}");
-                let Run { mut simulation, outcome, .. } = run(exchange, 3, Weather::ROUGH, |simulation| {
-                    simulation.network.plan(frame, fault);
-                });
+                let Run { mut simulation, outcome, .. } =
+                    run(start, exchange, 3, Weather::ROUGH, |simulation| {
+                        simulation.network.plan(frame, fault);
+                    });
                 if !simulation.network.fired() {
                     break;
                 }
@@ -151,10 +204,12 @@ fn a_fault_at_every_frame() {
                     }
                 }
                 assert_eq!(simulation.unsettled(), [], "{context}");
+                blocks_lent += lent(&simulation);
             }
             assert!(fired > 20, "{fault:?} fired only {fired} times");
         }
     }
+    blocks_lent
 }
 
 /// Whether `rank` may hold `lost` lost because of `fault`.
@@ -179,14 +234,139 @@ fn may_lose(fault: Fault, rank: usize, lost: usize) -> bool {
 /// network's business, as its checksums are.
 #[test]
 fn damaged_frames_end_something() {
+    damaged_frames(Simulation::new, 64);
+}
+
+/// Of loans, too, which stand behind the header; and of the offsets that come back.
+#[test]
+fn damaged_frames_end_something_through_shared_memory() {
+    damaged_frames(Simulation::sharing, 80);
+}
+
+fn damaged_frames(start: Start, places: usize) {
     for seed in seeds(1) {
-        for place in 0..64 {
+        for place in 0..places {
             for frame in (0..60).step_by(7) {
-                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 10, codec: None };
-                let Run { mut simulation, .. } = run(exchange, 3, Weather::CALM, |simulation| {
+                let exchange = Exchange { seed, rounds: 1, streams: 2, rows_log2: 12, codec: None };
+                let Run { mut simulation, .. } = run(start, exchange, 3, Weather::CALM, |simulation| {
                     simulation.network.plan(frame, Fault::Damage(place));
                 });
                 assert_eq!(simulation.unsettled(), [], "seed {seed}, byte {place} of frame {frame}");
+            }
+        }
+    }
+}
+
+/// Of what is sent to slow readers: batches of each stream, and rows that one has at most.
+const PLENTY: usize = 100;
+const PLENTY_ROWS_MAX: usize = 2048;
+
+/// Streams from each rank to each other one, and the window of each.
+const PLENTY_STREAMS: usize = 3;
+const PLENTY_WINDOW_BYTES: usize = 64 * 1024;
+
+fn plenty(rows: usize) -> RecordBatch {
+    let numbers = Int64Array::from_iter_values(0..rows as i64);
+    RecordBatch::try_from_iter([("n", Arc::new(numbers) as ArrayRef)]).expect("the column fits")
+}
+
+/// Sends more than windows hold, as fast as it may.
+struct Plenty {
+    seed: u64,
+    runtime: Handle,
+    sent: Arc<Meter>,
+}
+
+impl Service for Plenty {
+    fn open(&self, incoming: Incoming) {
+        for (stream, sender) in incoming.senders.into_iter().enumerate() {
+            let mut random = StdRng::seed_from_u64(self.seed ^ ((incoming.from * 16 + stream) as u64) << 32);
+            let mut sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            self.runtime.spawn(async move {
+                for _ in 0..PLENTY {
+                    let batch = plenty(random.random_range(1..=PLENTY_ROWS_MAX));
+                    if !matches!(sender.send(batch).await, SendOutcome::Sent) {
+                        return;
+                    }
+                }
+                sender.finish();
+            });
+        }
+    }
+}
+
+/// One stream after the other, as a merge of files that follow each other does, and slowly: the others wait with all that they may hold.
+async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
+    let mut batches = 0;
+    for mut stream in streams {
+        while let Some(batch) = stream.next().await {
+            batch.expect("nothing goes wrong");
+            batches += 1;
+            for _ in 0..5 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    batches
+}
+
+/// Of each stream the window and one block, on either side, whatever readers do: a fifth of what is sent or less.
+#[test]
+fn slow_readers_hold_no_more_than_their_windows() {
+    let block_bytes = cut(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
+    assert!(block_bytes > SHARED_BYTES_MIN, "some blocks are lent");
+    let starts: [Start; 3] = [Simulation::new, Simulation::sharing, Simulation::apart];
+    for seed in seeds(3) {
+        for (place, start) in starts.into_iter().enumerate() {
+            for weather in [Weather::CALM, Weather::ROUGH] {
+                let context = format!("seed {seed}, place {place}, {weather:?}");
+                let mut simulation = start(seed, 3, weather);
+                let runtime = simulation.runtime().handle().clone();
+                let meters: Vec<[Arc<Meter>; 2]> =
+                    simulation.ranks.iter().map(|_| [Arc::default(), Arc::default()]).collect();
+                let reads: Vec<_> = simulation
+                    .ranks
+                    .iter()
+                    .zip(&meters)
+                    .map(|(gang, [sent, received])| {
+                        let sent = Arc::clone(sent);
+                        gang.serve(Arc::new(Plenty { seed, runtime: runtime.clone(), sent }));
+                        let others = gang.members().into_iter().filter(|other| *other != gang.rank());
+                        let options = ReadOptions {
+                            window_bytes: PLENTY_STREAMS * PLENTY_WINDOW_BYTES,
+                            codec: None,
+                            budget: Some(Arc::clone(received) as _),
+                        };
+                        let streams = others
+                            .flat_map(|other| gang.open(other, b"plenty", PLENTY_STREAMS, options.clone()));
+                        let streams = streams.map(|stream| BatchReceiver::new(stream, |_| {})).collect();
+                        runtime.spawn(read_slowly(streams))
+                    })
+                    .collect();
+                let read = simulation.run(async {
+                    for read in reads {
+                        assert_eq!(read.await.expect("no panic"), 2 * PLENTY_STREAMS * PLENTY, "{context}");
+                    }
+                });
+                read.unwrap_or_else(|hang| panic!("{context}: {hang}"));
+                assert_eq!(simulation.unsettled(), [], "{context}");
+                assert_eq!(lent(&simulation) > 0, place == 1, "{context}");
+                let streams = 2 * PLENTY_STREAMS;
+                // Blocks are sent and taken while something of the window is left.
+                let window_bytes = PLENTY_WINDOW_BYTES - 1;
+                for [sent, received] in &meters {
+                    assert_eq!((sent.present(), received.present()), (0, 0), "{context}");
+                    let sent_max = streams * (window_bytes + block_cost(block_bytes) as usize);
+                    let received_max = streams * (window_bytes + block_bytes);
+                    let carried = streams * PLENTY * PLENTY_ROWS_MAX / 2 * size_of::<i64>();
+                    assert!(carried > 5 * sent_max, "the windows matter");
+                    for (side, most, max) in
+                        [("sent", sent.most(), sent_max), ("received", received.most(), received_max)]
+                    {
+                        assert!(most <= max, "{context}: {most} bytes {side}, of {max}");
+                        assert!(most > max / 2, "{context}: {most} bytes {side}: nobody waited");
+                    }
+                }
             }
         }
     }

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //! - A range of the arena belongs to one block, or is lent, to one reader or to several, or is free.
-//! - The owner neither writes a range that is lent nor gives it to another block. A reader never writes: its mapping is
-//!   read-only.
+//! - The owner neither writes a range that is lent nor gives it to another block, before its reader gives it back or the reader's
+//!   process has ended. A reader never writes: its mapping is read-only.
 //!
 //! # Memory bound
 //! Who lends bounds how much is lent. Free ranges keep at most [`WARM_BYTES_MAX`] bytes of pages; what is freed beyond
@@ -22,7 +22,7 @@
 #![allow(unsafe_code)]
 
 use crate::block::Block;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -96,6 +96,8 @@ struct State {
     warm_bytes: usize,
     /// Ranges that are lent or may still be, by offset.
     lent: HashMap<usize, Lent>,
+    /// Readers that give nothing back any more.
+    abandoned: HashSet<usize>,
 }
 
 struct Lent {
@@ -252,6 +254,12 @@ impl Arena {
         changed
     }
 
+    /// Counts on nothing any more that `reader` was or will be lent. It may still read, as long as its process lives: its ranges stay
+    /// as they are until [`Arena::reclaim`].
+    pub fn abandon(&self, reader: usize) {
+        self.state().abandoned.insert(reader);
+    }
+
     /// Takes back all that `from` was lent, whose process has ended and reads no more.
     pub fn reclaim(&self, from: usize) {
         let mut state = self.state();
@@ -265,9 +273,23 @@ impl Arena {
         ranges.into_iter().for_each(|(offset, class)| self.release(offset, class));
     }
 
-    /// Ranges that readers have.
+    /// Ranges that readers have, but for those that only abandoned ones have.
     pub fn lent(&self) -> usize {
-        self.state().lent.values().filter(|lent| !lent.readers.is_empty()).count()
+        let state = self.state();
+        let is_awaited = |lent: &&Lent| lent.readers.iter().any(|reader| !state.abandoned.contains(reader));
+        state.lent.values().filter(is_awaited).count()
+    }
+
+    /// Who has ranges, but for abandoned ones; some of them several times.
+    pub fn readers(&self) -> Vec<usize> {
+        let state = self.state();
+        let readers = state.lent.values().flat_map(|lent| lent.readers.iter().copied());
+        readers.filter(|reader| !state.abandoned.contains(reader)).collect()
+    }
+
+    /// Ranges that `reader` has, abandoned or not.
+    pub fn lent_to(&self, reader: usize) -> usize {
+        self.state().lent.values().filter(|lent| lent.readers.contains(&reader)).count()
     }
 
     fn release(&self, offset: usize, class: usize) {
@@ -411,6 +433,27 @@ mod tests {
         assert_eq!(arena.lent(), 1);
         arena.reclaim(2);
         assert_eq!(arena.lent(), 0);
+    }
+
+    /// It may live and read on.
+    #[test]
+    fn what_an_abandoned_reader_has_is_not_written_before_its_end() {
+        let arena = arena();
+        let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
+        let loan = arena.lend(written(&arena, 7, 100_000), 1).unwrap();
+        let piece = window.piece(loan).unwrap();
+        arena.abandon(1);
+        assert_eq!((arena.lent(), arena.lent_to(1), arena.readers()), (0, 1, vec![]));
+        // One that was on its way when the reader was given up.
+        arena.lend(written(&arena, 8, 100_000), 1).unwrap();
+        assert_eq!((arena.lent(), arena.lent_to(1)), (0, 2));
+        let others: Vec<Block> = (0..4).map(|_| written(&arena, 9, 100_000)).collect();
+        assert_eq!(piece.as_ref(), vec![7; 100_000]);
+        drop((piece, others));
+        arena.reclaim(1);
+        assert_eq!(arena.lent_to(1), 0);
+        arena.lend(written(&arena, 7, 100_000), 2).unwrap();
+        assert_eq!((arena.lent(), arena.readers()), (1, vec![2]), "others are counted on");
     }
 
     #[test]

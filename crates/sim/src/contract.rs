@@ -75,6 +75,9 @@ struct Script {
 /// SQLSTATE of a stream that fails as its script says.
 const SCRIPTED: &str = "22012";
 
+/// Of what one rank reads from another one in a round, bytes.
+pub const WINDOW_BYTES: usize = 1 << 22;
+
 /// In place of a reader: what is the same for all of them.
 const ALL: usize = 63;
 
@@ -272,7 +275,7 @@ pub async fn exchange(
         let mut reads = Vec::new();
         for from in gang.members().into_iter().filter(|from| *from != gang.rank()) {
             let options = ReadOptions {
-                window_bytes: 1 << 22,
+                window_bytes: WINDOW_BYTES,
                 codec: exchange.codec,
                 budget: Some(Arc::clone(&received) as _),
             };

@@ -1,18 +1,23 @@
 //! A rank whose peer says anything at all: the frames that reach it follow from arbitrary bytes, for tests and fuzzers.
 //!
-//! Whatever arrives, the rank neither panics nor hangs; a message that is no frame costs its sender its place in the gang;
-//! and when the sender is gone, nothing is left of what it began.
+//! Whatever arrives, the rank neither panics nor hangs; a message that is no frame costs its sender its place in the gang, as does a
+//! credit that is not the next of its stream and the return of what was not lent, while a right one does not; and when the
+//! sender is gone, nothing is left of what it began or was lent.
 
 use futures::{FutureExt, StreamExt};
-use harrier_interconnect::frame::{Header, Kind};
-use harrier_interconnect::limits::{BLOCK_OVERHEAD_BYTES, HEADER_BYTES, WINDOW_BYTES_MAX};
-use harrier_interconnect::transport::{Block, Channel, InFlight, Joined, Lending, Progress, Rest, Transport};
+use harrier_interconnect::frame::{Header, Kind, decode_loan, decode_words};
+use harrier_interconnect::limits::{
+    BLOCK_OVERHEAD_BYTES, HEADER_BYTES, SHARED_BYTES_MIN, WINDOW_BYTES_MAX, block_cost,
+};
+use harrier_interconnect::transport::{
+    Arena, Block, Channel, InFlight, Joined, Lending, Progress, Rest, Transport, Window,
+};
 use harrier_interconnect::{
     BatchReceiver, Departure, Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Peer,
     ReadOptions, Service, StreamReceiver, StreamSender,
 };
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The membership epoch in which ranks meet.
@@ -30,6 +35,12 @@ const ANSWERS_MAX: usize = 20;
 
 /// Frames of a bundle at most.
 const BUNDLED_MAX: usize = 4;
+
+/// Addresses of a rank's shared memory, bytes: not much more than the hostile rank may be lent, so that it may be all lent, too.
+const ARENA_BYTES: usize = 1 << 22;
+
+/// One in so many blocks, of the first stream of every open, is lent.
+const LENT_ONE_IN: usize = 4;
 
 /// Numbers at which something changes.
 const EDGES: [u64; 10] = [
@@ -93,13 +104,13 @@ impl Decisions<'_> {
     }
 
     /// What is sent next; not always a frame.
-    fn message(&mut self) -> Vec<u8> {
+    fn message(&mut self, known: &Known) -> Vec<u8> {
         if self.below(8) > 0 {
-            return self.frame();
+            return self.frame(known);
         }
         let mut bundle = vec![0; HEADER_BYTES];
         for _ in 0..self.below(BUNDLED_MAX + 1) {
-            bundle.extend(self.frame());
+            bundle.extend(self.frame(known));
             bundle.resize(bundle.len().next_multiple_of(HEADER_BYTES), 0);
         }
         let mut header = Header::new(Kind::Bundle, EPOCH, 0);
@@ -108,11 +119,27 @@ impl Decisions<'_> {
         bundle
     }
 
-    fn frame(&mut self) -> Vec<u8> {
+    fn frame(&mut self, known: &Known) -> Vec<u8> {
         let style = self.below(16);
-        if style == 0 {
-            let length = self.below(2 * HEADER_BYTES);
-            return self.bytes(length);
+        match style {
+            0 => {
+                let length = self.below(2 * HEADER_BYTES);
+                return self.bytes(length);
+            }
+            4 if !known.unread.is_empty() => return self.credit(known),
+            5 if !known.lent.is_empty() => {
+                let offset = known.lent[self.below(known.lent.len())];
+                return frame(Header::new(Kind::Return, EPOCH, 0), &offset.to_le_bytes());
+            }
+            6 => {
+                let mut header = Header::new(Kind::Block, EPOCH, self.number());
+                header.flags = Header::FLAG_SHARED;
+                header.sequence = self.number();
+                header.a = self.number();
+                let loan = [self.number(), self.number()].map(u64::to_le_bytes);
+                return frame(header, loan.as_flattened());
+            }
+            _ => {}
         }
         let mut header = Header::new(KINDS[self.below(KINDS.len())], EPOCH, self.number());
         header.flags = if self.below(4) == 0 { self.byte() } else { 0 };
@@ -124,8 +151,7 @@ impl Decisions<'_> {
             _ => 0,
         };
         let payload = self.bytes(length);
-        header.payload_bytes = payload.len() as u64;
-        let mut message = [&header.encode()[..], &payload].concat();
+        let mut message = frame(header, &payload);
         match style {
             1 => message.truncate(self.below(message.len() + 1)),
             2 => {
@@ -139,10 +165,141 @@ impl Decisions<'_> {
     }
 }
 
+impl Decisions<'_> {
+    /// The next one of a stream that has something to be credited; sometimes the last one again.
+    fn credit(&mut self, known: &Known) -> Vec<u8> {
+        let at = self.below(known.unread.len());
+        let (stream, unread) = known.unread.iter().nth(at).expect("there are more");
+        let mut header = Header::new(Kind::Credit, EPOCH, *stream);
+        header.sequence = unread.credits - u64::from(unread.credits > 0 && self.below(8) == 0);
+        header.a = match self.below(3) {
+            0 => unread.bytes,
+            _ => self.number().min(unread.bytes),
+        };
+        frame(header, &[])
+    }
+}
+
+fn frame(mut header: Header, payload: &[u8]) -> Vec<u8> {
+    header.payload_bytes = payload.len() as u64;
+    [&header.encode()[..], payload].concat()
+}
+
+/// The frames of a message, up to the first that is none.
+fn frames(message: &[u8]) -> Vec<Option<(Header, &[u8])>> {
+    let Ok(header) = Header::decode(message, EPOCH) else { return vec![None] };
+    let mut rest = &message[HEADER_BYTES..];
+    if header.kind != Kind::Bundle {
+        return vec![Some((header, rest))];
+    }
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let header = Header::decode_first(rest, EPOCH).ok().filter(|header| header.kind != Kind::Bundle);
+        let Some(header) = header else {
+            frames.push(None);
+            break;
+        };
+        let end = HEADER_BYTES + header.payload_bytes as usize;
+        frames.push(Some((header, &rest[HEADER_BYTES..end])));
+        rest = rest.get(end.next_multiple_of(HEADER_BYTES)..).unwrap_or_default();
+    }
+    frames
+}
+
+/// What the hostile rank knows of what it was sent, and what follows from it for what it says.
+#[derive(Default)]
+struct Known {
+    /// Streams that it has got blocks of, and no end.
+    unread: BTreeMap<u64, Unread>,
+    /// Where the blocks lie that it was lent and has not given back.
+    lent: Vec<u64>,
+    /// It has said goodbye: what it says breaks nothing any more.
+    left: bool,
+}
+
+#[derive(Default)]
+struct Unread {
+    /// Of the window, what no credit was given for.
+    bytes: u64,
+    credits: u64,
+}
+
+/// What a message has to come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Verdict {
+    /// Credits and returns only, all as they should be: nothing comes of them.
+    Right,
+    /// It costs its sender its place.
+    Wrong,
+    #[default]
+    Open,
+}
+
+impl Known {
+    fn hear(&mut self, message: &[u8]) {
+        for (header, payload) in frames(message).into_iter().flatten() {
+            match header.kind {
+                Kind::Block if header.flags & Header::FLAG_SCHEMA == 0 => {
+                    let mut bytes = payload.len();
+                    if header.flags & Header::FLAG_SHARED != 0 {
+                        let loan = decode_loan(payload).expect("this rank's are");
+                        self.lent.push(loan.offset);
+                        bytes = loan.len as usize - HEADER_BYTES;
+                    }
+                    self.unread.entry(header.stream).or_default().bytes += block_cost(bytes);
+                }
+                Kind::End | Kind::Fail => drop(self.unread.remove(&header.stream)),
+                _ => {}
+            }
+        }
+    }
+
+    fn judge(&mut self, message: &[u8]) -> Verdict {
+        if self.left {
+            return Verdict::Open;
+        }
+        let mut verdict = Verdict::Right;
+        for frame in frames(message) {
+            let Some((header, payload)) = frame else { return Verdict::Wrong };
+            match header.kind {
+                Kind::Credit => {
+                    let Some(unread) = self.unread.get_mut(&header.stream) else {
+                        verdict = Verdict::Open;
+                        continue;
+                    };
+                    if header.sequence != unread.credits || header.a == 0 || header.a > unread.bytes {
+                        return Verdict::Wrong;
+                    }
+                    unread.credits += 1;
+                    unread.bytes -= header.a;
+                }
+                Kind::Return => {
+                    let Some(offsets) = decode_words(payload) else { return Verdict::Wrong };
+                    for offset in offsets {
+                        let Some(at) = self.lent.iter().position(|lent| *lent == offset) else {
+                            return Verdict::Wrong;
+                        };
+                        self.lent.swap_remove(at);
+                    }
+                }
+                Kind::Leave => {
+                    self.left = true;
+                    return Verdict::Open;
+                }
+                _ => verdict = Verdict::Open,
+            }
+        }
+        verdict
+    }
+}
+
 /// What the rank is given and asked.
 #[derive(Default)]
 struct Stage {
     arriving: VecDeque<Vec<u8>>,
+    known: Known,
+    /// Of the message that arrived last.
+    verdict: Verdict,
     /// The hostile rank's process ends.
     ends: bool,
 }
@@ -150,13 +307,19 @@ struct Stage {
 struct Endpoint(Arc<Mutex<Stage>>);
 
 impl Transport for Endpoint {
-    fn send(&mut self, _: usize, _: Channel, _: Arc<Block>, _: bool) -> Result<(), String> {
+    fn send(&mut self, to: usize, _: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
+        if to == HOSTILE {
+            self.0.lock().known.hear(frame.as_slice());
+        }
         Ok(())
     }
 
     fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
-        let message = self.0.lock().arriving.pop_front();
+        let mut stage = self.0.lock();
+        let message = stage.arriving.pop_front();
         let moved = message.is_some();
+        // Now, not before: what the rank has sent meanwhile counts.
+        stage.verdict = message.as_ref().map_or(Verdict::Open, |message| stage.known.judge(message));
         arrived.extend(message.map(|message| {
             let mut block = Block::with_capacity(message.len());
             block.extend_from_slice(&message);
@@ -227,11 +390,22 @@ pub fn attack(input: &[u8]) {
     let mut decisions = Decisions(input);
     let stage = Arc::new(Mutex::new(Stage::default()));
     let peer = |pid| Peer { host: "simulated".to_string(), pid, here: true };
+    let arena = || Arena::create(ARENA_BYTES).expect("shared memory can be had");
+    let (arena, hostile_arena) = (arena(), arena());
+    let window =
+        Window::open(std::process::id(), hostile_arena.descriptor()).expect("it is this process's own");
+    // What it lends, or says that it does.
+    let mut lies = hostile_arena.allocate(EDGES[5] as usize).expect("there is room");
+    lies.extend_from_slice(&input[..input.len().min(EDGES[5] as usize)]);
     let (gang, mut driver) = Interconnect::over(Joined {
         rank: 0,
         peers: (0..RANKS as u32).map(peer).collect(),
         description: String::new(),
-        lending: Lending::default(),
+        lending: Lending::new(
+            Some(Arc::clone(&arena)),
+            vec![false, true, false],
+            vec![None, Some(window), None],
+        ),
         transport: Box::new(Endpoint(Arc::clone(&stage))),
     })
     .expect("an eventfd can be had");
@@ -261,17 +435,23 @@ pub fn attack(input: &[u8]) {
             4 if !sending.is_empty() => drop(sending.swap_remove(decisions.below(sending.len()))),
             _ => {}
         }
-        let message = decisions.message();
+        let message = decisions.message(&stage.lock().known);
         let understood = Header::decode(&message, EPOCH);
         let departed = gang.departed(HOSTILE).now_or_never();
         let heard = !matches!(departed, Some(Departure::Lost { .. }));
         let left = departed.is_some();
         stage.lock().arriving.push_back(message.clone());
         driver.step();
+        let departure = gang.departed(HOSTILE).now_or_never();
+        let lost = matches!(departure, Some(Departure::Lost { .. }));
         if !left && let Err(malformed) = understood {
-            let departure = gang.departed(HOSTILE).now_or_never();
-            let lost = matches!(departure, Some(Departure::Lost { .. }));
             assert!(lost, "{malformed}, and its sender stays: {message:?}");
+        }
+        match stage.lock().verdict {
+            _ if left => {}
+            Verdict::Right => assert!(!lost, "nothing is wrong with {message:?}, but: {departure:?}"),
+            Verdict::Wrong => assert!(lost, "it is wrong, and its sender stays: {message:?}"),
+            Verdict::Open => {}
         }
         if !heard {
             // Nothing that it says is looked at any more.
@@ -280,9 +460,13 @@ pub fn attack(input: &[u8]) {
         sending.append(&mut opened.0.lock());
         for (senders, messages) in &mut sending {
             while let Some(Some(_)) = messages.next().now_or_never() {}
-            for sender in senders {
-                for _ in 0..ANSWERS_MAX {
-                    let Some(Ok(())) = sender.send_message(b"here").now_or_never() else { break };
+            for (stream, sender) in senders.iter_mut().enumerate() {
+                for answer in 0..ANSWERS_MAX {
+                    let Some(Ok(())) = sender.credit().now_or_never() else { break };
+                    let is_lent = stream == 0 && answer % LENT_ONE_IN == 0;
+                    let mut block = sender.block_for(if is_lent { SHARED_BYTES_MIN } else { 0 });
+                    block.extend_from_slice(b"here");
+                    sender.send(0, block);
                 }
             }
         }
@@ -297,4 +481,5 @@ pub fn attack(input: &[u8]) {
         driver.step();
     }
     assert!(gang.ledger().is_clear(), "something is left: {:?}", gang.ledger());
+    assert_eq!(arena.lent_to(HOSTILE), 0, "its process has ended");
 }
