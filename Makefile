@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-blocks bench-primitives bench-peers bench-commit bench-load bench-serve bench-mpid clean
+.PHONY: help demo test build fmt lint bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-load bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -11,9 +11,11 @@ help:
 	@echo 'make lint         check format and lints'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
 	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
+	@echo 'make bench-crowded 4 and 8 ranks over MPI and over gRPC under queries that compute: latencies (SCALE=0.1)'
 	@echo 'make bench-primitives bytes from one process to another: MPI, gRPC, RPC of Hadoop and HTTP over Jetty'
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
+	@echo 'make bench-plan   queries planned over a table of 100000 files, and the commits of these'
 	@echo 'make bench-load   TPC-H brought into tables, beside DuckDB with DuckLake, and queries on tables kept in several ways (SCALE=1)'
 	@echo 'make bench-serve  a server under load, beside PostgreSQL, DuckDB and the Thrift server of Spark (SECONDS=1.5)'
 	@echo 'make bench-mpid   programs in keys and values, beside Hadoop and Spark, with charts (BYTES=1000000000)'
@@ -40,6 +42,9 @@ bench:
 bench-blocks:
 	@scripts/bench.sh blocks
 
+bench-crowded:
+	@scripts/bench.sh crowded $(SCALE)
+
 bench-primitives:
 	@scripts/bench.sh primitives
 
@@ -48,6 +53,9 @@ bench-peers:
 
 bench-commit:
 	@scripts/bench.sh commit $(SCALE)
+
+bench-plan:
+	@scripts/bench.sh plan
 
 bench-load:
 	@scripts/bench.sh load $(SCALE)

@@ -2,8 +2,10 @@
 # Compares configurations of Harrier, or Harrier and its peers, side by side; leaves .harrier/bench/*.json and *.svg.
 #
 # usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE]
+#        scripts/bench.sh crowded [SCALE]        (0.1 without it)
+#        scripts/bench.sh plan
 #        scripts/bench.sh mpid [BYTES]           (of input: 1000000000 without it, an hour or two for all)
-#        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 12 minutes for all)
+#        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 14 minutes for all)
 . "$(dirname -- "$0")/common.sh"
 
 what=${1-}
@@ -80,7 +82,7 @@ serve() {
     mkdir -p "$folder"
     # A thousand connections that do nothing need as many descriptors, on both sides.
     ulimit -n 8192 2>/dev/null || true
-    "$harrier" bench serve --seconds "$seconds" --time-max 660 --json "$folder/serve.json" --chart "$folder/serve.svg" "$@"
+    "$harrier" bench serve --seconds "$seconds" --time-max 760 --json "$folder/serve.json" --chart "$folder/serve.svg" "$@"
 }
 
 case $what in
@@ -104,6 +106,12 @@ case $what in
         steadily "installing Spark's client for S3" bench/peers/spark-jars.sh || true
         commit
         ;;
+    plan)
+        build
+        step "plans over many files"
+        mkdir -p "$folder"
+        "$harrier" bench plan --json "$folder/plan.json"
+        ;;
     load)
         build
         need_mpi
@@ -119,6 +127,12 @@ case $what in
         build
         need_mpi
         primitives
+        ;;
+    crowded)
+        scale=${2:-0.1}
+        build
+        need_mpi
+        run crowded crowded
         ;;
     interconnects)
         build
@@ -138,7 +152,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE], serve [SECONDS], or mpid [BYTES]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load|crowded [SCALE], plan, serve [SECONDS], or mpid [BYTES]" >&2
         exit 2
         ;;
 esac

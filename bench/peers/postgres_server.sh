@@ -1,7 +1,7 @@
 #!/bin/sh
 # A PostgreSQL server of its own as a peer of `harrier bench serve`; bench/peers/server.py tells what is expected of it.
 #
-# The tables have their primary keys, and indexes on the columns they are joined by.
+# The tables have their primary keys, and indexes on the columns they are joined by. Commits are on the disk when they are acknowledged.
 
 set -eu
 
@@ -28,10 +28,12 @@ trap stop EXIT
 trap 'exit 1' INT TERM
 
 as "$bin/initdb" -D "$folder/data" -A trust -U bench --encoding=UTF8 --locale=C >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
+# While the tables are loaded only.
+echo 'fsync = off' | as tee -a "$folder/data/postgresql.conf" >/dev/null
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 as "$bin/pg_ctl" -D "$folder/data" -w -s -l "$folder/server.log" -o "-p $port -c listen_addresses=127.0.0.1 \
     -c unix_socket_directories= -c max_connections=300 -c shared_buffers=1GB -c work_mem=64MB -c maintenance_work_mem=256MB \
-    -c effective_cache_size=4GB -c random_page_cost=1.1 -c fsync=off -c max_wal_size=4GB" start >&2 || { cat "$folder/server.log" >&2; exit 1; }
+    -c effective_cache_size=4GB -c random_page_cost=1.1 -c max_wal_size=4GB" start >&2 || { cat "$folder/server.log" >&2; exit 1; }
 
 sql() { "$bin/psql" -h 127.0.0.1 -p "$port" -U bench -d postgres -v ON_ERROR_STOP=1 -X -q "$@"; }
 
@@ -72,6 +74,9 @@ CREATE INDEX ON lineitem (l_partkey, l_suppkey);
 CREATE INDEX ON partsupp (ps_suppkey);
 CREATE INDEX ON customer (c_nationkey);
 VACUUM ANALYZE;
+ALTER SYSTEM SET fsync = on;
+SELECT pg_reload_conf();
+CHECKPOINT;
 END
 
 version=$("$bin/postgres" --version | sed 's/.* \([0-9][0-9.]*\).*/\1/')

@@ -32,7 +32,7 @@ use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges
 use crate::load::{self, Head};
 use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View};
 use crate::transaction::Transaction;
-use crate::{access, inlined, stats, values};
+use crate::{access, inlined, stats, values, writers};
 
 /// How often a commit starts again because its number was taken, which only programs that take no lock cause.
 const ATTEMPTS_MAX: u32 = 30;
@@ -146,6 +146,7 @@ async fn attempt_commit(
     let work = async {
         let head = load::head(&mut session, None).await?;
         conflicts::check(&mut session, transaction, &head).await?;
+        writers::end(&mut session, &transaction.writers).await?;
         let mut draft = Draft::new(session.dialect(), transaction, &head);
         draft.state(&mut session).await?;
         draft.data(&mut session).await?;

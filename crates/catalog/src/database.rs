@@ -147,6 +147,10 @@ impl Database {
     /// A transaction that may write, beside others that do.
     pub async fn begin(&self) -> Result<Session> {
         match self {
+            // Its log may hold commits that the file does not, which the writer cannot see: it would take them for lost.
+            Self::Sqlite { path, is_foreign: true, .. } => Err(Error::ReadOnly(format!(
+                "the catalog can only be read: no file can be made beside \"{path}\""
+            ))),
             Self::Sqlite { writer, .. } => {
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }

@@ -32,6 +32,7 @@ pub mod types;
 mod upkeep;
 mod values;
 mod versions;
+mod writers;
 
 pub use analysis::{Analysis, ColumnAnalysis, Histogram, Histograms, array_text};
 pub use catalog::Catalog;
@@ -41,3 +42,4 @@ pub use fence::{Fence, Holder, Lease};
 pub use load::{SnapshotInfo, TableColumnStats, TableSize, TableStats};
 pub use transaction::Transaction;
 pub use upkeep::{Expired, Expiry, ScheduledFile};
+pub use writers::SILENCE as WRITER_SILENCE;

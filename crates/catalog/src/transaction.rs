@@ -2,7 +2,7 @@
 //!
 //! It is a plain value: a savepoint is a clone, and rolling back to it puts the clone back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -21,13 +21,23 @@ pub struct Transaction {
     pub data: BTreeMap<ObjectId, TableChanges>,
     /// The snapshot its first change to a schema, table or view was made on.
     pub since: Option<SnapshotId>,
+    /// Who has written its files, as [`crate::Catalog::begin_writing`] knows them.
+    pub writers: BTreeSet<String>,
     next_object: ObjectId,
 }
 
 impl Transaction {
     pub fn new(base: Arc<State>) -> Self {
         let state = State::clone(&base);
-        Self { id: Uuid::new_v4(), base, state, data: BTreeMap::new(), since: None, next_object: -1 }
+        Self {
+            id: Uuid::new_v4(),
+            base,
+            state,
+            data: BTreeMap::new(),
+            since: None,
+            writers: BTreeSet::new(),
+            next_object: -1,
+        }
     }
 
     /// A number for a new schema, table or view, good until the commit gives it its own.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use harrier_catalog::files::NewDeletes;
 use harrier_catalog::state::Location;
-use harrier_catalog::{Error, Expiry};
+use harrier_catalog::{Error, Expiry, WRITER_SILENCE};
 use support::*;
 
 fn versions(versions: &[i64]) -> Expiry {
@@ -129,6 +129,78 @@ fn a_transaction_from_before_an_expiry_cannot_tell_what_happened_since() {
         }
         lake.catalog.expire(&versions(&[2, 3])).await.unwrap();
         assert!(is_conflict(&commit(&lake.catalog, &own).await));
+    });
+}
+
+fn named(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| name.to_string()).collect()
+}
+
+#[test]
+fn writers_are_known_until_their_transaction_ends() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let catalog = &lake.catalog;
+        let id = made_table(catalog, "t").await;
+        assert!(catalog.writers().await.unwrap().is_empty());
+        for name in ["one", "other", "back"] {
+            assert!(catalog.begin_writing(name).await.unwrap());
+        }
+        assert_eq!(catalog.writers().await.unwrap(), named(&["back", "one", "other"]));
+        catalog.end_writing(&named(&["back"])).await.unwrap();
+        let mut own = begin(catalog).await;
+        own.data_of(id).added.push(file("one-0", 0, 1));
+        own.writers = named(&["one"]);
+        commit(catalog, &own).await.unwrap();
+        assert_eq!(catalog.writers().await.unwrap(), named(&["other"]));
+        // A conflict leaves them known: their files are there until they are removed.
+        let mut late = begin(catalog).await;
+        late.data_of(id).added.push(file("other-0", 0, 1));
+        late.writers = named(&["other"]);
+        change(catalog, |transaction| drop_table(transaction, id)).await;
+        assert!(is_conflict(&commit(catalog, &late).await));
+        assert_eq!(catalog.writers().await.unwrap(), named(&["other"]));
+    });
+}
+
+#[test]
+fn a_writer_that_was_silent_for_too_long_cannot_commit() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let catalog = &lake.catalog;
+        let id = made_table(catalog, "t").await;
+        for name in ["silent", "still"] {
+            catalog.begin_writing(name).await.unwrap();
+        }
+        let back = WRITER_SILENCE.as_secs() + 2;
+        lake.execute(&format!("UPDATE harrier_writer SET seen = seen - {back}")).await;
+        catalog.keep_writing(&named(&["still"])).await.unwrap();
+        assert_eq!(catalog.writers().await.unwrap(), named(&["still"]));
+        // Too late.
+        catalog.keep_writing(&named(&["silent", "still"])).await.unwrap();
+        for (names, commits) in [(&["silent", "still"][..], false), (&["silent"], false), (&["still"], true)]
+        {
+            let mut own = begin(catalog).await;
+            own.data_of(id).added.push(file(names[0], 0, 1));
+            own.writers = named(names);
+            let outcome = commit(catalog, &own).await;
+            assert_eq!(outcome.is_ok(), commits, "{names:?}: {outcome:?}");
+            assert!(commits || is_conflict(&outcome), "{outcome:?}");
+        }
+    });
+}
+
+#[test]
+fn writers_whose_process_has_ended_are_forgotten_at_once() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        for name in ["dead", "alive"] {
+            lake.catalog.begin_writing(name).await.unwrap();
+        }
+        // The same process number, of an earlier process.
+        let earlier = "UPDATE harrier_writer SET process = process || '0' WHERE name = 'dead'";
+        lake.execute(earlier).await;
+        assert_eq!(lake.catalog.writers().await.unwrap(), named(&["alive"]));
     });
 }
 

@@ -6,7 +6,7 @@
 //!                      text, or ON_ERROR ignore: one thread, line by line  (rows.rs) ───────┼─► INSERT
 //!   COPY t FROM STDIN  the same, from what the client sends ────────────────────────────────┤
 //!   … FORMAT binary    batches, which whoever speaks with the client has read ──────────────┘
-//!   COPY … TO STDOUT   the rows of a query as text  (out.rs)
+//!   COPY … TO STDOUT   the rows of a query as text  (out.rs), which goes to files, too  (text_files.rs)
 //!   … FORMAT binary    the rows of a query as batches, which are written where they are sent
 //! ```
 //!
@@ -41,6 +41,7 @@ mod batches;
 mod out;
 mod parse;
 mod rows;
+mod text_files;
 
 use crate::files;
 use crate::names::plain;
@@ -53,6 +54,7 @@ pub use out::CopyOut;
 pub(crate) use parse::{Copy, parse, to_file};
 use parse::{CopyFormat, CopyOptions, CopySource, Direction, Header, OnError};
 use rows::{Layout, Rows, Source};
+pub(crate) use text_files::TextFormatFactory;
 
 /// Pieces of a client's rows that wait to be read.
 const QUEUE: usize = 16;

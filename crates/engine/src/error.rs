@@ -388,6 +388,9 @@ impl Parts {
     fn of_missing_table(name: &str) -> Self {
         let short = DEFAULT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         let short = short.strip_prefix("datafusion.").or(short.strip_prefix("warehouse.")).unwrap_or(short);
+        if let Some((short, past)) = short.split_once(crate::warehouse::PAST) {
+            return Self::new(format!("relation \"{short}\" does not exist as of {past}"));
+        }
         let mut parts = Self::new(format!("relation \"{short}\" does not exist"));
         let extension = short.rsplit('.').next().unwrap_or_default();
         if short.contains('.') && crate::files::is_file_extension(extension) {
@@ -413,7 +416,8 @@ impl Parts {
     fn of_execution(text: &str) -> Self {
         if let Some(format) = text.strip_prefix("Unable to find factory for ") {
             let mut parts = Self::new(format!("unknown file format \"{format}\""));
-            parts.hint = Some("available formats: PARQUET, CSV, JSON, AVRO, ARROW".to_string());
+            parts.hint =
+                Some("available formats: PARQUET, ORC, CSV, JSON, AVRO, ARROW, TEXTFILE".to_string());
             return parts;
         }
         for (kind, called) in [("Table", "relation"), ("View", "relation"), ("Schema", "schema")] {

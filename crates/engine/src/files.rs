@@ -25,6 +25,7 @@ use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
+use harrier_exec::delimited;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use harrier_exec::table_files::store_root;
 use parking_lot::RwLock;
@@ -686,6 +687,13 @@ impl TableProviderFactory for ExternalTables {
             command.definition = None;
         }
         let has_columns = !command.schema.fields().is_empty();
+        let is_text = command.file_type.eq_ignore_ascii_case("textfile");
+        if is_text && !has_columns {
+            let message = "text files do not tell their columns";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("CREATE EXTERNAL TABLE name (column type, …) … STORED AS TEXTFILE")
+                .into());
+        }
         let mut locations = Vec::with_capacity(command.locations.len());
         for location in &command.locations {
             match resolve(location) {
@@ -714,6 +722,9 @@ impl TableProviderFactory for ExternalTables {
                 // Without a file DataFusion makes a table without columns, which helps nobody.
                 if table.schema().fields().is_empty() {
                     return Err(no_data_files(&command.file_type, &named));
+                }
+                if is_text {
+                    delimited::check(&table.schema())?;
                 }
                 as_folder(table, &command.locations, options)
             }

@@ -3,6 +3,7 @@
 //! ```text
 //!   INSERT [OVERWRITE] ─► rows on every rank ─► staged files ─► records ─► journal, exchange      insert.rs, exec, folders
 //!   PARTITION (k = 'v') ─► columns of the rows                                                    partition.rs
+//!   ROW FORMAT DELIMITED … ─► options of STORED AS TEXTFILE                                       row_format.rs
 //!   SELECT ─► listed while nobody shows anything                                                  table.rs
 //!             in object stores, read while nobody overwrites anything                             watched.rs
 //!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                               merge.rs
@@ -14,10 +15,12 @@
 mod insert;
 mod merge;
 mod partition;
+mod row_format;
 mod table;
 mod watched;
 
 pub(crate) use insert::FolderWrite;
 pub(crate) use partition::{PartitionClause, cut};
+pub(crate) use row_format::cut as cut_row_format;
 pub(crate) use table::{FolderOptions, FolderTable, Place};
 pub(crate) use watched::Watched;

@@ -520,6 +520,9 @@ impl Session {
         }
         let is_run = matches!(plan, LogicalPlan::Analyze(_));
         let text = statement.to_string();
+        if is_run {
+            pending.begin(&kept.transactions).await?;
+        }
         let told = self.engine().history().map(|history| (history, text.as_str()));
         let gang = self.engine().gang();
         match analyze::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told).await? {
@@ -651,6 +654,7 @@ impl Session {
         let Dml { plan, pending } = dml;
         let state = self.context().state();
         let plan = state.optimize(&plan)?;
+        pending.begin(&kept.transactions).await?;
         match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text).await? {
             Outcome::Write(write) => {
                 let batches = write.stream.try_collect().await?;
@@ -673,7 +677,9 @@ impl Session {
         let state = self.context().state();
         let admission = state.config().get_extension::<Admission>();
         let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), admission, before, table);
-        let outcome = self.start(&state, &state.optimize(&plan)?, Some(verb), &statement.text).await?;
+        let plan = state.optimize(&plan)?;
+        pending.begin(&kept.transactions).await?;
+        let outcome = self.start(&state, &plan, Some(verb), &statement.text).await?;
         Ok(match outcome {
             Outcome::Write(write) => Outcome::Write(Write {
                 pending: Some((pending, Arc::clone(kept), state.task_ctx())),

@@ -26,6 +26,8 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
+use harrier_exec::avro::AvroFormatFactory;
+use harrier_exec::delimited::DelimitedFormatFactory;
 use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
 use harrier_exec::functions;
 use harrier_exec::limits::Scope;
@@ -39,7 +41,7 @@ use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
-use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut};
+use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect;
@@ -155,6 +157,8 @@ pub struct Session {
     engine: Engine,
     /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
     keeps_rows: AtomicBool,
+    /// Something was left on a rank, and logged.
+    left_something: AtomicBool,
     kept: Option<Arc<Kept>>,
     prepared: PreparedStatements,
     parameters: Arc<Parameters>,
@@ -185,9 +189,20 @@ impl Session {
         add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
         let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
-        state.table_factories_mut().insert("ORC".to_string(), Arc::clone(&external) as _);
+        for format in ["ORC", "TEXTFILE"] {
+            state.table_factories_mut().insert(format.to_string(), Arc::clone(&external) as _);
+        }
         if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {
             tracing::warn!(%error, "ORC files cannot be read");
+        }
+        if let Err(error) = state.register_file_format(Arc::new(AvroFormatFactory), true) {
+            tracing::warn!(%error, "Avro files cannot be written");
+        }
+        if let Err(error) = state.register_file_format(Arc::new(TextFormatFactory), true) {
+            tracing::warn!(%error, "text files cannot be written");
+        }
+        if let Err(error) = state.register_file_format(Arc::new(DelimitedFormatFactory), true) {
+            tracing::warn!(%error, "text files of Hive cannot be read");
         }
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::clone(&external) as _;
@@ -211,6 +226,7 @@ impl Session {
             context,
             engine,
             keeps_rows: AtomicBool::new(false),
+            left_something: AtomicBool::new(false),
             kept,
             prepared: PreparedStatements::default(),
             parameters: Arc::default(),
@@ -284,8 +300,13 @@ impl Session {
             };
             let (rest, named) = hive::cut(rest)?;
             partition = named;
+            let (rest, row_format) = hive::cut_row_format(rest)?;
             let Some(mut copy) = copy::parse(&rest)? else {
-                return Ok((Form::Sql(self.parse_text(&rest)?), clauses));
+                let mut parsed = self.parse_text(&rest)?;
+                if let Some(row_format) = row_format {
+                    row_format.apply(&mut parsed)?;
+                }
+                return Ok((Form::Sql(parsed), clauses));
             };
             copy.prepare();
             Ok(match copy::to_file(&copy)? {
@@ -769,15 +790,16 @@ impl Session {
     }
 
     /// To be called after every statement, when its outcome has been dropped: has what it still holds on a gang taken back.
-    /// With `harrier.check_ledger`, checks that it gave back what it took on every rank.
+    /// Checks that it gave back what it took on every rank; what is left is logged, once.
     ///
-    /// Errors: it did not (XX000).
+    /// Errors: with `harrier.check_ledger`, it did not (XX000).
     pub async fn settle(&self) -> Result<(), SqlError> {
         let Some(gang) = self.engine.gang() else {
             return Ok(());
         };
         gang.tidy();
-        if gang.has_new_loss() || !self.settings().check_ledger {
+        let fails = self.settings().check_ledger;
+        if gang.has_new_loss() || (!fails && self.left_something.load(Ordering::Relaxed)) {
             return Ok(());
         }
         let kept = if self.keeps_rows.load(Ordering::Relaxed) {
@@ -785,7 +807,13 @@ impl Session {
         } else {
             harrier_exec::Kept::Nothing
         };
-        gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""))
+        let checked = gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""));
+        if checked.is_err() && !fails {
+            // What was left has been logged; a rank that was lost in between is told by the next statement.
+            self.left_something.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        checked
     }
 
     /// The session's own settings.

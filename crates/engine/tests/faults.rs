@@ -2,7 +2,12 @@
 //! 57P02, and the next one is right and leaves nothing on any rank.
 //!
 //! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
-//! happens at frame 0, 1, 2, … of the statement until it is over before it. `HARRIER_FAULT_STEP` tries every n-th frame only.
+//! happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, and all of them where frames are late and overtake
+//! one another, only at every so many. `HARRIER_FAULT_STEP` is the step of all of them instead: 1 tries every frame. `HARRIER_SEED` is another
+//! seed of delays; failures tell it.
+//!
+//! The ranks lend each other nothing: tasks of a dead one run on here, and would read what is written again
+//! (`interconnect/tests/sim.rs` does the same to streams through shared memory).
 
 use std::cell::{Cell, OnceCell};
 use std::path::Path;
@@ -25,9 +30,22 @@ const LOST: &str = "57P02";
 /// Shorter than the patience of the other ranks: nothing may come of it.
 const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
 
+/// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and the lowest of its length.
+const MAGIC: Fault = Fault::Damage(0);
+const LENGTH: Fault = Fault::Damage(32);
+
+/// Of the faults that are not tried at every frame: at every so many, in calm weather and in rough.
+const SAMPLE: usize = 5;
+const ROUGH_SAMPLE: usize = 12;
+
 /// Frames tried, from the first one on: every so many.
-fn step() -> usize {
-    std::env::var("HARRIER_FAULT_STEP").map_or(1, |step| step.parse().expect("a number"))
+fn step(usual: usize) -> usize {
+    std::env::var("HARRIER_FAULT_STEP").map_or(usual, |step| step.parse().expect("a number"))
+}
+
+/// Of delays, and of who goes first.
+fn seed() -> u64 {
+    std::env::var("HARRIER_SEED").map_or(1, |seed| seed.parse().expect("a number"))
 }
 
 /// A gang whose ranks stand on one folder.
@@ -39,8 +57,8 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn start(folder: &Path) -> Ranks {
-        let mut simulation = Simulation::new(1, RANKS, Weather::CALM);
+    fn start(folder: &Path, weather: Weather) -> Ranks {
+        let mut simulation = Simulation::new(seed(), RANKS, weather);
         simulation.pace = PACE;
         let runtime = simulation.runtime().handle().clone();
         let _entered = runtime.enter();
@@ -61,14 +79,32 @@ impl Ranks {
 
     /// Runs a statement and settles, as every client's connection does.
     fn run(&mut self, sql: &str) -> Result<String, SqlError> {
+        self.run_unless_dead(sql).unwrap_or_else(|| panic!("{sql}: the coordinator is dead"))
+    }
+
+    /// As [`Ranks::run`]; `None` if the coordinator dies before it is done, and its client hears nothing.
+    fn run_unless_dead(&mut self, sql: &str) -> Option<Result<String, SqlError>> {
         let Ranks { simulation, session, .. } = self;
-        let work = async {
+        let network = simulation.network.clone();
+        let dead = async {
+            while network.is_alive(0) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let statement = async {
             let result = run(session, sql).await;
             // A loss that comes after the statement's end is not its failure: what it has committed stays.
             if let Err(error) = session.settle().await {
                 assert_eq!(error.sqlstate.as_str(), LOST, "{sql}: {}", error.message);
             }
             result
+        };
+        let work = async {
+            tokio::select! {
+                biased;
+                () = dead => None,
+                result = statement => Some(result),
+            }
         };
         simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
     }
@@ -133,7 +169,7 @@ fn tables(folder: &Path) {
 /// done since the last time.
 fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
     let right = {
-        let mut ranks = Ranks::start(folder);
+        let mut ranks = Ranks::start(folder, Weather::CALM);
         let plan = ranks.run(&format!("explain {sql}")).expect(sql);
         for motion in motions {
             assert!(plan.contains(motion), "there is no {motion} in {plan}");
@@ -143,7 +179,7 @@ fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks,
         check(&mut ranks, true);
         right
     };
-    let all = [
+    let at_every_frame = [
         Fault::Kill(1),
         Fault::Kill(2),
         Fault::Break(2),
@@ -152,11 +188,16 @@ fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks,
         SHORT,
         Fault::Stall(2, Duration::from_secs(40)),
     ];
-    for fault in all {
+    let at_some = [Fault::Break(1), MAGIC, LENGTH];
+    let tries = at_every_frame.map(|fault| (fault, Weather::CALM, step(1))).into_iter();
+    let tries = tries.chain(at_some.map(|fault| (fault, Weather::CALM, step(SAMPLE))));
+    let in_rough = at_every_frame.into_iter().chain(at_some);
+    let tries = tries.chain(in_rough.map(|fault| (fault, Weather::ROUGH, step(ROUGH_SAMPLE))));
+    for (fault, weather, step) in tries {
         let (mut fired, mut failed) = (0, 0);
-        for frame in (0..).step_by(step()) {
-            let context = format!("{fault:?} at frame {frame} of {sql}");
-            let mut ranks = Ranks::start(folder);
+        for frame in (0..).step_by(step) {
+            let context = context(fault, frame, weather, sql);
+            let mut ranks = Ranks::start(folder, weather);
             check(&mut ranks, false);
             let first = ranks.simulation.network.frames();
             ranks.simulation.network.plan(first + frame, fault);
@@ -176,8 +217,54 @@ fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks,
             }
             check(&mut ranks, outcome.is_ok());
         }
-        println!("{fault:?}: {fired} times, of which the statement failed {failed} times");
+        println!("{fault:?}, {weather:?}: {fired} times, of which the statement failed {failed} times");
         assert!(fired > 0, "{fault:?} fired {fired} times in {sql}");
+    }
+}
+
+fn context(fault: Fault, frame: u64, weather: Weather, sql: &str) -> String {
+    format!("HARRIER_SEED={}: {fault:?} at frame {frame} in {weather:?} of {sql}", seed())
+}
+
+/// A fault of the coordinator itself at some frames of `sql`, which only reads: what is read with its gang fails from then on, its client hears
+/// of that (57P02) unless it has died with the coordinator, and the other ranks give back what they had.
+///
+/// Of statements that write it cannot be told here what a dead coordinator has committed: its threads run on.
+fn coordinator_faults(folder: &Path, sql: &str) {
+    let right = Ranks::start(folder, Weather::CALM).run(sql).expect(sql);
+    for fault in [Fault::Kill(0), Fault::Break(0)] {
+        let (mut fired, mut failed) = (0, 0);
+        for frame in (0..).step_by(step(SAMPLE)) {
+            let context = context(fault, frame, Weather::CALM, sql);
+            let mut ranks = Ranks::start(folder, Weather::CALM);
+            let first = ranks.simulation.network.frames();
+            ranks.simulation.network.plan(first + frame, fault);
+            let outcome = ranks.run_unless_dead(sql);
+            if !ranks.simulation.network.fired() {
+                break;
+            }
+            fired += 1;
+            match &outcome {
+                Some(Ok(answer)) => assert_eq!(*answer, right, "{context}"),
+                Some(Err(error)) => {
+                    failed += 1;
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                }
+                // A broken one is ended by the others, for its silence.
+                None => failed += 1,
+            }
+            match ranks.run_unless_dead(sql) {
+                Some(Ok(_)) => panic!("{context}: the gang is lost, and goes on"),
+                Some(Err(error)) => {
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                    assert_eq!(fault, Fault::Break(0), "{context}");
+                }
+                None => {}
+            }
+            assert_eq!(ranks.simulation.unsettled(), [], "{context}");
+        }
+        println!("{fault:?}: {fired} times, of which the statement failed {failed} times");
+        assert!(failed > 0, "{fault:?} fired {fired} times in {sql}");
     }
 }
 
@@ -196,6 +283,7 @@ fn gather() {
     tables(folder.path());
     let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
     faults(folder.path(), &sql, &["gather"], &same(&sql));
+    coordinator_faults(folder.path(), &sql);
 }
 
 #[test]
@@ -207,6 +295,7 @@ fn redistribute_and_broadcast() {
         folder.path().display()
     );
     faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
+    coordinator_faults(folder.path(), &sql);
 }
 
 /// All rows of an INSERT are there or none, whatever it was that failed.

@@ -25,12 +25,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use orc_rust::error::OrcError;
 
-mod sink;
+mod encode;
 mod source;
 
+use crate::encoded::{EncodedSink, Encoding};
 use crate::sqlstate::{CodedError, SqlState};
-use sink::OrcSink;
-pub(crate) use sink::encode;
+pub(crate) use encode::encode;
 pub use source::OrcSource;
 
 const EXTENSION: &str = "orc";
@@ -122,8 +122,8 @@ impl OrcFormat {
 /// The columns of a file as they are written.
 ///
 /// Errors: one has a type that cannot be (0A000).
-pub fn written_schema(schema: &Schema) -> Result<SchemaRef> {
-    let fields = schema.fields().iter().map(|field| sink::encoded(field)).collect::<Result<Vec<_>>>()?;
+pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
+    let fields = schema.fields().iter().map(|field| encode::encoded(field)).collect::<Result<Vec<_>>>()?;
     Ok(Arc::new(Schema::new(fields)))
 }
 
@@ -189,7 +189,7 @@ impl FileFormat for OrcFormat {
         conf: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sink = Arc::new(OrcSink::try_new(conf, self.compression)?);
+        let sink = Arc::new(EncodedSink::try_new(conf, Encoding::Orc(self.compression))?);
         Ok(Arc::new(DataSinkExec::new(input, sink, order)))
     }
 

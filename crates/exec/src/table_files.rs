@@ -35,6 +35,6 @@ pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
-    NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, cannot_stage_in_store,
+    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, cannot_stage_in_store,
     partition_folder, store_root, write_delete_file,
 };

@@ -22,12 +22,15 @@ mod chart;
 mod commit;
 mod configuration;
 mod cpu;
+mod crowded;
+mod folder;
 mod interconnect;
 mod load;
 mod local_ranks;
 mod machine;
 mod measure;
 mod mpid;
+mod plan;
 mod primitives;
 mod progress;
 mod protocol;
@@ -67,12 +70,16 @@ enum What {
     Tpch(Options),
     /// Queries that mostly move rows between ranks, over the data of TPC-H
     Shuffle(Options),
+    /// More ranks than cores under queries that compute: latencies over MPI and over gRPC
+    Crowded(crowded::Options),
     /// Blocks between ranks: throughput, processor time and latency
     Interconnect(interconnect::Options),
     /// Bytes from one process to another: MPI, gRPC, Hadoop's RPC and HTTP over Jetty
     Primitives(primitives::Options),
     /// Files made visible: written in place and committed once, or staged and renamed
     Commit(commit::Options),
+    /// Queries planned over a table of very many files, and the commits of these
+    Plan(plan::Options),
     /// TPC-H brought into tables, from Parquet and CSV, and queries over tables kept in several ways
     Load(load::Options),
     /// A server under the load of many clients, against others
@@ -171,9 +178,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Tpch(options) => queries(&options, "tpch"),
         What::Shuffle(options) => queries(&options, "shuffle"),
+        What::Crowded(options) => crowded::run(&options),
         What::Interconnect(options) => interconnect::run(&options),
         What::Primitives(options) => primitives::run(&options),
         What::Commit(options) => commit::run(&options),
+        What::Plan(options) => plan::run(&options),
         What::Load(options) => load::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Mpid(options) => mpid::run(&options),
@@ -288,7 +297,10 @@ fn svg(results: &[Value]) -> Result<String, String> {
         [_, _, ..] if results.iter().any(|result| is_drawn_alone(&result["benchmark"])) => {
             Err("results of bench interconnect, primitives, commit and serve are drawn one by one".to_owned())
         }
-        _ => chart::svg(results),
+        _ if results.iter().all(|result| result["benchmark"] == crowded::NAME) => {
+            chart::svg(results, &chart::P99)
+        }
+        _ => chart::svg(results, &chart::MEDIAN),
     }
 }
 

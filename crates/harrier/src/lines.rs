@@ -7,7 +7,8 @@
 //! {"tag":"CREATE TABLE"}
 //! {"error":{"sqlstate":"42P01","message":"table \"x\" does not exist"}}
 //! ```
-//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the process.
+//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the process. SIGINT cancels the
+//! statement that runs (57014); while none does, it is not heard.
 
 use std::io::{self, BufRead, Write};
 
@@ -16,10 +17,11 @@ use futures::StreamExt;
 use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState, Written};
 use serde_json::{Value, json};
 
+use crate::interrupt::Interrupts;
 use crate::output::{OutputError, texts};
 
 /// Answers until the input ends. Errors: only those of standard input and output.
-pub(crate) async fn run(session: &Session) -> io::Result<()> {
+pub(crate) async fn run(session: &Session, mut interrupts: Interrupts) -> io::Result<()> {
     // Standard input may be silent for long: its thread is not one of those that run statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
         let request = match serde_json::from_str(&line) {
@@ -27,9 +29,14 @@ pub(crate) async fn run(session: &Session) -> io::Result<()> {
             Ok(other) => serde_json::from_value::<(String, String)>(other).ok(),
             Err(_) => None,
         };
+        interrupts.forget();
         let answer = match request {
             Some((sql, input)) => {
-                let answer = answer(session, &sql, input).await;
+                let answer = tokio::select! {
+                    biased;
+                    () = interrupts.interrupted() => Err(SqlError::canceled()),
+                    done = answer(session, &sql, input) => done,
+                };
                 session.settle().await.and(answer).unwrap_or_else(|error| failure(&error))
             }
             None => failure(&SqlError::new(SqlState::SYNTAX_ERROR, "a JSON string was expected")),

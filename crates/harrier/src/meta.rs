@@ -38,7 +38,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("VALUES", "VALUES (expression, …), …"),
     (
         "CREATE EXTERNAL TABLE",
-        "CREATE [OR REPLACE] EXTERNAL TABLE [IF NOT EXISTS] name [(column type, …)]\n  STORED AS PARQUET | CSV | JSON | AVRO | ARROW [PARTITIONED BY (column, …)] [WITH ORDER (column, …)]\n  [OPTIONS (key value, …)] LOCATION 'file, folder or pattern'",
+        "CREATE [OR REPLACE] EXTERNAL TABLE [IF NOT EXISTS] name [(column type, …)]\n  STORED AS PARQUET | ORC | CSV | JSON | AVRO | ARROW | TEXTFILE [PARTITIONED BY (column, …)] [WITH ORDER (column, …)]\n  [ROW FORMAT DELIMITED [FIELDS TERMINATED BY 'c'] [ESCAPED BY 'c'] [NULL DEFINED AS 'text']]\n  [OPTIONS (key value, …)] LOCATION 'file, folder or pattern'",
     ),
     (
         "CREATE TABLE",
@@ -52,7 +52,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("INSERT", "INSERT INTO table [(column, …)] query | VALUES (…), …"),
     (
         "COPY",
-        "COPY table | (query) TO 'file or folder' [STORED AS PARQUET | CSV | JSON | ARROW]\n  [PARTITIONED BY (column, …)] [OPTIONS (key value, …)]",
+        "COPY table [(column, …)] FROM 'file' | STDIN [WITH (FORMAT format, option value, …)]\nCOPY table [(column, …)] | (query) TO 'file' | STDOUT [WITH (FORMAT format, option value, …)]\nCOPY table | (query) TO 'file or folder' [STORED AS format] [PARTITIONED BY (column, …)] [OPTIONS (key value, …)]\n  formats: TEXT, CSV, JSON, PARQUET, ORC, AVRO, ARROW; options: HEADER, DELIMITER, NULL, QUOTE, ESCAPE,\n  COMPRESSION, ON_ERROR, REJECT_LIMIT",
     ),
     ("EXPLAIN", "EXPLAIN [ANALYZE] [VERBOSE] [FORMAT INDENT | TREE | PGJSON | GRAPHVIZ] statement"),
     ("DESCRIBE", "DESCRIBE table | 'file'"),

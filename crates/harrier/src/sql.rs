@@ -205,12 +205,6 @@ async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
 /// Runs the inputs in their order and stops at the first statement that fails; without any, the shell or
 /// standard input. Returns the exit status.
 async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
-    if format == Format::Lines {
-        return match lines::run(&engine.session()).await {
-            Ok(()) => exit::DONE,
-            Err(_) => exit::FAILED,
-        };
-    }
     let interrupts = match Interrupts::listen() {
         Ok(interrupts) => interrupts,
         Err(error) => {
@@ -218,6 +212,12 @@ async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
             return exit::FAILED;
         }
     };
+    if format == Format::Lines {
+        return match lines::run(&engine.session(), interrupts).await {
+            Ok(()) => exit::DONE,
+            Err(_) => exit::FAILED,
+        };
+    }
     let mut runner = Runner::new(engine.session(), Display::new(format), interrupts);
     let result = run_inputs(&mut runner, inputs).await;
     let flushed = match &mut runner.display.file {

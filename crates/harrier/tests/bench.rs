@@ -1,4 +1,5 @@
-//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures written.
+//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures written; and the other
+//! benchmarks that need nothing but this program, as small as they get.
 //!
 //! `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
 
@@ -33,6 +34,12 @@ fn bench(launcher: &str, arguments: &[&str]) -> Value {
     assert!(fs::read_to_string(folder.path().join("out/a.svg")).unwrap().contains("<polyline"));
     let again = folder.run(&["bench", "chart", "out/a.json", "--out", "out/b.svg"]);
     assert_eq!(again.status, Some(0), "{again:?}");
+    json(&folder)
+}
+
+/// What `--json` wrote.
+#[track_caller]
+fn json(folder: &Folder) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.path().join("out/a.json")).unwrap()).unwrap()
 }
 
@@ -90,6 +97,51 @@ fn batches_move_between_processes() {
 }
 
 #[test]
+fn latencies_over_mpi_and_grpc_are_compared() {
+    if harrier_launch::skipped() {
+        eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+        return;
+    }
+    let words = Launcher::open_mpi(2).words().unwrap();
+    let folder = Folder::new();
+    let run: Run = Command::new(BINARY)
+        .args(["bench", "crowded", "--scale", "0.01", "--queries", "1,6", "--runs", "3"])
+        .args(["--config", "mpi:ranks=2,threads=1", "--config", "grpc:ranks=2,threads=1,compression=none"])
+        .args(["--json", "out/a.json", "--chart", "out/a.svg"])
+        .env("HARRIER_MPIRUN", &words[0])
+        .current_dir(folder.path())
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stdout.contains("\nA against B, 2 ranks\n"), "{run:?}");
+    let result = json(&folder);
+    assert_eq!(result["ratios"][0]["queries"], 2, "{result}");
+    let compared = result["compared"][0]["queries"].as_array().unwrap();
+    assert_eq!(
+        compared.iter().map(|row| row["query"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["q01", "q06", "all"]
+    );
+    assert!(compared.iter().all(|row| row["p99"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{result}");
+    assert!(fs::read_to_string(folder.path().join("out/a.svg")).unwrap().contains("99th percentile of 3"));
+}
+
+#[test]
+fn plans_over_files_that_are_not_there() {
+    let folder = Folder::new();
+    let small = ["--files", "500", "--commit-files", "200", "--columns", "3", "--runs", "1"];
+    let run = folder.run(&[&["bench", "plan", "--json", "out/a.json"], &small[..]].concat());
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stdout.contains("\n3 commits of 200 files: median "), "{run:?}");
+    let result = json(&folder);
+    assert_eq!(result["commits_s"].as_array().unwrap().len(), 3);
+    let queries = result["queries"].as_array().unwrap();
+    let files: Vec<u64> = queries.iter().map(|query| query["files"].as_u64().unwrap()).collect();
+    assert_eq!(files, [500, 1, 5, 500]);
+    assert!(queries.iter().all(|query| query["wall_s_median"].as_f64().is_some_and(|s| s > 0.0)), "{result}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let folder = Folder::new();
     for (arguments, status, message) in [
@@ -101,4 +153,7 @@ fn what_cannot_be_measured_is_refused() {
         assert_eq!(run.status, Some(status), "{run:?}");
         assert!(run.stderr.contains(message), "{run:?}");
     }
+    let alone = folder.run(&["bench", "crowded", "--config", "mpi:ranks=4", "--config", "grpc:ranks=2"]);
+    assert_eq!(alone.status, Some(2), "{alone:?}");
+    assert!(alone.stderr.contains("with as many ranks and threads"), "{alone:?}");
 }

@@ -62,11 +62,16 @@ fn servers_are_compared() {
     assert!(problems.len() == 1 && problems[0]["of"] == "absent", "{problems:?}");
     assert_eq!(all(&result, "queries"), ["q01", "q06"]);
     let cells = all(&result, "cells");
-    assert_eq!(cells.len(), 10, "{cells:?}");
+    assert_eq!(cells.len(), 12, "{cells:?}");
     for system in cells.iter().flat_map(|cell| all(cell, "systems")) {
         assert!(system["throughput"].as_f64().is_some(), "{cells:#?}");
         assert_eq!(system["problem"], Value::Null);
     }
+    // Rows that were acknowledged were counted after each window.
+    let inserts = cells.iter().filter(|cell| cell["load"] == "insert").flat_map(|cell| all(cell, "systems"));
+    let acknowledged: Vec<u64> =
+        inserts.map(|system| system["rounds"][0]["acknowledged"].as_u64().unwrap()).collect();
+    assert!(acknowledged.len() == 4 && acknowledged.iter().all(|rows| *rows > 0), "{cells:#?}");
     for streamed in all(&result, "streaming") {
         assert!(streamed["problem"] != Value::Null || streamed["rows"] == 60_175, "{streamed}");
     }

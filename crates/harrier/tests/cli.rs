@@ -535,3 +535,39 @@ fn the_doctor_says_what_to_do() {
     );
     assert!(run.stdout.contains("no hosts"), "{run:?}");
 }
+
+/// As in the README: the tables of TPC-H in a warehouse, with as many rows as the benchmark says.
+#[test]
+fn tables_of_tpch_are_loaded() {
+    const LOAD: [&str; 5] = ["generate", "tpch", "--scale", "0.01", "--load"];
+    const TABLES: &str = "customer,1500\nlineitem,60175\nnation,25\norders,15000\npart,2000\npartsupp,8000\nregion,5\n\
+                          supplier,100\n";
+    let folder = Folder::new();
+    let loaded = |more: &[&str]| folder.run(&[&LOAD[..], more].concat());
+    let tables = || {
+        let counts = "SELECT table_name, rows FROM sys.tables ORDER BY table_name";
+        prints(&folder.sql(&["--format", "csv", "-c", counts]), &format!("table_name,rows\n{TABLES}"));
+    };
+    let run = loaded(&[]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stderr.contains("lineitem: 60175 rows"), "{run:?}");
+    tables();
+    // They are rows of one another, and what the catalog counts is there.
+    let sql = "SELECT (SELECT count(*) FROM lineitem), (SELECT count(*) FROM lineitem JOIN orders ON l_orderkey = o_orderkey), \
+               (SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey JOIN nation ON c_nationkey = n_nationkey), \
+               (SELECT count(*) FROM partsupp JOIN part ON ps_partkey = p_partkey JOIN supplier ON ps_suppkey = s_suppkey)";
+    let run = folder.sql(&["--format", "csv", "-c", sql]);
+    assert_eq!(run.stdout.lines().nth(1), Some("60175,60175,15000,8000"), "{run:?}");
+    // Once more it is refused, and nothing changes.
+    fails(&loaded(&[]), "42P07", "relation \"lineitem\" already exists");
+    tables();
+    folder.sql(&["-c", "DELETE FROM nation WHERE n_nationkey > 3", "-c", "DROP TABLE region"]);
+    fails(&loaded(&["--tables", "region,nation"]), "42P07", "relation \"nation\" already exists");
+    // Only with --overwrite are they replaced: those named, or all.
+    let run = loaded(&["--tables", "nation,region", "--overwrite"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    tables();
+    let run = loaded(&["--overwrite"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    tables();
+}

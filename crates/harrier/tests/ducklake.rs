@@ -354,6 +354,33 @@ fn both_write_a_table_of_ranges() {
     agree(&mut harrier, &mut duck, &questions);
 }
 
+/// A table with a column that cannot be read is refused with the column's name, and listed; the others work.
+#[test]
+fn columns_that_cannot_be_read_are_named() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE other (id INT)");
+    let mut duck = Duck::attached(&lake);
+    for (table, kind) in [("h", "HUGEINT"), ("u", "UHUGEINT"), ("z", "TIMETZ"), ("i", "INTERVAL")] {
+        duck.run(&format!("CREATE TABLE {table} (id INT, odd {kind})"));
+        let failure = harrier.run(&format!("SELECT id FROM {table}")).unwrap_err();
+        assert_eq!(failure.sqlstate, "0A000", "{failure:?}");
+        let message = format!("column \"odd\" has type {kind}, which cannot be read");
+        assert!(failure.message.contains(&message), "{failure:?}");
+    }
+    run(&mut harrier, "INSERT INTO other VALUES (1)");
+    agree(&mut harrier, &mut duck, &["SELECT count(*), sum(id) FROM other"]);
+    let listed = rows(
+        &mut harrier,
+        "SELECT table_name, data_type FROM sys.columns WHERE column_name = 'odd' ORDER BY 1",
+    );
+    let names: Vec<&str> = listed.iter().filter_map(|row| row[0].as_deref()).collect();
+    assert_eq!(names, ["h", "i", "u", "z"]);
+}
+
 /// Two programs write at the same time: inserts all succeed, each once.
 #[test]
 fn both_write_at_the_same_time() {

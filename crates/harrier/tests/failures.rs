@@ -242,6 +242,55 @@ fn an_operator_fails_on_a_remote_rank() {
     ends_well(gang);
 }
 
+/// A panic of an operator fails its statement, on whichever rank it is, and the rank lives.
+///
+/// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics. Any other panic would do: if this
+/// one has become an answer or an error, take another.
+#[test]
+fn an_operator_panics_on_a_remote_rank() {
+    needs_mpi!();
+    let mut gang = session(3, &[]);
+    is_well(&mut gang);
+    let ranks = gang.rank_processes();
+    for class in 0..16 {
+        let sql = format!(
+            "select sum(m) from (select max(l_quantity) over (partition by l_partkey order by l_orderkey \
+             rows between current row and 18446744073709551610 following) as m \
+             from {} where l_partkey % 2500 = {class})",
+            table("lineitem")
+        );
+        let (found, message) = gang.answer(&sql).expect_err(&sql);
+        assert_eq!(found, "XX000", "{message}");
+        is_well(&mut gang);
+    }
+    assert_eq!(gang.rank_processes(), ranks);
+    assert_eq!(gang.end().code(), Some(0), "{}", gang.stderr());
+    gang.leaves_nothing();
+    // Each class has keys on several ranks, and the first panic ends the others' work: of so many, one is surely not rank 0's.
+    let log = gang.stderr();
+    let of_others = |line: &str| ["rank 1: ", "rank 2: "].iter().any(|prefix| line.starts_with(prefix));
+    assert!(log.lines().any(|line| of_others(line) && line.contains("panic")), "{log}");
+}
+
+/// Canceled while every rank computes and all have streams open, nothing is left of a statement (`harrier.check_ledger`).
+#[test]
+fn a_statement_is_canceled() {
+    needs_mpi!();
+    let mut gang = session(3, &[]);
+    is_well(&mut gang);
+    let ranks = gang.rank_processes();
+    for _ in 0..3 {
+        gang.ask(&endless());
+        gang.busy(&[0, 1, 2]);
+        gang.signal_rank(0, Signal::SIGINT);
+        let (code, message) = gang.answered().expect_err("it would go on for minutes");
+        assert_eq!(code, "57014", "{message}");
+        is_well(&mut gang);
+    }
+    assert_eq!(gang.rank_processes(), ranks);
+    ends_well(gang);
+}
+
 #[test]
 fn a_rank_runs_out_of_memory() {
     needs_mpi!();

@@ -1,4 +1,4 @@
-//! What is told of rows that move between ranks: `sys.interconnect`, `EXPLAIN ANALYZE`, the trace; and that no stream stalls another.
+//! What is told of rows that move between ranks: `sys.interconnect` and the trace; and that no stream stalls another.
 
 mod support;
 #[path = "support/trace_check.rs"]

@@ -1,65 +1,14 @@
 //! Warehouses that several processes use at the same time, and processes that die in the middle of a write.
 
-use std::path::{Path, PathBuf};
+#[path = "support/warehouse.rs"]
+mod support;
+
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use harrier_launch::Launcher;
-use harrier_testkit::session::{Answer, Configuration, Failure, LOST, Session};
-use tempfile::TempDir;
-
-struct Warehouse(TempDir);
-
-impl Warehouse {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.0.path().join("warehouse")
-    }
-
-    fn configuration(&self) -> Configuration {
-        Configuration::embedded().with_warehouse(self.folder())
-    }
-
-    fn session(&self) -> Session {
-        Session::start(&self.configuration()).unwrap()
-    }
-
-    /// How many data and delete files lie in it.
-    fn files(&self) -> usize {
-        files_below(&self.folder().join("data"))
-    }
-}
-
-fn files_below(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.path().is_dir() {
-            true => files_below(&entry.path()),
-            false => 1,
-        })
-        .sum()
-}
-
-fn run(session: &mut Session, sql: &str) {
-    session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
-}
-
-fn one(session: &mut Session, sql: &str) -> String {
-    match session.run(sql) {
-        Ok(Answer::Rows { rows, .. }) => rows[0][0].clone().unwrap(),
-        other => panic!("{other:?} of {sql}"),
-    }
-}
-
-fn fails(session: &mut Session, sql: &str, sqlstate: &str) -> Failure {
-    let failure = session.run(sql).expect_err(sql);
-    assert_eq!(failure.sqlstate, sqlstate, "{failure} of {sql}");
-    failure
-}
+use harrier_testkit::session::{Answer, Configuration, LOST, Session};
+use support::{Warehouse, fails, one, plan, run, table};
 
 /// Inserts into one table never wait for one another and all succeed.
 #[test]
@@ -108,6 +57,50 @@ fn a_session_sees_what_its_isolation_lets_it() {
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
     run(&mut b, "ROLLBACK");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
+}
+
+/// Definitions and rows of several tables, with a savepoint: others see nothing of them before they are committed, and all of them then.
+#[test]
+fn definitions_and_rows_are_seen_together() {
+    let warehouse = Warehouse::new();
+    let (mut a, mut b) = (warehouse.session(), warehouse.session());
+    run(&mut a, "CREATE TABLE t (x INT)");
+    run(&mut a, "CREATE TABLE u (x INT)");
+    run(&mut a, "INSERT INTO t SELECT v FROM generate_series(1, 100) AS g(v)");
+    let unchanged = |session: &mut Session| {
+        assert_eq!(one(session, "SELECT count(*) FROM t"), "100");
+        assert_eq!(one(session, "SELECT count(*) FROM u"), "0");
+        fails(session, "SELECT y FROM u", "42703");
+        fails(session, "SELECT * FROM c", "42P01");
+        fails(session, "SELECT * FROM w", "42P01");
+    };
+    for end in ["ROLLBACK", "COMMIT"] {
+        run(&mut a, "BEGIN");
+        run(&mut a, "ALTER TABLE u ADD COLUMN y INT");
+        unchanged(&mut b);
+        run(&mut a, "INSERT INTO u SELECT x, 2 * x FROM t");
+        run(&mut a, "DELETE FROM t WHERE x > 60");
+        run(&mut a, "SAVEPOINT here");
+        unchanged(&mut b);
+        run(&mut a, "DROP TABLE t");
+        run(&mut a, "CREATE TABLE c AS SELECT 1 AS one");
+        unchanged(&mut b);
+        run(&mut a, "ROLLBACK TO here");
+        run(&mut a, "CREATE TABLE c AS SELECT * FROM u WHERE y > 100");
+        run(&mut a, "CREATE VIEW w AS SELECT c.x FROM c JOIN t ON c.x = t.x");
+        assert_eq!(one(&mut a, "SELECT count(*) FROM w"), "10");
+        unchanged(&mut b);
+        run(&mut a, end);
+        if end == "ROLLBACK" {
+            unchanged(&mut a);
+            unchanged(&mut b);
+        }
+    }
+    for session in [&mut a, &mut b] {
+        let counts = "SELECT (SELECT count(*) FROM t) || ' ' || (SELECT sum(y) FROM u) || ' ' || (SELECT count(*) FROM c) \
+                      || ' ' || (SELECT count(*) FROM w)";
+        assert_eq!(one(session, counts), "60 10100 50 10");
+    }
 }
 
 #[test]
@@ -223,6 +216,51 @@ fn a_process_that_is_killed_leaves_the_state_as_it_was() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
+/// The files of a transaction that has not ended are its own, however young VACUUM may take them.
+#[test]
+fn vacuum_leaves_alone_what_is_being_written() {
+    for partitions in ["PARTITION BY (k)", "PARTITION BY RANGE (k) (START (0) END (10) EVERY (2))"] {
+        vacuum_leaves_alone_what_is_being_written_to(partitions);
+    }
+}
+
+fn vacuum_leaves_alone_what_is_being_written_to(partitions: &str) {
+    let warehouse = Warehouse::new();
+    let (mut writer, mut sweeper) = (warehouse.session(), warehouse.session());
+    run(&mut writer, &format!("CREATE TABLE t (k INT, v BIGINT) {partitions}"));
+    run(&mut writer, "INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)");
+    run(&mut sweeper, "SET harrier.vacuum_age_seconds = 0");
+    let before = warehouse.files();
+    for (statement, end, left) in [
+        ("INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)", "COMMIT", "2000"),
+        ("DELETE FROM t WHERE v % 2 = 0", "COMMIT", "1000"),
+        ("UPDATE t SET v = v + 2 WHERE k < 4", "COMMIT", "1000"),
+        ("INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)", "ROLLBACK", "1000"),
+    ] {
+        run(&mut writer, "BEGIN");
+        run(&mut writer, "SAVEPOINT s");
+        run(&mut writer, statement);
+        run(&mut writer, "ROLLBACK TO s");
+        run(&mut writer, statement);
+        assert!(warehouse.files() > before, "{statement} wrote no file");
+        let written = warehouse.files();
+        run(&mut sweeper, "VACUUM");
+        assert_eq!(warehouse.files(), written, "{statement}");
+        run(&mut writer, end);
+        run(&mut sweeper, "VACUUM");
+        assert_eq!(one(&mut sweeper, "SELECT count(*) FROM t"), left, "{statement}");
+        run(&mut sweeper, "CHECK TABLE t");
+    }
+    // A connection that is gone writes no more.
+    run(&mut writer, "BEGIN");
+    run(&mut writer, "INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)");
+    let with_its = warehouse.files();
+    drop(writer);
+    run(&mut sweeper, "VACUUM");
+    assert!(warehouse.files() < with_its);
+    assert_eq!(one(&mut sweeper, "SELECT count(*) FROM t"), "1000");
+}
+
 #[test]
 fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
     if harrier_launch::skipped() {
@@ -254,16 +292,6 @@ fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
             assert!(["57P02", "25P02", LOST].contains(&failure.sqlstate.as_str()), "{failure}");
             assert_eq!(seen, "100000");
         }
-    }
-}
-
-/// What a plan does, an operator a line.
-fn plan(session: &mut Session, sql: &str) -> String {
-    match session.run(&format!("EXPLAIN {sql}")) {
-        Ok(Answer::Rows { rows, .. }) => {
-            rows.into_iter().filter_map(|mut row| row.swap_remove(0)).collect::<Vec<_>>().join("\n")
-        }
-        other => panic!("{other:?} of {sql}"),
     }
 }
 
@@ -313,6 +341,51 @@ fn buckets_are_joined_where_they_are() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"), "2001");
 }
 
+/// On ranks, too, a lookup of a key reads the files of its bucket and no others; single rows find theirs.
+#[test]
+fn a_lookup_on_ranks_reads_one_bucket() {
+    if harrier_launch::skipped() {
+        return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+    }
+    let warehouse = Warehouse::new();
+    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
+        .unwrap_or_else(|reason| panic!("{reason}"))
+        .with_setting("harrier.check_ledger", "true")
+        .with_warehouse(warehouse.folder());
+    let _turn = harrier_launch::alone();
+    let mut gang = Session::start(&configuration).unwrap();
+    run(&mut gang, "CREATE TABLE t (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 8)");
+    for part in 0..3 {
+        run(&mut gang, &format!("INSERT INTO t SELECT v, {part} FROM generate_series(1, 4000) AS g(v)"));
+    }
+    let paths: Vec<String> = table(&mut gang, "SELECT path FROM sys.data_files")
+        .into_iter()
+        .filter_map(|mut row| row.swap_remove(0))
+        .collect();
+    assert_eq!(paths.len(), 24, "a file in each bucket of each INSERT");
+    // The bucket whose files have the key, and how many these are.
+    let lookup = "SELECT * FROM t WHERE k = 77";
+    let shown = plan(&mut gang, lookup);
+    let (_, bucket) = shown.split_once("reads bucket=").unwrap_or_else(|| panic!("{shown}"));
+    let bucket: String = bucket.chars().take_while(char::is_ascii_digit).collect();
+    assert!(shown.contains("files=3,"), "{shown}");
+    for path in &paths {
+        let count = one(&mut gang, &format!("SELECT count(*) FROM '{path}' WHERE k = 77"));
+        let expected = if path.contains(&format!("/bucket={bucket}/")) { "1" } else { "0" };
+        assert_eq!(count, expected, "{path}");
+    }
+    assert!(plan(&mut gang, "SELECT * FROM t WHERE n < 5").contains("files=24,"));
+    // A row by itself goes to the same bucket.
+    for n in 1..=3 {
+        run(&mut gang, "INSERT INTO t VALUES (77, 10)");
+        assert!(plan(&mut gang, lookup).contains(&format!("files={},", 3 + n)));
+        assert_eq!(one(&mut gang, "SELECT sum(n) FROM t WHERE k = 77"), (3 + 10 * n).to_string());
+    }
+    run(&mut gang, "OPTIMIZE t");
+    assert!(plan(&mut gang, lookup).contains("files=1,"));
+    assert_eq!(one(&mut gang, "SELECT count(*) || ' ' || sum(n) FROM t WHERE k = 77"), "6 33");
+}
+
 /// Whatever happens to a file, CHECK TABLE says so.
 #[test]
 fn damage_is_found() {
@@ -347,13 +420,6 @@ fn damage_is_found() {
     assert!(found.contains(&"is missing".to_string()), "{found:?}");
     assert!(found.iter().any(|problem| problem.starts_with("has no footer")), "{found:?}");
     assert!(found.iter().any(|problem| problem.contains("bytes")), "{found:?}");
-}
-
-fn table(session: &mut Session, sql: &str) -> Vec<Vec<Option<String>>> {
-    match session.run(sql) {
-        Ok(Answer::Rows { rows, .. }) => rows,
-        other => panic!("{other:?} of {sql}"),
-    }
 }
 
 #[test]
@@ -534,4 +600,62 @@ fn every_row_is_in_the_file_of_its_table_partition() {
         }
         divided.check(&mut session);
     }
+}
+
+/// How the files of a table's folder are made, by the table partition that they were written for.
+fn shapes_by_partition(session: &mut Session) -> Vec<String> {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let paths = "SELECT split_part(table_partition, '=', 2), path FROM sys.data_files ORDER BY 1, 2";
+    let paths = table(session, paths);
+    let shape = |row: &Vec<Option<String>>| {
+        let path = row[1].as_deref().unwrap();
+        let file = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+        let group = file.metadata().row_group(0);
+        let codec = format!("{:?}", group.column(0).compression());
+        let codec = codec.split('(').next().unwrap().to_lowercase();
+        format!("{} {codec} {}", row[0].as_deref().unwrap(), group.num_rows())
+    };
+    paths.iter().map(shape).collect()
+}
+
+#[test]
+fn table_partitions_have_files_of_their_own_kind() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (k INT, v BIGINT) PARTITION BY RANGE (k) \
+         (PARTITION old START (0) END (2) WITH (compression = gzip, row_group_rows = 50), \
+          PARTITION new START (2) END (4), DEFAULT PARTITION rest WITH (compression = uncompressed)) \
+         WITH (compression = snappy, compression_level = 1)",
+    );
+    let added = "ALTER TABLE t ADD PARTITION newest START (4) END (6) WITH (compression = zstd, compression_level = 3)";
+    run(&mut session, "ALTER TABLE t DROP DEFAULT PARTITION");
+    run(&mut session, added);
+    run(&mut session, "ALTER TABLE t ADD DEFAULT PARTITION rest WITH (compression = uncompressed)");
+    let insert = "INSERT INTO t SELECT v % 8, v FROM generate_series(1, 800) AS g(v)";
+    let partitions = ["old", "new", "newest", "rest"];
+    let shapes = |rows: u64| {
+        let rows = [50, rows, rows, rows];
+        let codecs = ["gzip", "snappy", "zstd", "uncompressed"];
+        let mut shapes: Vec<String> =
+            (0..4).map(|at| format!("{} {} {}", partitions[at], codecs[at], rows[at])).collect();
+        shapes.sort();
+        shapes
+    };
+    run(&mut session, insert);
+    assert_eq!(shapes_by_partition(&mut session), shapes(200));
+    run(&mut session, insert);
+    run(&mut session, "OPTIMIZE t");
+    assert_eq!(shapes_by_partition(&mut session), shapes(400));
+    let options =
+        "SELECT partition_name, options FROM sys.table_partitions WHERE options IS NOT NULL ORDER BY 1";
+    let told = [
+        ("newest", "parquet_compression = zstd, parquet_compression_level = 3"),
+        ("old", "parquet_compression = gzip, parquet_row_group_size = 50"),
+        ("rest", "parquet_compression = uncompressed"),
+    ];
+    let told = told.map(|(name, options)| vec![Some(name.to_string()), Some(options.to_string())]);
+    assert_eq!(table(&mut session, options), told);
+    fails(&mut session, "ALTER TABLE t ADD PARTITION p START (9) END (10) WITH (inline_rows = 3)", "22023");
 }

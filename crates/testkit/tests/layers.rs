@@ -9,7 +9,17 @@ use serde_json::Value;
 
 /// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
 const MAY_USE: [(&str, &[&str]); 17] = [
-    ("harrier", &["harrier-engine", "harrier-exec", "harrier-interconnect", "harrier-mpi", "harrier-server"]),
+    (
+        "harrier",
+        &[
+            "harrier-catalog",
+            "harrier-engine",
+            "harrier-exec",
+            "harrier-interconnect",
+            "harrier-mpi",
+            "harrier-server",
+        ],
+    ),
     ("harrier-server", &[]),
     (
         "harrier-engine",

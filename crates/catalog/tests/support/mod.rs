@@ -61,6 +61,25 @@ pub struct Lake {
     pub catalog: Catalog,
 }
 
+impl Lake {
+    /// Runs a statement in the catalog's database, past the catalog.
+    pub async fn execute(&self, sql: &str) {
+        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_string()));
+        match self.url.starts_with("sqlite:") {
+            true => {
+                let pool = sqlx::SqlitePool::connect(&self.url).await.unwrap();
+                sql.execute(&pool).await.unwrap();
+                pool.close().await;
+            }
+            false => {
+                let pool = sqlx::PgPool::connect(&self.url).await.unwrap();
+                sql.execute(&pool).await.unwrap();
+                pool.close().await;
+            }
+        }
+    }
+}
+
 pub async fn lake(kind: Kind) -> Lake {
     let folder = TempDir::new().unwrap();
     let url = new_url(kind, folder.path());

@@ -69,7 +69,7 @@ impl CopyOut {
     }
 }
 
-fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
+pub(super) fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
     let mut line = Vec::new();
     for (at, field) in schema.fields().iter().enumerate() {
         if at > 0 {

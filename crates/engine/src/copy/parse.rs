@@ -108,6 +108,9 @@ pub(crate) enum Header {
     Matching,
 }
 
+/// Compressions within files, which not all formats have.
+const CODECS: &[&str] = &["deflate", "lz4", "snappy", "zlib"];
+
 /// What happens to a row with a value that does not fit its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnError {
@@ -183,20 +186,25 @@ pub(super) fn as_query(source: &CopySource) -> Result<Statement> {
 
 /// The same statement in DataFusion's words, if it is a COPY TO a file.
 ///
-/// Errors: its format or options are not for files (0A000).
+/// Errors: its format is not for files (0A000).
 pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     let (Direction::To, Some(target)) = (copy.direction, &copy.file) else {
         return Ok(None);
     };
     let given = &copy.options;
-    if let Some(format @ (CopyFormat::Text | CopyFormat::Binary)) = given.format {
+    if given.format == Some(CopyFormat::Binary) {
         return Err(CodedError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
-            format!("COPY does not write files in format {}", format.name()),
+            "COPY does not write files in format binary",
         )
-        .with_hint("FORMAT csv, or COPY … TO STDOUT")
+        .with_hint("FORMAT text or csv, or COPY … TO STDOUT")
         .into());
     }
+    let extension = target.rsplit('/').next().unwrap_or(target).rsplit_once('.');
+    let is_called =
+        |known: &str| extension.is_some_and(|(_, extension)| extension.eq_ignore_ascii_case(known));
+    let format = given.format.or_else(|| is_called("txt").then_some(CopyFormat::Text));
+    let is_parquet = format == Some(CopyFormat::Parquet) || format.is_none() && is_called("parquet");
     let source = match &copy.source {
         CopySource::Table { name, columns } if columns.is_empty() => CopyToSource::Relation(name.clone()),
         source => match as_query(source)? {
@@ -219,12 +227,18 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     given.quote.into_iter().for_each(|value| set("quote", byte(value)));
     given.escape.into_iter().for_each(|value| set("escape", byte(value)));
     given.null.iter().for_each(|value| set("null_value", value.clone()));
-    given.compression.iter().for_each(|value| set("compression", value.clone()));
+    let codec = |value: &String| match value.as_str() {
+        "" if is_parquet => "uncompressed".to_string(),
+        "gz" if is_parquet => "gzip(6)".to_string(),
+        "zst" if is_parquet => "zstd(3)".to_string(),
+        _ => value.clone(),
+    };
+    given.compression.iter().for_each(|value| set("compression", codec(value)));
     Ok(Some(Statement::CopyTo(CopyToStatement {
         source,
         target: target.clone(),
         partitioned_by: vec![],
-        stored_as: given.format.map(|format| format.name().to_uppercase()),
+        stored_as: format.map(|format| format.name().to_uppercase()),
         options,
     })))
 }
@@ -327,6 +341,7 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
                 "bzip2" | "bz2" => Some("bz2".to_string()),
                 "xz" => Some("xz".to_string()),
                 "zstd" | "zst" => Some("zst".to_string()),
+                codec if CODECS.contains(&codec) => Some(codec.to_string()),
                 other => return Err(invalid(format!("compression \"{other}\" not recognized"))),
             };
         }
@@ -371,6 +386,11 @@ fn check(options: CopyOptions) -> Result<CopyOptions> {
             return Err(wrong("only ON_ERROR STOP is allowed in BINARY mode"));
         }
     }
+    if let Some(codec) = options.compression.as_deref().filter(|codec| CODECS.contains(codec))
+        && !matches!(options.format, Some(CopyFormat::Avro | CopyFormat::Orc | CopyFormat::Parquet))
+    {
+        return Err(invalid(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet")));
+    }
     if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
         return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
     }
@@ -381,7 +401,7 @@ fn check(options: CopyOptions) -> Result<CopyOptions> {
 }
 
 /// One character of one byte, which may be written `\t`.
-fn byte(name: &str, text: &str) -> Result<u8> {
+pub(super) fn byte(name: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] if !matches!(byte, b'\n' | b'\r' | 0x80..) => Ok(*byte),
         b"\\t" => Ok(b'\t'),
@@ -422,6 +442,8 @@ mod tests {
         let four = copy("COPY t FROM 'x' (ON_ERROR ignore, REJECT_LIMIT 3, DELIMITER E'\\t')");
         assert_eq!((four.options.on_error, four.options.reject_limit), (OnError::Ignore, Some(3)));
         assert_eq!(four.options.delimiter, Some(b'\t'));
+        let five = copy("COPY t TO 'x.avro' WITH (FORMAT avro, COMPRESSION Snappy)");
+        assert_eq!(five.options.compression.as_deref(), Some("snappy"));
         for other in ["SELECT 1", "COPY t TO 'x' STORED AS CSV", "COPY t TO 'x' PARTITIONED BY (a)", "COPY"] {
             assert!(parse(other).unwrap().is_none(), "{other}");
         }
@@ -439,6 +461,7 @@ mod tests {
             ("COPY t FROM 'x' WITH (NOSUCH 1)", "42601"),
             ("COPY t FROM 'x' WITH (REJECT_LIMIT 1)", "22023"),
             ("COPY t FROM 'x' CSV garbage", "42601"),
+            ("COPY t TO 'x.csv' WITH (COMPRESSION snappy)", "22023"),
             ("COPY t FROM PROGRAM 'ls'", "0A000"),
         ] {
             let error = parse(text).unwrap_err();

@@ -1,5 +1,6 @@
 //! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all ranks, and showing them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{
 use datafusion::object_store::ObjectMeta;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    FileRecord, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
+    FileRecord, FileShape, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
 };
 use harrier_folders::{Merged, Root, StagedFile, Statement, Work};
 use harrier_store_folders::{GivenUp, Statement as StoreStatement};
@@ -80,7 +81,7 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
     if matches!(table.place(), Some(Place::Store(..))) && table.written()?.is_none() {
         return refused(
             "files of this format can only be read in object stores",
-            "Parquet, ORC, CSV and JSON can be written there",
+            "Parquet, ORC, Avro, CSV, JSON and TEXTFILE can be written there",
         );
     }
     Ok(Some((table.clone(), overwrite)))
@@ -111,6 +112,8 @@ impl FolderWrite {
     }
 
     /// Begins to write the rows of `input` into the folders of `table`.
+    ///
+    /// Errors: the format has no type for one of its columns (0A000).
     pub(super) async fn stage(
         table: &FolderTable,
         written: Written,
@@ -119,6 +122,7 @@ impl FolderWrite {
         effects: Effects,
     ) -> Result<(LogicalPlan, Self)> {
         let Effects { overwrite, emptied, merged } = effects;
+        written.format.check(&table.file_schema())?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let (statement, folder, staging, takes) = match table.place() {
             Some(Place::Local(folder)) => {
@@ -326,9 +330,12 @@ fn plan(
         partition: table.keys().iter().map(|(name, _)| PartitionFolder { name: name.clone() }).collect(),
         sort: table.sort(),
         replaces: false,
-        compression: written.compression,
-        row_group_rows: written.row_group_rows,
-        target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
+        shape: FileShape {
+            compression: written.compression,
+            row_group_rows: written.row_group_rows,
+            target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
+        },
+        own_shapes: BTreeMap::new(),
         // With keys, a folder has one writer as it is.
         one_writer: (to.one_writer || is_store) && table.keys().is_empty(),
         format: written.format,

@@ -21,7 +21,7 @@ use datafusion::object_store::path::Path;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::{NULL_FOLDER, partition_folder};
+use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
 
 use super::insert::{Effects, FolderWrite};
 use super::table::FolderTable;
@@ -44,6 +44,11 @@ impl FolderWrite {
             let message = format!("the files of \"{name}\" can only be read");
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
         };
+        if let WriteFormat::Delimited(_) = written.format {
+            // Whether they have more fields than the table has columns, they do not tell.
+            let message = format!("the text files of \"{name}\" are not merged");
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         let merged = small_files(state, table).await?;
         if merged.is_empty() {
             return Ok(None);

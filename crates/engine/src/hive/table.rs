@@ -24,6 +24,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use harrier_exec::avro::AvroFormat;
+use harrier_exec::delimited::DelimitedFormat;
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
@@ -191,6 +193,10 @@ impl FolderTable {
             written.format = WriteFormat::Json(json.options().compression);
         } else if let Some(orc) = format.downcast_ref::<OrcFormat>() {
             written.format = WriteFormat::Orc(orc.compression());
+        } else if let Some(avro) = format.downcast_ref::<AvroFormat>() {
+            written.format = WriteFormat::Avro(avro.compression());
+        } else if let Some(text) = format.downcast_ref::<DelimitedFormat>() {
+            written.format = WriteFormat::Delimited(text.layout().clone());
         } else {
             return Ok(None);
         }

@@ -24,13 +24,14 @@ use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, Ta
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, Takes, WriteFiles, WriteFormat,
-    WriteSpec, bucket, read_deleted, write_delete_file,
+    DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
+    WriteFormat, WriteSpec, bucket, read_deleted, write_delete_file,
 };
 use harrier_exec::written_rows::written;
 use prost::Message;
 
 use super::dml_access;
+use super::overwrite::Replaced;
 use super::partitions::{self, Unplaced, is_divided, partitions_of};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
@@ -84,7 +85,7 @@ pub(crate) struct Dml {
 impl Dml {
     /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some.
     ///
-    /// Errors: what it does is not supported, or not allowed (42501).
+    /// Errors: what it does is not supported, or not allowed (42501); it changes a table as it was (42809).
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&dml.target) else {
             return Ok(None);
@@ -93,6 +94,12 @@ impl Dml {
             return Ok(None);
         };
         dml_access::check(target, dml, inserted)?;
+        if target.is_past() {
+            let message = format!("cannot change table \"{}\" as it was", target.table().name);
+            return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                .with_hint("AS OF is for what a statement reads")
+                .into());
+        }
         let target = target.clone();
         let input = LogicalPlan::clone(&dml.input);
         Ok(Some(match &dml.op {
@@ -123,8 +130,9 @@ impl Dml {
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = seen(&target, input, None)?;
-        let is_partitioned = !table.partition.is_empty() || is_divided(table);
-        if few && !overwrite && !is_partitioned && target.can_keep() {
+        // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are checked where they are written.
+        let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
+        if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_keep() {
             let pending = Pending::new(target, Work::Keep, Count::Written);
             return Ok(Self { plan: input, pending });
         }
@@ -447,17 +455,14 @@ impl Pending {
                 Some((at, key.descending, key.nulls_first))
             })
             .collect();
-        let option = |key: &str| state.option(table, key);
-        let number = |key: &str| option(key).and_then(|value| value.parse::<u64>().ok());
-        let codec = option("parquet_compression").unwrap_or(COMPRESSION);
-        let level = option("parquet_compression_level").unwrap_or(match codec {
-            "gzip" => "6",
-            _ => COMPRESSION_LEVEL,
-        });
-        let compression = match codec {
-            "gzip" | "zstd" | "brotli" => format!("{codec}({level})"),
-            "lz4" => "lz4_raw".to_string(),
-            other => other.to_string(),
+        let own_shapes = match partitions_of(table)? {
+            Some(divided) => divided
+                .partitions
+                .iter()
+                .filter(|own| !own.options.is_empty())
+                .map(|own| (own.id.to_string(), file_shape(state, table, Some(&own.options))))
+                .collect(),
+            None => BTreeMap::new(),
         };
         let spec = WriteSpec {
             folder: state.table_path(table),
@@ -467,9 +472,8 @@ impl Pending {
             partition: folders,
             sort,
             replaces,
-            compression,
-            row_group_rows: number("parquet_row_group_size").map_or(ROW_GROUP_ROWS, |rows| rows as usize),
-            target_file_bytes: target_file_bytes(state, table),
+            shape: file_shape(state, table, None),
+            own_shapes,
             one_writer: self.work == Work::Compact,
             format: WriteFormat::Parquet,
             staging: None,
@@ -481,6 +485,17 @@ impl Pending {
     /// The table that is changed, and the state that it was found in.
     pub(crate) fn table(&self) -> (&State, &Arc<Table>) {
         (self.target.state(), self.target.table())
+    }
+
+    /// To be called before the statement's plan runs.
+    ///
+    /// Errors: those of [`Transactions::begin_writing`].
+    pub(crate) async fn begin(&self, transactions: &Transactions) -> Result<()> {
+        match self.work {
+            Work::Files { .. } | Work::Compact => transactions.begin_writing(&self.name).await,
+            // Its rows go into the catalog, or only if there are many into files.
+            Work::Keep | Work::Delete => Ok(()),
+        }
     }
 
     /// Makes the changes that the statement's rows come to; returns what its tag counts.
@@ -540,7 +555,7 @@ impl Pending {
                     changes.inlined_stats = values::stats_of_cells(&changes.inlined, &table.columns)?;
                 }
                 if let Some(replaced) = replaced {
-                    replaced.make(changes);
+                    replaced.make(changes, &table)?;
                 }
                 changes.added.extend(added);
                 Ok(())
@@ -682,6 +697,7 @@ impl Pending {
     ) -> Result<NewDeleteFile> {
         let name = format!("{}-{number}-delete.parquet", self.name);
         let location = format!("{folder}{name}");
+        transactions.begin_writing(&self.name).await?;
         transactions.wrote([location.clone()]).await;
         let positions: Vec<i64> = rows.iter().copied().collect();
         let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
@@ -712,12 +728,16 @@ impl Pending {
         };
         let keys: BTreeSet<_> =
             added.iter().map(|file| key(partitions::of_file(&file.path), &file.partition_values)).collect();
-        if !contents.kept.iter().all(|kept| kept.rows.is_empty()) {
-            return Err(CodedError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                format!("the catalog keeps rows of the partitioned table \"{}\", which INSERT OVERWRITE does not replace", table.name),
-            )
-            .into());
+        let has_kept =
+            !contents.added_kept.is_empty() || contents.kept.iter().any(|kept| !kept.rows.is_empty());
+        if has_kept && is_divided {
+            let message = format!(
+                "the catalog keeps rows of table \"{}\", which is divided by ranges or lists",
+                table.name
+            );
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("OPTIMIZE writes them into the table partitions")
+                .into());
         }
         let next = partitions_of(table)?.map(|divided| divided.next);
         let mut replaced = Replaced::default();
@@ -741,6 +761,9 @@ impl Pending {
             if keys.contains(&key(file.table_partition, &file.partition_values)) {
                 replaced.take(file);
             }
+        }
+        if has_kept {
+            replaced.take_kept(&self.target, contents, |values| keys.contains(&key(None, values)))?;
         }
         Ok(replaced)
     }
@@ -780,8 +803,7 @@ impl Pending {
             .change(|transaction| {
                 let changes = transaction.data_of(table.id);
                 check_compaction(changes, false, &table.name)?;
-                replaced.make(changes);
-                Ok(())
+                replaced.make(changes, &table)
             })
             .await
     }
@@ -877,62 +899,6 @@ impl Deletes {
     }
 }
 
-/// What an INSERT OVERWRITE or TRUNCATE takes away.
-#[derive(Default)]
-struct Replaced {
-    removed: BTreeSet<i64>,
-    added: BTreeSet<usize>,
-    kept: bool,
-    /// These rows of the catalog.
-    kept_rows: BTreeSet<(i64, i64)>,
-    /// No reader sees a difference.
-    same: bool,
-}
-
-impl Replaced {
-    fn same_rows(contents: &Contents) -> Self {
-        let mut all = Self { same: true, ..Self::default() };
-        contents.files.iter().for_each(|file| all.take(file));
-        for kept in &contents.kept {
-            all.kept_rows.extend(kept.row_ids.iter().map(|row| (kept.schema_version, *row)));
-        }
-        all
-    }
-
-    fn all(contents: &Contents) -> Self {
-        let mut all = Self { kept: true, ..Self::default() };
-        contents.files.iter().for_each(|file| all.take(file));
-        all
-    }
-
-    fn take(&mut self, file: &ScannedFile) {
-        match file.source {
-            RowSource::File(id) => drop(self.removed.insert(id)),
-            RowSource::Added(at) => drop(self.added.insert(at)),
-            RowSource::Kept(_) | RowSource::AddedKept => {}
-        }
-    }
-
-    fn make(self, changes: &mut TableChanges) {
-        changes.replaces |= !self.same;
-        changes.compacts |= self.same;
-        changes.deleted_inlined.extend(self.kept_rows);
-        for id in &self.removed {
-            changes.deleted.remove(id);
-        }
-        changes.removed.extend(self.removed);
-        for at in self.added.into_iter().rev() {
-            changes.added.remove(at);
-        }
-        if self.kept {
-            changes.removed_inlined = true;
-            changes.deleted_inlined.clear();
-            changes.inlined.clear();
-            changes.inlined_stats.clear();
-        }
-    }
-}
-
 /// What is to be said of a transaction that compacts a table is another thing than what is to be said of one that changes its rows.
 ///
 /// Errors: a transaction does both to one table (25001).
@@ -1002,7 +968,7 @@ fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<Colum
     })
 }
 
-fn key_column<'a>(
+pub(super) fn key_column<'a>(
     table: &'a Table,
     key: &PartitionKey,
 ) -> Result<(usize, &'a harrier_catalog::state::Column)> {
@@ -1017,7 +983,7 @@ fn key_column<'a>(
 }
 
 /// The value of a partition key.
-fn transformed(value: Expr, transform: Transform) -> Expr {
+pub(super) fn transformed(value: Expr, transform: Transform) -> Expr {
     let part = |name: &str| cast_to(date_part(lit(name), value.clone()), DataType::Int64);
     match transform {
         Transform::Identity => value,
@@ -1040,9 +1006,35 @@ fn folder_name(column: &str, transform: Transform) -> String {
     }
 }
 
-/// The size that the table's files are to have.
-pub(crate) fn target_file_bytes(state: &State, table: &Table) -> u64 {
-    state.option(table, "target_file_size").and_then(bytes_of).unwrap_or(TARGET_FILE_BYTES)
+/// How the table's files are written, or those of a table partition with options of its own.
+pub(super) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<String, String>>) -> FileShape {
+    let option = |key: &str| match own.and_then(|own| own.get(key)) {
+        Some(value) => Some(value.as_str()),
+        None => state.option(table, key),
+    };
+    let codec = option("parquet_compression").unwrap_or(COMPRESSION);
+    // The level of the table is one of its codec.
+    let level = match own {
+        Some(own) if own.contains_key("parquet_compression") => {
+            own.get("parquet_compression_level").map(String::as_str)
+        }
+        _ => option("parquet_compression_level"),
+    };
+    let level = level.unwrap_or(match codec {
+        "gzip" => "6",
+        _ => COMPRESSION_LEVEL,
+    });
+    let compression = match codec {
+        "gzip" | "zstd" | "brotli" => format!("{codec}({level})"),
+        "lz4" => "lz4_raw".to_string(),
+        other => other.to_string(),
+    };
+    let rows = option("parquet_row_group_size").and_then(|rows| rows.parse::<usize>().ok());
+    FileShape {
+        compression,
+        row_group_rows: rows.unwrap_or(ROW_GROUP_ROWS),
+        target_file_bytes: option("target_file_size").and_then(bytes_of).unwrap_or(TARGET_FILE_BYTES),
+    }
 }
 
 /// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.

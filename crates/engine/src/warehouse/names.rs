@@ -242,7 +242,10 @@ impl Names {
         if let Some(table) = state.table(schema.id, name) {
             self.check_usage(&sight, schema, place)?;
             let table = WarehouseTable::try_new(self.session()?, &sight, Arc::clone(table))?;
-            return Ok(Some(Arc::new(table)));
+            return Ok(Some(Arc::new(match past {
+                Some(_) => table.of_the_past(),
+                None => table,
+            })));
         }
         if let Some(reason) = state.unusable(schema.id, name) {
             let message = format!("table \"{name}\" cannot be used: {reason}");

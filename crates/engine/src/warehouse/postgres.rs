@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::access::Viewer;
 use super::names::{DEFAULT_SCHEMA, Names};
 use super::own_tables::{self, OwnTable};
-use super::types::schema_of;
+use super::types::told_fields_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
 
 /// The number of whoever everything belongs to and who is no role.
@@ -190,10 +190,11 @@ impl SessionSource {
         let analyses = self.analyses.lock();
         let viewer = self.viewer();
         for table in state.tables.values() {
-            let types = schema_of(&table.columns)?;
+            // One that has a column which cannot be read is listed all the same.
+            let types = told_fields_of(&table.columns)?;
             // Who sees some rows only is not told what is in the others.
             let analysis = analyses.get(&table.id).filter(|_| viewer.row_filters(table.id).is_none());
-            let columns = types.fields().iter().zip(&table.columns).map(|(field, column)| Column {
+            let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
                     Some(DefaultValue::Literal(text) | DefaultValue::Expression { sql: text, .. }) => {

@@ -4,7 +4,7 @@
 //! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
 //! committed is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::explain;
 use super::names::{Names, Sight};
 use super::partitions::partitions_of;
 use super::table::{ScannedFile, WarehouseTable};
-use super::types::type_of;
+use super::types::told_type_of;
 use super::values;
 
 /// The schema that the tables are in.
@@ -230,7 +230,7 @@ fn columns(sight: &Sight) -> Result<Columns> {
         .collect();
     let types = all
         .iter()
-        .map(|(.., column)| type_of(column, false).map(|kind| Some(kind.to_string())))
+        .map(|(.., column)| told_type_of(column).map(|kind| Some(kind.to_string())))
         .collect::<Result<Vec<_>>>()?;
     let default = |default: &Option<DefaultValue>| match default {
         Some(DefaultValue::Literal(text) | DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
@@ -370,6 +370,10 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
         }
         _ => None,
     };
+    let options = |options: &BTreeMap<String, String>| {
+        let texts: Vec<String> = options.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    };
     let by = |by: DividedBy| if by == DividedBy::Range { "range" } else { "list" };
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
@@ -385,6 +389,7 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
         ("end_inclusive", flags(cuts.iter().map(|(_, end)| end.as_ref().map(|cut| cut.after)).collect())),
         ("list_values", texts(all.iter().map(|(.., own, _)| values(&own.holds)))),
         ("is_default", flags(all.iter().map(|(.., own, _)| Some(own.holds == Holds::Rest)).collect())),
+        ("options", texts(all.iter().map(|(.., own, _)| options(&own.options)))),
         ("rows", numbers(all.iter().map(|(.., counts)| counts[0]))),
         ("files", numbers(all.iter().map(|(.., counts)| counts[1]))),
         ("bytes", numbers(all.iter().map(|(.., counts)| counts[2]))),

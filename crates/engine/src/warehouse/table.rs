@@ -105,6 +105,8 @@ pub(crate) struct WarehouseTable {
     readable: Columns,
     /// What is true for the rows that are seen; `None`: all are.
     visible: Option<Expr>,
+    /// It is read as of a snapshot that its name says: nothing can be written to it.
+    is_past: bool,
 }
 
 impl WarehouseTable {
@@ -139,7 +141,18 @@ impl WarehouseTable {
             viewer,
             readable,
             visible,
+            is_past: false,
         })
+    }
+
+    /// The same table, found as of a snapshot or a time that a statement has named.
+    pub(crate) fn of_the_past(self) -> Self {
+        Self { is_past: true, ..self }
+    }
+
+    /// Whether it was found with AS OF.
+    pub(crate) fn is_past(&self) -> bool {
+        self.is_past
     }
 
     /// As whom it is read and changed.
@@ -455,8 +468,8 @@ impl WarehouseTable {
         })
     }
 
-    /// Rows that the catalog keeps, or will.
-    fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
+    /// Rows that the catalog keeps, or will: a batch for each version of the schema that has some, and one of the transaction's own.
+    pub(super) fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
         let columns: Vec<&Column> = projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
         let own_projection: Vec<usize> =
             projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();

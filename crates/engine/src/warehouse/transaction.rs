@@ -20,6 +20,7 @@ use harrier_exec::table_files::location::{local, locate};
 use tokio::sync::Mutex;
 
 use super::names::{Names, Sight};
+use super::writers::Writers;
 use super::{Warehouse, explain};
 use crate::names::plain;
 
@@ -154,6 +155,8 @@ struct Open {
     savepoints: Vec<(String, Option<Transaction>)>,
     /// Every file the transaction has written, whether it still refers to it or not.
     written: BTreeSet<String>,
+    /// Who writes them, for VACUUM.
+    writers: Writers,
 }
 
 impl Transactions {
@@ -299,6 +302,20 @@ impl Transactions {
         }
         self.show(&Some(catalog), open);
         result
+    }
+
+    /// To be called before the present statement writes files whose names begin with `name`: nobody sweeps them until the transaction
+    /// has ended.
+    ///
+    /// Errors: the transaction is read-only (25006); the catalog cannot be written.
+    pub(crate) async fn begin_writing(&self, name: &str) -> Result<()> {
+        let mut inner = self.inner.lock().await;
+        let open = inner.open.as_mut().ok_or_else(outside)?;
+        if open.read_only {
+            return Err(read_only());
+        }
+        let catalog = self.warehouse.create().await?;
+        open.writers.begin(&catalog, name).await.map_err(explain)
     }
 
     /// Notes files that the present statement has written, so that they go if the transaction does not commit.
@@ -461,9 +478,11 @@ impl Transactions {
     /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is seen through, even
     /// if nobody waits for it any more.
     async fn commit(&self, open: Open) -> Result<()> {
-        let Open { work: Some(work), written, .. } = open else {
+        // What is left of them when the transaction has ended goes last: after the files.
+        let Open { work: Some(mut work), written, mut writers, .. } = open else {
             return Ok(());
         };
+        work.writers = writers.names();
         let kept = referred(&work);
         let dropped: BTreeSet<String> = written.difference(&kept).cloned().collect();
         if work.is_empty() {
@@ -478,6 +497,7 @@ impl Transactions {
         let committing = tokio::spawn(async move { catalog.commit(&work, &note).await });
         match committing.await {
             Ok(Ok(_)) => {
+                writers.committed();
                 self.discard(dropped).await;
                 Ok(())
             }
@@ -516,7 +536,15 @@ impl Transactions {
 
 impl Open {
     fn new(explicit: bool, isolation: Isolation, read_only: bool) -> Self {
-        Self { explicit, isolation, read_only, work: None, savepoints: Vec::new(), written: BTreeSet::new() }
+        Self {
+            explicit,
+            isolation,
+            read_only,
+            work: None,
+            savepoints: Vec::new(),
+            written: BTreeSet::new(),
+            writers: Writers::default(),
+        }
     }
 
     fn savepoint(&self, name: &str) -> Result<usize> {

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
+};
 use datafusion::error::Result;
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::{self, CodedError, SqlState};
 
 /// Timestamps with a time zone are instants; files and plans say them in this one.
 const UTC: &str = "UTC";
@@ -17,6 +19,13 @@ const UTC: &str = "UTC";
 pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| field_of(column, false)).collect::<Result<Fields>>()?;
     Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The columns of a table as catalogs tell of them, those that cannot be read among them.
+pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
+    let field =
+        |column: &Column| Ok(Arc::new(Field::new(&column.name, told_type_of(column)?, column.nullable)));
+    columns.iter().map(field).collect()
 }
 
 /// The schema of a table's files: the same with Parquet's field ids.
@@ -77,13 +86,32 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
             DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
         }
         ColumnType::Int128 | ColumnType::UInt128 | ColumnType::TimeTz | ColumnType::Interval => {
-            return Err(CodedError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                format!("column \"{}\" has type {}, which Harrier does not read", column.name, column.kind),
-            )
-            .into());
+            let (name, why) = match column.kind {
+                ColumnType::Int128 => {
+                    ("HUGEINT", "DuckDB writes it to Parquet files as DOUBLE, which is not exact")
+                }
+                ColumnType::UInt128 => {
+                    ("UHUGEINT", "DuckDB writes it to Parquet files as DOUBLE, which is not exact")
+                }
+                ColumnType::TimeTz => ("TIMETZ", "Parquet files have no offsets of times"),
+                _ => ("INTERVAL", "the reader of Parquet files leaves out their months"),
+            };
+            let message = format!("column \"{}\" has type {name}, which cannot be read", column.name);
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_detail(why).into());
         }
     })
+}
+
+/// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
+pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
+    match type_of(column, false) {
+        Err(error) if sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => Ok(match column.kind {
+            ColumnType::Int128 | ColumnType::UInt128 => DataType::Decimal128(38, 0),
+            ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            _ => DataType::Utf8View,
+        }),
+        kind => kind,
+    }
 }
 
 /// The column that keeps values of an Arrow field; ids are taken from `next`.

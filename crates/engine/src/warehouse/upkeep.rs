@@ -1,7 +1,8 @@
 //! Care for a warehouse: small files made large ones, snapshots that expire, files that nothing refers to.
 //!
-//! Each is safe beside running statements and can be stopped and begun again at any step: files are removed only after nothing
-//! refers to them, and only if they are old enough that no statement can still be reading or writing them.
+//! Each is safe beside running statements and can be stopped and begun again at any step, though OPTIMIZE of a table begins from its start.
+//! Files are removed only when nothing refers to them and nobody is known to be writing them (the catalog's `writers`), and only if they
+//! are as old as is asked for: by that age a statement that reads an expired snapshot, or another program that writes, has to be done.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -14,10 +15,10 @@ use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry};
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::TablePartitions;
 use harrier_exec::table_files::location::{local, locate};
+use harrier_exec::table_files::{TablePartition, TablePartitions};
 
-use super::dml::target_file_bytes;
+use super::dml::file_shape;
 use super::explain;
 use super::partitions::partitions_of;
 use super::table::{Contents, RowSource, WarehouseTable};
@@ -32,13 +33,13 @@ const DELETED_PART: i64 = 20;
 /// `divided`: by ranges or lists, which files of other programs are not.
 fn worth_compacting(
     contents: &Contents,
-    target_bytes: i64,
+    target_bytes: impl Fn(&super::table::ScannedFile) -> i64,
     divided: Option<&TablePartitions>,
 ) -> BTreeSet<RowSource> {
     let many_deleted = |file: &super::table::ScannedFile| {
         file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
     };
-    let is_small = |file: &super::table::ScannedFile| file.bytes < target_bytes / SMALL_PART;
+    let is_small = |file: &super::table::ScannedFile| file.bytes < target_bytes(file) / SMALL_PART;
     let place = |file: &super::table::ScannedFile| {
         (file.table_partition.filter(|_| divided.is_some()), file.partition_values.clone())
     };
@@ -70,9 +71,22 @@ fn worth_compacting(
 impl WarehouseTable {
     /// What OPTIMIZE writes anew.
     pub(crate) async fn compaction(&self) -> Result<BTreeSet<RowSource>> {
-        let target_bytes = target_file_bytes(self.state(), self.table());
         let divided = partitions_of(self.table())?;
-        Ok(worth_compacting(&self.contents().await?, target_bytes as i64, divided.as_ref()))
+        let bytes = |own: Option<&TablePartition>| {
+            let shape = file_shape(self.state(), self.table(), own.map(|own| &own.options));
+            shape.target_file_bytes.min(i64::MAX as u64) as i64
+        };
+        let usual = bytes(None);
+        let own: HashMap<i64, i64> = divided
+            .iter()
+            .flat_map(|divided| &divided.partitions)
+            .filter(|own| !own.options.is_empty())
+            .map(|own| (own.id, bytes(Some(own))))
+            .collect();
+        let target_bytes = |file: &super::table::ScannedFile| {
+            file.table_partition.and_then(|id| own.get(&id).copied()).unwrap_or(usual)
+        };
+        Ok(worth_compacting(&self.contents().await?, target_bytes, divided.as_ref()))
     }
 }
 
@@ -93,16 +107,24 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
         done.push(file.id);
     }
     catalog.unschedule(&done).await.map_err(explain)?;
-    // Read before the list of files is: what is committed meanwhile is younger than the limit anyway.
-    let referred = catalog.referenced_paths().await.map_err(explain)?;
     let root = catalog.head().await.map_err(explain)?.data_path.clone();
-    for (path, modified) in files_below(&root, runtime).await? {
-        if modified <= limit_micros && !referred.contains(&path) {
+    // In this order: whoever wrote a file that is there now is still known, or has ended and had its files referred to by then.
+    let there = files_below(&root, runtime).await?;
+    let writers = catalog.writers().await.map_err(explain)?;
+    let referred = catalog.referenced_paths().await.map_err(explain)?;
+    for (path, modified) in there {
+        if modified <= limit_micros && !referred.contains(&path) && !is_of(&path, &writers) {
             remove(&path, runtime).await?;
             removed += 1;
         }
     }
     Ok(removed)
+}
+
+/// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a table partition if there is one.
+fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.split(['-', '.']).any(|part| writers.contains(part))
 }
 
 /// Lets snapshots expire that are older than `age`; returns how many did.

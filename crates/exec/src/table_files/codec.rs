@@ -1,4 +1,4 @@
-//! The operators of this module, and scans of ORC files, on their way to ranks.
+//! The operators of this module, and scans of ORC files and of Hive's text, on their way to ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_plan::ExecutionPlan;
@@ -22,19 +22,20 @@ use prost::Message;
 use super::format::WriteFormat;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
-use super::write::{PartitionFolder, WriteFilesExec, WriteSpec};
+use super::write::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::delimited::{self, DelimitedSource};
 use crate::functions::scalar_function;
-use crate::orc::{Codec, OrcSource};
+use crate::orc::OrcSource;
 use crate::planning::file_scan;
-use crate::wire;
+use crate::{avro, orc, wire};
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], scans by [`OrcSource`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
     kind: Option<Kind>,
 }
 
@@ -49,6 +50,47 @@ enum Kind {
     OrcScan(protobuf::FileScanExecConf),
     #[prost(message, tag = "4")]
     VisibleRows(VisibleRows),
+    #[prost(message, tag = "5")]
+    DelimitedScan(DelimitedScan),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DelimitedScan {
+    /// As of ORC.
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    #[prost(message, optional, tag = "2")]
+    layout: Option<Delimited>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Delimited {
+    #[prost(uint32, tag = "1")]
+    delimiter: u32,
+    #[prost(uint32, optional, tag = "2")]
+    escape: Option<u32>,
+    #[prost(string, tag = "3")]
+    null: String,
+}
+
+impl From<&delimited::Layout> for Delimited {
+    fn from(layout: &delimited::Layout) -> Self {
+        Self {
+            delimiter: layout.delimiter.into(),
+            escape: layout.escape.map(u32::from),
+            null: layout.null.clone(),
+        }
+    }
+}
+
+impl Delimited {
+    fn layout(self) -> delimited::Layout {
+        delimited::Layout {
+            delimiter: self.delimiter as u8,
+            escape: self.escape.map(|escape| escape as u8),
+            null: self.null,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -92,21 +134,41 @@ struct WriteFiles {
     sort: Vec<Sort>,
     #[prost(bool, tag = "7")]
     replaces: bool,
-    #[prost(string, tag = "8")]
-    compression: String,
-    #[prost(uint64, tag = "9")]
-    row_group_rows: u64,
-    #[prost(uint64, tag = "10")]
-    target_file_bytes: u64,
+    #[prost(message, required, tag = "8")]
+    shape: Shape,
     #[prost(bool, tag = "11")]
     one_writer: bool,
     #[prost(string, optional, tag = "12")]
     staging: Option<String>,
     /// None: Parquet.
-    #[prost(oneof = "Format", tags = "13, 14, 15")]
+    #[prost(oneof = "Format", tags = "13, 14, 15, 17, 18")]
     format: Option<Format>,
     #[prost(message, optional, tag = "16")]
     takes: Option<Taken>,
+    #[prost(btree_map = "string, message", tag = "19")]
+    own_shapes: BTreeMap<String, Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Shape {
+    #[prost(string, tag = "1")]
+    compression: String,
+    #[prost(uint64, tag = "2")]
+    row_group_rows: u64,
+    #[prost(uint64, tag = "3")]
+    target_file_bytes: u64,
+}
+
+impl Shape {
+    fn of(shape: &FileShape) -> Self {
+        let FileShape { compression, row_group_rows, target_file_bytes } = shape.clone();
+        Self { compression, row_group_rows: row_group_rows as u64, target_file_bytes }
+    }
+
+    fn shape(self) -> FileShape {
+        let Self { compression, row_group_rows, target_file_bytes } = self;
+        FileShape { compression, row_group_rows: row_group_rows as usize, target_file_bytes }
+    }
 }
 
 /// Whose places staged files take.
@@ -143,6 +205,10 @@ enum Format {
     Json(String),
     #[prost(string, tag = "15")]
     Orc(String),
+    #[prost(string, tag = "17")]
+    Avro(String),
+    #[prost(message, tag = "18")]
+    Delimited(Delimited),
 }
 
 impl Format {
@@ -154,6 +220,8 @@ impl Format {
             }
             WriteFormat::Json(compression) => Some(Self::Json(compression.to_string())),
             WriteFormat::Orc(codec) => Some(Self::Orc(codec.name().to_string())),
+            WriteFormat::Avro(codec) => Some(Self::Avro(codec.name().to_string())),
+            WriteFormat::Delimited(layout) => Some(Self::Delimited(layout.into())),
         })
     }
 
@@ -164,7 +232,9 @@ impl Format {
                 WriteFormat::Csv(Box::new((&options).try_into()?))
             }
             Self::Json(compression) => WriteFormat::Json(compression.parse()?),
-            Self::Orc(codec) => WriteFormat::Orc(Codec::of(&codec)?),
+            Self::Orc(codec) => WriteFormat::Orc(orc::Codec::of(&codec)?),
+            Self::Avro(codec) => WriteFormat::Avro(avro::Codec::of(&codec)?),
+            Self::Delimited(layout) => WriteFormat::Delimited(layout.layout()),
         })
     }
 }
@@ -219,9 +289,8 @@ impl WriteFiles {
             partition: spec.partition.iter().map(|folder| folder.name.clone()).collect(),
             sort: sort.collect(),
             replaces: spec.replaces,
-            compression: spec.compression.clone(),
-            row_group_rows: spec.row_group_rows as u64,
-            target_file_bytes: spec.target_file_bytes,
+            shape: Shape::of(&spec.shape),
+            own_shapes: spec.own_shapes.iter().map(|(key, own)| (key.clone(), Shape::of(own))).collect(),
             one_writer: spec.one_writer,
             staging: spec.staging.clone(),
             takes: Taken::of(&spec.takes),
@@ -244,9 +313,8 @@ impl WriteFiles {
                 .map(|sort| (sort.column as usize, sort.descending, sort.nulls_first))
                 .collect(),
             replaces: self.replaces,
-            compression: self.compression,
-            row_group_rows: self.row_group_rows as usize,
-            target_file_bytes: self.target_file_bytes,
+            shape: self.shape.shape(),
+            own_shapes: self.own_shapes.into_iter().map(|(key, own)| (key, own.shape())).collect(),
             one_writer: self.one_writer,
             staging: self.staging,
             takes: self.takes.map(Taken::takes).unwrap_or_default(),
@@ -265,10 +333,22 @@ impl PhysicalExtensionCodec for TableFilesCodec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let node: Node = wire::decode(buf)?;
         let kind = node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))?;
-        if let Kind::OrcScan(scan) = &kind {
-            let source = OrcSource::new(FileScanConfig::parse_table_schema_from_proto(scan)?);
+        let scan = match &kind {
+            Kind::OrcScan(scan) => Some((scan, None)),
+            Kind::DelimitedScan(DelimitedScan { scan, layout }) => match (scan, layout) {
+                (Some(scan), Some(layout)) => Some((scan, Some(layout.clone().layout()))),
+                _ => return internal_err!("a scan without its files or layout"),
+            },
+            _ => None,
+        };
+        if let Some((scan, layout)) = scan {
+            let table_schema = FileScanConfig::parse_table_schema_from_proto(scan)?;
+            let source: Arc<dyn FileSource> = match layout {
+                Some(layout) => Arc::new(DelimitedSource::new(table_schema, layout)),
+                None => Arc::new(OrcSource::new(table_schema)),
+            };
             let decoding = PhysicalPlanDecodeContext::new(context, self);
-            let config = parse_protobuf_file_scan_config(scan, &decoding, converter, Arc::new(source))?;
+            let config = parse_protobuf_file_scan_config(scan, &decoding, converter, source)?;
             return Ok(DataSourceExec::from_data_source(config));
         }
         let [input] = inputs else {
@@ -282,7 +362,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
-            Kind::OrcScan(_) => return internal_err!("a scan with an input"),
+            Kind::OrcScan(_) | Kind::DelimitedScan(_) => return internal_err!("a scan with an input"),
         })
     }
 
@@ -300,6 +380,12 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::VisibleRows(VisibleRows {})
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
             Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<DelimitedSource>()
+        {
+            let layout = Some(source.layout().into());
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::DelimitedScan(DelimitedScan { scan, layout })
         } else {
             return internal_err!("{} is not an operator on data files", node.name());
         };

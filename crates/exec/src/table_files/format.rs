@@ -1,7 +1,7 @@
 //! The formats that new data files are written in.
 //!
-//! Parquet is encoded where its rows are. The others are encoded by a task, and ORC on a thread, of their own, with a bounded queue
-//! before it; closing waits for it, and dropping an encoder ends it.
+//! Parquet is encoded where its rows are. The others are encoded by a task, and ORC and Avro on a thread, of their own, with a
+//! bounded queue before it; closing waits for it, and dropping an encoder ends it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
-use crate::orc::{self, Codec};
+use crate::delimited::{self, Lines};
+use crate::encoded::Encoding;
+use crate::{avro, orc};
 
 /// Pieces of rows that wait to be written.
 const QUEUE: usize = 4;
@@ -37,7 +39,10 @@ pub enum WriteFormat {
     Csv(Box<CsvOptions>),
     /// An object a line.
     Json(CompressionTypeVariant),
-    Orc(Codec),
+    Orc(orc::Codec),
+    Avro(avro::Codec),
+    /// Hive's text.
+    Delimited(delimited::Layout),
 }
 
 impl WriteFormat {
@@ -48,13 +53,50 @@ impl WriteFormat {
             Self::Csv(options) => format!("csv{}", suffix(options.compression)),
             Self::Json(compression) => format!("json{}", suffix(*compression)),
             Self::Orc(_) => "orc".to_string(),
+            Self::Avro(_) => "avro".to_string(),
+            Self::Delimited(_) => delimited::EXTENSION.to_string(),
+        }
+    }
+
+    /// Whether columns can be written, before anything is.
+    ///
+    /// Errors: one has a type, or a name, that the format has not (0A000).
+    pub fn check(&self, schema: &Schema) -> Result<()> {
+        match (self, self.encoding()) {
+            (_, Some(encoding)) => encoding.written_schema(schema).map(drop),
+            (Self::Delimited(_), None) => delimited::check(schema),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// `None`: it is no format that a library encodes on a thread.
+    fn encoding(&self) -> Option<Encoding> {
+        match self {
+            Self::Parquet | Self::Csv(_) | Self::Json(_) | Self::Delimited(_) => None,
+            Self::Orc(codec) => Some(Encoding::Orc(*codec)),
+            Self::Avro(codec) => Some(Encoding::Avro(*codec)),
         }
     }
 
     /// Begins a file, of a format that is not Parquet, that goes to `sink`.
     pub(super) fn begin<S: AsyncFileWriter + 'static>(&self, schema: &Schema, sink: S) -> Result<Encoder<S>> {
+        if let Some(encoding) = self.encoding() {
+            let schema = encoding.written_schema(schema)?;
+            let (rows, batches) = mpsc::channel(QUEUE);
+            let (pieces, encoded) = mpsc::channel(QUEUE);
+            let encode = SpawnedTask::spawn_blocking(move || encoding.encode(batches, pieces, &schema));
+            let task = async move {
+                let mut sink = sink;
+                write_all(received(encoded), &mut sink).await?;
+                encode
+                    .join_unwind()
+                    .await
+                    .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+                Ok(sink.complete().await?)
+            };
+            return Ok(Encoder::Queued { input: Input::Batches(rows), task: SpawnedTask::spawn(task) });
+        }
         let (input, task) = match self {
-            Self::Parquet => return Err(internal_datafusion_err!("Parquet has a writer of its own")),
             Self::Csv(options) => {
                 let writer = CsvWriterOptions::try_from(options.as_ref())?.writer_options;
                 let header = writer.header();
@@ -62,24 +104,12 @@ impl WriteFormat {
                 text(Arc::new(serializer), options.compression, sink)?
             }
             Self::Json(compression) => text(Arc::new(JsonSerializer::new()), *compression, sink)?,
-            Self::Orc(codec) => {
-                let schema = orc::written_schema(schema)?;
-                let (rows, batches) = mpsc::channel(QUEUE);
-                let (pieces, encoded) = mpsc::channel(QUEUE);
-                let codec = *codec;
-                let encoding =
-                    SpawnedTask::spawn_blocking(move || orc::encode(batches, pieces, &schema, codec));
-                let task = async move {
-                    let mut sink = sink;
-                    write_all(received(encoded), &mut sink).await?;
-                    encoding
-                        .join_unwind()
-                        .await
-                        .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
-                    Ok(sink.complete().await?)
-                };
-                (Input::Orc(rows), SpawnedTask::spawn(task))
+            Self::Delimited(layout) => {
+                delimited::check(schema)?;
+                let lines = Arc::new(Lines(layout.clone()));
+                text(lines, CompressionTypeVariant::UNCOMPRESSED, sink)?
             }
+            _ => return Err(internal_datafusion_err!("Parquet has a writer of its own")),
         };
         Ok(Encoder::Queued { input, task })
     }
@@ -137,7 +167,7 @@ pub(super) enum Encoder<S: AsyncFileWriter> {
 /// What goes to the task of a file.
 pub(super) enum Input {
     Text { serializer: Arc<dyn BatchSerializer>, sender: mpsc::Sender<Bytes>, begun: bool },
-    Orc(mpsc::Sender<RecordBatch>),
+    Batches(mpsc::Sender<RecordBatch>),
 }
 
 impl<S: AsyncFileWriter> Encoder<S> {
@@ -152,7 +182,7 @@ impl<S: AsyncFileWriter> Encoder<S> {
                 *begun = true;
                 sender.send(text).await.is_ok()
             }
-            Input::Orc(sender) => sender.send(batch.clone()).await.is_ok(),
+            Input::Batches(sender) => sender.send(batch.clone()).await.is_ok(),
         };
         match is_taken {
             true => Ok(()),

@@ -2,6 +2,7 @@
 //! partition a row belongs.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -52,6 +53,9 @@ pub struct TablePartition {
     pub id: i64,
     pub name: String,
     pub holds: Holds,
+    /// Options of its files that are not the table's, by the names that those of tables have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
 }
 
 /// Values are text in the encoding of the catalog.
@@ -371,7 +375,7 @@ mod tests {
     fn divided(by: DividedBy, holds: Vec<Holds>) -> TablePartitions {
         let partitions: Vec<_> = (1..)
             .zip(holds)
-            .map(|(id, holds)| TablePartition { id, name: format!("p{id}"), holds })
+            .map(|(id, holds)| TablePartition { id, name: format!("p{id}"), holds, options: BTreeMap::new() })
             .collect();
         TablePartitions { column: 1, by, next: partitions.len() as i64 + 1, partitions }
     }

@@ -7,6 +7,7 @@
 //! Rows come sorted by partition key, so one file is open at a time, however many table partitions there are. Finished ones are
 //! closed in the background, a few at a time: on object stores that is a round trip, on disks a wait for the platter.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,6 +76,15 @@ const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 pub(super) const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
+/// How large files and their parts are, and how they are compressed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileShape {
+    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
+    pub compression: String,
+    pub row_group_rows: usize,
+    pub target_file_bytes: u64,
+}
+
 /// What new files look like and where they go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteSpec {
@@ -94,10 +104,9 @@ pub struct WriteSpec {
     /// The input ends with a column that tells whether the row is to be written, and the place (file, row) of the row that it
     /// replaces, if any.
     pub replaces: bool,
-    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
-    pub compression: String,
-    pub row_group_rows: usize,
-    pub target_file_bytes: u64,
+    pub shape: FileShape,
+    /// The shapes that files have instead, by the value of the first partition key.
+    pub own_shapes: BTreeMap<String, FileShape>,
     /// One writer has all rows, so that they get as few files as possible.
     pub one_writer: bool,
     pub format: WriteFormat,
@@ -165,7 +174,7 @@ impl DisplayAs for WriteFilesExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WriteFilesExec: table={}", self.spec.table)?;
         match self.spec.format {
-            WriteFormat::Parquet => write!(f, ", compression={}", self.spec.compression)?,
+            WriteFormat::Parquet => write!(f, ", compression={}", self.spec.shape.compression)?,
             _ => write!(f, ", format={}", self.spec.format.extension())?,
         }
         if self.spec.partition.is_empty() {
@@ -254,6 +263,16 @@ impl ExecutionPlan for WriteFilesExec {
     }
 }
 
+fn properties_of(shape: &FileShape) -> Result<WriterProperties> {
+    Ok(WriterProperties::builder()
+        .set_compression(compression_of(&shape.compression)?)
+        .set_max_row_group_row_count(Some(shape.row_group_rows.max(1)))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
+        .set_created_by(format!("Harrier {}", env!("CARGO_PKG_VERSION")))
+        .build())
+}
+
 struct Counters {
     baseline: BaselineMetrics,
     files: datafusion::physical_plan::metrics::Count,
@@ -280,7 +299,6 @@ struct Writing {
     name: String,
     store: Store,
     stage: Stage,
-    properties: WriterProperties,
     open: Option<OpenFile>,
     records: Vec<FileRecord>,
     made: Made,
@@ -301,14 +319,6 @@ impl Writing {
     ) -> Result<Self> {
         let store = Store::open(&spec.folder, context)?;
         let stage = Stage::of(&spec, &store)?;
-        let compression: Compression = compression_of(&spec.compression)?;
-        let properties = WriterProperties::builder()
-            .set_compression(compression)
-            .set_max_row_group_row_count(Some(spec.row_group_rows.max(1)))
-            .set_data_page_row_count_limit(PAGE_ROWS)
-            .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
-            .set_created_by(format!("Harrier {}", env!("CARGO_PKG_VERSION")))
-            .build();
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
         Ok(Self {
             input,
@@ -317,7 +327,6 @@ impl Writing {
             stage,
             spec,
             name,
-            properties,
             open: None,
             records: Vec::new(),
             files: 0,
@@ -402,6 +411,7 @@ impl Writing {
             Some(open) => open,
             None => self.begin_file(key).await?,
         };
+        let target_file_bytes = self.shape_of(key).target_file_bytes;
         let batch = self.fit(batch)?;
         let timer = self.counters.baseline.elapsed_compute().timer();
         open.nans.see(batch.columns());
@@ -417,10 +427,15 @@ impl Writing {
         }
         let bytes = open.tail.lock().bytes + open.writer.in_progress_size() as u64;
         self.open = Some(open);
-        if bytes >= self.spec.target_file_bytes {
+        if bytes >= target_file_bytes {
             self.finish_file().await?;
         }
         Ok(())
+    }
+
+    fn shape_of(&self, key: &[Option<String>]) -> &FileShape {
+        let own = key.first().and_then(|value| self.spec.own_shapes.get(value.as_deref()?));
+        own.unwrap_or(&self.spec.shape)
     }
 
     /// The file's columns of a batch, with the types of the file.
@@ -497,7 +512,7 @@ impl Writing {
         let writer = match &self.spec.format {
             WriteFormat::Parquet => {
                 let options = ArrowWriterOptions::new()
-                    .with_properties(self.properties.clone())
+                    .with_properties(properties_of(self.shape_of(key))?)
                     .with_skip_arrow_metadata(true);
                 let schema = Arc::clone(&self.spec.schema);
                 Encoder::Parquet(Box::new(AsyncArrowWriter::try_new_with_options(sink, schema, options)?))
@@ -736,13 +751,12 @@ impl Store {
             Self::Local(folder) => {
                 let path = folder.join(path);
                 let folders = changed_folders(&path);
-                let made = async {
-                    if let Some(parent) = path.parent() {
-                        tokio::fs::create_dir_all(parent).await?;
-                    }
-                    tokio::fs::OpenOptions::new().write(true).create_new(true).open(&path).await
-                };
-                let file = made.await.map_err(|error| cannot_write(&path.display().to_string(), error))?;
+                let name = path.display().to_string();
+                let making = tokio::task::spawn_blocking(move || make_file(path));
+                let made = making.await.map_err(|error| exec_datafusion_err!("making a file: {error}"))?;
+                let (file, removal) = made.map_err(|error| cannot_write(&name, error))?;
+                removal.call_off();
+                let file = tokio::fs::File::from_std(file);
                 Ok(Box::new(Durable { file, folders }))
             }
             Self::Objects { store, folder } => {
@@ -845,6 +859,33 @@ fn state_of(kind: std::io::ErrorKind) -> SqlState {
 fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
     let state = state_of(error.kind());
     CodedError::new(state, format!("could not write to \"{path}\": {error}")).into()
+}
+
+/// Makes a file where there is none, and the folders above it. Blocks.
+fn make_file(path: std::path::PathBuf) -> std::io::Result<(std::fs::File, Removal)> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
+    Ok((file, Removal(Some(path))))
+}
+
+/// Removes a file when it is dropped. A thread that makes a file goes on when nobody waits for it any more, after its writer has
+/// removed what it knew of: then what it has made is dropped with this.
+struct Removal(Option<std::path::PathBuf>);
+
+impl Removal {
+    fn call_off(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            drop(std::fs::remove_file(path));
+        }
+    }
 }
 
 /// Files that are removed when this is dropped.
@@ -981,6 +1022,39 @@ mod tests {
         let expected = [root.join("harrier-none/a=1"), root.join("harrier-none"), root.clone()];
         assert_eq!(changed_folders(&path), expected);
         assert_eq!(changed_folders(&root.join("x.parquet")), [root]);
+    }
+
+    /// However far it has come. There is one thread that makes files: what it has to do later is done after them.
+    #[test]
+    fn a_file_that_nobody_waits_for_goes_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let folder = std::env::temp_dir().join(format!("harrier-files-{}", std::process::id()));
+            let store = Store::Local(folder.clone());
+            let path = folder.join("k=1/x.parquet");
+            let settled = || tokio::task::spawn_blocking(|| ());
+            let mut is_made = false;
+            for (polls, settles) in [(1, false), (2, false), (1, true), (2, true), (3, true)] {
+                let mut making = Box::pin(store.create("k=1/x.parquet"));
+                for _ in 0..polls {
+                    is_made = futures::poll!(&mut making).is_ready();
+                    if is_made {
+                        break;
+                    }
+                    if settles {
+                        settled().await.unwrap();
+                    }
+                }
+                drop(making);
+                settled().await.unwrap();
+                assert_eq!(path.exists(), is_made, "{polls} polls");
+                if is_made {
+                    std::fs::remove_file(&path).unwrap();
+                }
+            }
+            assert!(is_made, "nobody gave up the last one");
+            std::fs::remove_dir_all(&folder).unwrap();
+        });
     }
 
     #[test]

@@ -20,38 +20,47 @@ const WIDTH_MIN: f64 = 720.0;
 /// A character of the text, on average and rather too wide.
 const CHARACTER_WIDTH: f64 = 6.6;
 
+/// What a chart shows of each query: a key of what `--json` wrote, in seconds, and words for it.
+pub struct Figure {
+    key: &'static str,
+    words: &'static str,
+}
+
+pub const MEDIAN: Figure = Figure { key: "wall_s_median", words: "median" };
+pub const P99: Figure = Figure { key: "wall_s_p99", words: "99th percentile" };
+
 struct Series {
     name: String,
     engine: String,
     /// Of the queries that all configurations answered.
     total_s: f64,
     /// By query; `None` for one that failed.
-    medians_s: Vec<(String, Option<f64>)>,
+    figures_s: Vec<(String, Option<f64>)>,
 }
 
-/// Draws the configurations of all `results`, which are what `--json` writes.
+/// Draws a figure of the configurations of all `results`, which are what `--json` writes.
 ///
 /// Errors: a value that is not such a result, or too many configurations.
-pub fn svg(results: &[Value]) -> Result<String, String> {
+pub fn svg(results: &[Value], figure: &Figure) -> Result<String, String> {
     let mut series: Vec<Series> = results
         .iter()
         .flat_map(|result| all(result, "configurations"))
-        .map(series)
+        .map(|configuration| series(configuration, figure))
         .collect::<Result<_, _>>()?;
     if series.is_empty() || series.len() > CONFIGURATIONS_MAX {
         return Err(format!("a chart shows 1 to {CONFIGURATIONS_MAX} configurations, not {}", series.len()));
     }
     let mut queries: Vec<&str> = Vec::new();
-    for (name, _) in series.iter().flat_map(|series| &series.medians_s) {
+    for (name, _) in series.iter().flat_map(|series| &series.figures_s) {
         if !queries.contains(&name.as_str()) {
             queries.push(name);
         }
     }
-    let complete = |query: &&&str| series.iter().all(|series| series.median_s(query).is_some());
+    let complete = |query: &&&str| series.iter().all(|series| series.figure_s(query).is_some());
     let complete: Vec<&str> = queries.iter().filter(complete).copied().collect();
     let totals_s: Vec<f64> = series
         .iter()
-        .map(|series| complete.iter().filter_map(|query| series.median_s(query)).sum())
+        .map(|series| complete.iter().filter_map(|query| series.figure_s(query)).sum())
         .collect();
     let first = &results[0];
     let title = format!(
@@ -60,7 +69,8 @@ pub fn svg(results: &[Value]) -> Result<String, String> {
         first["scale"].as_f64().unwrap_or_default()
     );
     let subtitle = format!(
-        "seconds, median of {} timed runs; total of {} queries; {}, {} cores",
+        "seconds, {} of {} timed runs; total of {} queries; {}, {} cores",
+        figure.words,
         first["runs"],
         complete.len(),
         first["machine"]["cpu"].as_str().unwrap_or("unknown processor"),
@@ -73,22 +83,20 @@ pub fn svg(results: &[Value]) -> Result<String, String> {
     Ok(draw(&title, &subtitle, &series, &queries))
 }
 
-fn series(configuration: &Value) -> Result<Series, String> {
+fn series(configuration: &Value, figure: &Figure) -> Result<Series, String> {
     let text = |key: &str| {
         configuration[key].as_str().map(str::to_owned).ok_or_else(|| format!("a configuration has no {key}"))
     };
-    let medians_s: Vec<_> = all(configuration, "queries")
+    let figures_s: Vec<_> = all(configuration, "queries")
         .iter()
-        .map(|query| {
-            (query["query"].as_str().unwrap_or_default().to_owned(), query["wall_s_median"].as_f64())
-        })
+        .map(|query| (query["query"].as_str().unwrap_or_default().to_owned(), query[figure.key].as_f64()))
         .collect();
-    Ok(Series { name: text("name")?, engine: text("engine")?, total_s: 0.0, medians_s })
+    Ok(Series { name: text("name")?, engine: text("engine")?, total_s: 0.0, figures_s })
 }
 
 impl Series {
-    fn median_s(&self, query: &str) -> Option<f64> {
-        self.medians_s.iter().find(|(name, _)| name == query).and_then(|(_, median_s)| *median_s)
+    fn figure_s(&self, query: &str) -> Option<f64> {
+        self.figures_s.iter().find(|(name, _)| name == query).and_then(|(_, figure_s)| *figure_s)
     }
 
     /// The engine's name is not said twice.
@@ -122,8 +130,8 @@ fn draw(title: &str, subtitle: &str, series: &[Series], queries: &[String]) -> S
     let left = MARGIN + AXIS_WIDTH;
     let longest_s = series
         .iter()
-        .flat_map(|series| &series.medians_s)
-        .filter_map(|(_, median_s)| *median_s)
+        .flat_map(|series| &series.figures_s)
+        .filter_map(|(_, figure_s)| *figure_s)
         .fold(1e-9, f64::max);
     let step = step(longest_s);
     let top_s = (longest_s / step).ceil() * step;
@@ -153,7 +161,7 @@ fn draw(title: &str, subtitle: &str, series: &[Series], queries: &[String]) -> S
         let bars_left = middle - series.len() as f64 * BAR_WIDTH / 2.0;
         for (index, series) in series.iter().enumerate() {
             let x = bars_left + index as f64 * BAR_WIDTH;
-            let Some(seconds) = series.median_s(query) else {
+            let Some(seconds) = series.figure_s(query) else {
                 continue;
             };
             let _ = writeln!(
@@ -244,7 +252,7 @@ mod tests {
 
     #[test]
     fn results_of_several_files_are_drawn_together() {
-        let svg = svg(&[result("first"), result("<second>")]).unwrap();
+        let svg = svg(&[result("first"), result("<second>")], &MEDIAN).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         // Two squares of the legend, two totals, two bars, and the paper.
         assert_eq!(svg.matches("<rect").count(), 7);
@@ -255,8 +263,8 @@ mod tests {
 
     #[test]
     fn other_values_are_refused() {
-        assert!(svg(&[json!({})]).is_err());
-        assert!(svg(&[json!({"configurations": [{}]})]).is_err());
+        assert!(svg(&[json!({})], &MEDIAN).is_err());
+        assert!(svg(&[json!({"configurations": [{}]})], &MEDIAN).is_err());
     }
 
     #[test]

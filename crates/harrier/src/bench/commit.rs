@@ -567,7 +567,8 @@ pub fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
     Ok(columns.collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
-async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
+/// Runs all statements of `sql`; what came of the last.
+pub async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
     let mut outcome = Outcome::Command { tag: String::new(), warnings: vec![], notices: vec![] };
     for statement in session.statements(sql)? {
         outcome = session.execute(&statement).await?;

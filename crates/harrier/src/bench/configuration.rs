@@ -6,6 +6,13 @@ use std::process::Command;
 
 use super::{Failure, machine};
 
+/// One process without ranks.
+const EMBEDDED: &str = "embedded";
+
+/// Ranks that a launcher starts, over MPI and over gRPC.
+pub const MPI: &str = "mpi";
+pub const GRPC: &str = "grpc";
+
 /// The value of `harrier.interconnect` that has all ranks in one process.
 pub const INPROCESS: &str = "inprocess";
 
@@ -128,7 +135,7 @@ impl Configuration {
                 _ => return Err(wrong(format!("there is no \"{key}\""))),
             }
         }
-        if kind == "embedded" && harrier.ranks.is_some_and(|ranks| ranks > 1) {
+        if kind == EMBEDDED && harrier.ranks.is_some_and(|ranks| ranks > 1) {
             return Err(wrong("embedded is one process".to_owned()));
         }
         Ok(Self { name: text.to_owned(), start: Start::Harrier(harrier) })
@@ -190,6 +197,14 @@ impl Configuration {
         }
     }
 
+    /// How many ranks there are, and threads of each; `None` for a peer.
+    pub fn size(&self) -> Option<(usize, usize)> {
+        match &self.start {
+            Start::Harrier(harrier) => Some((harrier.ranks(), harrier.threads())),
+            Start::Peer(_) => None,
+        }
+    }
+
     /// The command that starts the worker, with its environment.
     pub fn command(&self) -> Result<Command, Failure> {
         match &self.start {
@@ -211,19 +226,27 @@ impl Configuration {
 }
 
 impl Harrier {
+    fn ranks(&self) -> usize {
+        self.ranks.unwrap_or(if self.kind == EMBEDDED { 1 } else { 2 })
+    }
+
+    /// Of each rank.
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or((machine::cores() / self.ranks()).max(1))
+    }
+
     fn command(&self) -> Result<Command, Failure> {
         let binary = match &self.binary {
             Some(path) => path.clone(),
             None => this_binary()?,
         };
-        let embedded = self.kind == "embedded";
-        let ranks = self.ranks.unwrap_or(if embedded { 1 } else { 2 });
-        let threads = self.threads.unwrap_or((machine::cores() / ranks).max(1));
+        let embedded = self.kind == EMBEDDED;
+        let (ranks, threads) = (self.ranks(), self.threads());
         let udp = self.kind == UDP;
         let is_primitive = self.purpose == Purpose::Primitive;
         let alone = match is_primitive {
             // It starts its other process itself.
-            true => vec!["grpc"],
+            true => vec![GRPC],
             false => vec![INPROCESS, MEMCPY, MEMCPY_SUM],
         };
         let launched = !embedded && !udp && !alone.contains(&self.kind.as_str());
@@ -256,7 +279,7 @@ impl Harrier {
             command.args(["--inprocess-ranks", &ranks.to_string()]);
         }
         // For statements the interconnect is one, whatever carries it.
-        let interconnect = if udp && self.purpose == Purpose::Statements { "mpi" } else { &self.kind };
+        let interconnect = if udp && self.purpose == Purpose::Statements { MPI } else { &self.kind };
         if !embedded {
             command.args(["--set", &format!("harrier.interconnect={interconnect}")]);
         }
@@ -382,6 +405,9 @@ mod tests {
         assert!(parse("mpi:ranks=2").exchange(2).is_err());
         assert!(Configuration::peer("a=b").unwrap().exchange(2).is_err());
         assert_eq!(parse("mpi:threads=2").kind(), "mpi");
+        assert_eq!(parse("mpi:threads=3").size(), Some((2, 3)));
+        assert_eq!(parse("embedded:threads=2").size(), Some((1, 2)));
+        assert_eq!(Configuration::peer("a=b").unwrap().size(), None);
     }
 
     #[test]

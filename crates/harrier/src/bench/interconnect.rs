@@ -27,7 +27,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 use serde_json::{Value, json};
 
-use super::configuration::{Configuration, INPROCESS};
+use super::configuration::{Configuration, GRPC, INPROCESS, MPI};
 use super::measure::median;
 use super::progress::Progress;
 use super::protocol::{Latency, Moved};
@@ -38,10 +38,7 @@ use transfer::{Pattern, Transfer, VALUE_BYTES};
 /// On the command line, and in what `--json` writes.
 pub const NAME: &str = "interconnect";
 
-/// Kinds of configurations, beside those of one process.
-const MPI: &str = "mpi";
-const GRPC: &str = "grpc";
-/// The MPI library alone, for its round trips.
+/// The kind that is the MPI library alone, for its round trips.
 const DIRECT: &str = "mpidirect";
 
 /// Measured unless `--config` says otherwise, the yardstick first.

@@ -9,7 +9,7 @@
 //! | encode | one thread writes the same rows, which are in its memory, with its commit |
 //! | a peer | its `INSERT INTO … SELECT` into a table of DuckLake (`bench/peers/run ducklake`) |
 //!
-//! Then all tables are kept in several ways ([`LAYOUTS`]), the sizes of their files told, and the same queries run on each.
+//! Then all tables are kept in several ways (of [`LAYOUTS`]), the sizes of their files told, and the same queries run on each.
 //!
 //! A load is counted after it was timed, and its table dropped. Errors: as for `bench`.
 
@@ -23,6 +23,7 @@ use serde_json::json;
 
 use super::commit::sql_columns;
 use super::configuration::{self, Configuration};
+use super::folder::Folder;
 use super::measure::{self, Cell, Measured};
 use super::progress::Progress;
 use super::worker_process::{Refusal, Run, WorkerProcess};
@@ -46,6 +47,15 @@ pub struct Options {
     /// What runs the queries over the ways in which tables are kept; none to leave them out
     #[arg(long, value_name = "KIND[:KEY=VALUE,…]", default_value = "mpi:ranks=2,threads=1")]
     layouts: String,
+    /// Ways in which tables are kept, 8 at most
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = LAYOUTS.map(|(name, _)| name),
+        default_values = LAYOUTS_DEFAULT
+    )]
+    layouts_of: Vec<String>,
     /// The queries that it runs
     #[arg(long, value_name = "LIST", default_value = "5,8,9,18")]
     queries: Numbers,
@@ -73,18 +83,31 @@ const CSV: &str = "csv";
 const CASES: [(&str, &str, &str); 16] =
     cases!("customer" "lineitem" "nation" "orders" "part" "partsupp" "region" "supplier");
 
-/// Clauses of all tables; `KEY` is the first column of a table's key.
-const LAYOUTS: [(&str, &str); 6] = [
+/// Clauses of all tables; `KEY` is the first column of a table's key, `ORDER` what queries most often want a range of. Without a clause
+/// rows are where they were written, in the order they came in, with zstd of level 1.
+const LAYOUTS: [(&str, &str); 11] = [
     ("random", ""),
     ("hash", "DISTRIBUTED BY (KEY)"),
+    ("sorted", "ORDER BY (ORDER)"),
+    ("uncompressed", "WITH (compression = 'uncompressed')"),
     ("snappy", "WITH (compression = 'snappy')"),
     ("lz4", "WITH (compression = 'lz4')"),
+    ("gzip", "WITH (compression = 'gzip')"),
+    ("gzip-1", "WITH (compression = 'gzip', compression_level = 1)"),
+    ("gzip-9", "WITH (compression = 'gzip', compression_level = 9)"),
     ("zstd", "WITH (compression = 'zstd')"),
-    ("uncompressed", "WITH (compression = 'uncompressed')"),
+    ("zstd-9", "WITH (compression = 'zstd', compression_level = 9)"),
 ];
+
+/// As many as are compared at once.
+const LAYOUTS_DEFAULT: [&str; report::CONFIGURATIONS_MAX] =
+    ["random", "hash", "sorted", "uncompressed", "snappy", "lz4", "gzip", "zstd-9"];
 
 /// Runs the command. Blocks until it is done.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if options.layouts_of.len() > report::CONFIGURATIONS_MAX {
+        return Err(Failure::usage(format!("more than {} ways to keep tables", report::CONFIGURATIONS_MAX)));
+    }
     let sources = Sources::find(options.scale)?;
     let loads = loads(options, &sources)?;
     super::keep(&loads.json, options.json.as_deref(), options.chart.as_deref())?;
@@ -101,23 +124,6 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         wrong += queries.wrong;
     }
     super::all_right(wrong, "loads and queries")
-}
-
-/// Where the warehouses lie; they go with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self, Failure> {
-        let folder = PathBuf::from(format!(".harrier/bench/load-{}", std::process::id()));
-        let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map(Self).map_err(|error| Failure::dead(format!("\"{}\": {error}", folder.display())))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The rows to be loaded.
@@ -246,7 +252,7 @@ impl Way {
 }
 
 fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
-    let folder = Folder::new()?;
+    let folder = Folder::new(NAME)?;
     let kept = |name: &str| folder.0.join(name).display().to_string();
     let named = |name: &str, text: &str| -> Result<Configuration, Failure> {
         Ok(Configuration::parse(text).map_err(Failure::usage)?.named(name))
@@ -318,7 +324,7 @@ fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
         lines.push(cells);
     }
     progress.print(&report::footer(&lines));
-    measure::result(&workload, &configurations, &workers, options.runs, &lines)
+    measure::result(&workload, &configurations, &workers, options.runs, lines)
 }
 
 fn once(load: &Load, worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<Run, Refusal> {
@@ -359,10 +365,10 @@ fn check_counts(cells: &mut [Cell]) {
 }
 
 fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
-    let folder = Folder::new()?;
+    let folder = Folder::new(NAME)?;
     let mut configurations = Vec::new();
     let mut bytes = Vec::new();
-    for (name, clauses) in LAYOUTS {
+    for (name, clauses) in chosen(&options.layouts_of) {
         let separator = if options.layouts.contains(':') { ',' } else { ':' };
         let text = format!("{}{separator}warehouse={}", options.layouts, folder.0.join(name).display());
         let configuration = Configuration::parse(&text).map_err(Failure::usage)?.named(name);
@@ -385,13 +391,28 @@ fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
     Ok(measured)
 }
 
+/// Each of them once, in the order of [`LAYOUTS`].
+fn chosen(names: &[String]) -> Vec<(&'static str, &'static str)> {
+    LAYOUTS.into_iter().filter(|(name, _)| names.iter().any(|wanted| wanted == name)).collect()
+}
+
+/// The column of a table that the queries of TPC-H want a range of; the key of most tables.
+fn order<'a>(table: &str, key: &'a str) -> &'a str {
+    match table {
+        "lineitem" => "l_shipdate",
+        "orders" => "o_orderdate",
+        _ => key,
+    }
+}
+
 /// Makes and loads all tables; the bytes of their files.
 fn fill(configuration: &Configuration, sources: &Sources, clauses: &str) -> Result<u64, Failure> {
     let mut out = std::io::sink();
     let mut progress = Progress::new(&mut out);
     let mut worker = WorkerProcess::start(configuration, &mut || {})?;
     for (table, (columns, key)) in &sources.columns {
-        let clauses = clauses.replace("KEY", key);
+        let clauses = clauses.replace("(KEY)", &format!("({key})"));
+        let clauses = clauses.replace("(ORDER)", &format!("({})", order(table, key)));
         for statement in [
             sources.external(table, PARQUET),
             format!("CREATE TABLE {table} ({columns}) {clauses}"),
@@ -433,6 +454,18 @@ mod tests {
         check_counts(&mut cells);
         let problems: Vec<Option<&str>> = cells.iter().map(|cell| cell.problem.as_deref()).collect();
         assert_eq!(problems, [None, None, None, Some("9 rows instead of 10")]);
+    }
+
+    #[test]
+    fn tables_are_kept_as_asked() {
+        let names = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&wanted).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["zstd-9", "hash", "zstd-9"]), ["hash", "zstd-9"]);
+        assert_eq!(names(&LAYOUTS_DEFAULT), LAYOUTS_DEFAULT);
+        assert_eq!(order("orders", "o_orderkey"), "o_orderdate");
+        assert_eq!(order("part", "p_partkey"), "p_partkey");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Measured {
     pub json: Value,
     /// Queries that failed or gave a wrong answer, under any configuration.
     pub wrong: usize,
+    /// For each query a line of cells, for each configuration one.
+    pub lines: Vec<Vec<Cell>>,
 }
 
 /// One query under one configuration.
@@ -84,17 +86,20 @@ pub fn run(
     if let Some(text) = report::transport(workload, configurations, &lines) {
         progress.print(&text);
     }
+    if let Some(text) = report::ratios_text(&report::ratios(configurations, &lines)) {
+        progress.print(&text);
+    }
 
-    result(workload, configurations, &workers, runs, &lines)
+    result(workload, configurations, &workers, runs, lines)
 }
 
-/// All measurements: for each query a line of cells, for each configuration one.
+/// All measurements, from the lines.
 pub fn result(
     workload: &Workload,
     configurations: &[Configuration],
     workers: &[WorkerProcess],
     runs: u32,
-    lines: &[Vec<Cell>],
+    lines: Vec<Vec<Cell>>,
 ) -> Result<Measured, Failure> {
     let wrong = lines.iter().filter(|cells| cells.iter().any(|cell| cell.problem.is_some())).count();
     let mut measured = Vec::new();
@@ -111,8 +116,9 @@ pub fn result(
         "harrier": env!("CARGO_PKG_VERSION"),
         "machine": machine::json(),
         "configurations": measured,
+        "ratios": report::ratios(configurations, &lines).iter().map(report::Ratio::json).collect::<Vec<_>>(),
     });
-    Ok(Measured { json, wrong })
+    Ok(Measured { json, wrong, lines })
 }
 
 fn measure(
@@ -210,9 +216,30 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
+/// The nearest rank: of values in ascending order the least that no more than `1 - part` of all are above; `None` of nothing.
+pub fn quantile<T: Copy>(ascending: &[T], part: f64) -> Option<T> {
+    let last = ascending.len().checked_sub(1)?;
+    let rank = (part * ascending.len() as f64).ceil() as usize;
+    Some(ascending[rank.saturating_sub(1).min(last)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_are_the_nearest_rank() {
+        let check = |count: u32, part, expected| {
+            let values: Vec<u32> = (1..=count).collect();
+            assert_eq!(quantile(&values, part), expected, "{part} of {count}");
+        };
+        check(0, 0.5, None);
+        check(1, 0.99, Some(1));
+        check(100, 0.5, Some(50));
+        check(100, 0.95, Some(95));
+        check(100, 0.99, Some(99));
+        check(1000, 0.999, Some(999));
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

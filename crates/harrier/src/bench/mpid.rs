@@ -16,7 +16,7 @@ use super::{Failure, configuration};
 /// The script, from the folder of a checkout.
 const SCRIPT: &str = "bench/mpid/run.py";
 
-const FIGURES: [&str; 7] = ["programs", "sizes", "memory", "queue", "style", "skew", "spill"];
+const FIGURES: [&str; 8] = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"];
 const PEERS: [&str; 3] = ["plain", "spark", "hadoop"];
 
 #[derive(clap::Args, Debug)]

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::configuration::Configuration;
+use serde_json::{Value, json};
+
+use super::configuration::{Configuration, GRPC, MPI, UDP};
 use super::measure::Cell;
 use super::worker_process::WorkerProcess;
 use super::workload::Workload;
@@ -104,6 +106,83 @@ pub fn footer(lines: &[Vec<Cell>]) -> String {
     text
 }
 
+/// Two configurations with as many ranks of as many threads, by their places: one over MPI or QUIC, the other over gRPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    pub own: usize,
+    pub grpc: usize,
+    pub ranks: usize,
+}
+
+/// All of them, in the order of the command line.
+pub fn pairs(configurations: &[Configuration]) -> Vec<Pair> {
+    let is_own = |configuration: &Configuration| [MPI, UDP].contains(&configuration.kind());
+    let mut pairs = Vec::new();
+    for (own, one) in configurations.iter().enumerate().filter(|(_, one)| is_own(one)) {
+        for (grpc, other) in configurations.iter().enumerate().filter(|(_, other)| other.kind() == GRPC) {
+            if let Some((ranks, _)) = one.size().filter(|size| other.size() == Some(*size)) {
+                pairs.push(Pair { own, grpc, ranks });
+            }
+        }
+    }
+    pairs
+}
+
+/// What one of a pair took of what the other took, over the queries that both answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    pub pair: Pair,
+    /// Of the sums of medians.
+    pub wall: f64,
+    pub cpu: f64,
+    /// The geometric mean of the queries' ratios of wall time.
+    pub geomean: f64,
+    pub queries: usize,
+}
+
+impl Ratio {
+    pub fn json(&self) -> Value {
+        json!({
+            "configuration": self.pair.own, "against": self.pair.grpc, "ranks": self.pair.ranks,
+            "wall": self.wall, "cpu": self.cpu, "geomean": self.geomean, "queries": self.queries,
+        })
+    }
+}
+
+/// The ratios of all pairs that have answered a query both.
+pub fn ratios(configurations: &[Configuration], lines: &[Vec<Cell>]) -> Vec<Ratio> {
+    type Times = (f64, f64);
+    let times = |cell: &Cell| Option::zip(cell.wall_s(), cell.cpu_s());
+    let ratio = |pair: Pair| {
+        let of_both = |cells: &Vec<Cell>| Option::zip(times(&cells[pair.own]), times(&cells[pair.grpc]));
+        let both: Vec<_> = lines.iter().filter_map(of_both).collect();
+        let sum = |value: fn(&(Times, Times)) -> f64| both.iter().map(value).sum::<f64>();
+        (!both.is_empty()).then(|| Ratio {
+            pair,
+            wall: sum(|(own, _)| own.0) / sum(|(_, grpc)| grpc.0),
+            cpu: sum(|(own, _)| own.1) / sum(|(_, grpc)| grpc.1),
+            geomean: (sum(|(own, grpc)| (own.0 / grpc.0).ln()) / both.len() as f64).exp(),
+            queries: both.len(),
+        })
+    };
+    pairs(configurations).into_iter().filter_map(ratio).collect()
+}
+
+/// A line for each of them; `None` of nothing.
+pub fn ratios_text(ratios: &[Ratio]) -> Option<String> {
+    let mut text = format!(
+        "\nagainst gRPC with as many ranks: ratios of sums, and the geometric mean of the queries' ratios of wall time\n\n\
+         {:<7} {:>6} {:>6} {:>6} {:>8} {:>8}",
+        "", "ranks", "wall", "cpu", "geomean", "queries"
+    );
+    for Ratio { pair, wall, cpu, geomean, queries } in ratios {
+        let name = format!("{}/{}", letter(pair.own), letter(pair.grpc));
+        let ranks = pair.ranks;
+        let _ = write!(text, "\n{name:<7} {ranks:>6} {wall:>6.2} {cpu:>6.2} {geomean:>8.2} {queries:>8}");
+    }
+    (!ratios.is_empty()).then_some(text)
+}
+
 /// What moving rows took of the processor time of a whole column, from 0 to 1: its queries' shares, weighted by their processor
 /// time. `None` if none tells.
 pub fn transport_share(column: &[&Cell]) -> Option<f64> {
@@ -179,6 +258,37 @@ mod tests {
             transport_share: None,
         };
         Cell { runs: vec![run], problem: None }
+    }
+
+    #[test]
+    fn pairs_have_as_many_ranks() {
+        let texts = [
+            "mpi:ranks=2,threads=1",
+            "embedded",
+            "grpc:ranks=4,threads=1",
+            "grpc:ranks=2,threads=1",
+            "mpi:ranks=4,threads=1",
+            "grpc:ranks=4,threads=2",
+        ];
+        let configurations = texts.map(|text| Configuration::parse(text).unwrap());
+        let of_two = Pair { own: 0, grpc: 3, ranks: 2 };
+        let of_four = Pair { own: 4, grpc: 2, ranks: 4 };
+        assert_eq!(pairs(&configurations), [of_two, of_four]);
+        let line = |of_four_s: f64| {
+            let mut cells = vec![cell(1.0, 1.0); 6];
+            cells[4] = cell(of_four_s, 0.5);
+            cells
+        };
+        let mut failed = line(9.0);
+        failed[0] = Cell { runs: vec![], problem: Some("no".into()) };
+        let ratios = ratios(&configurations, &[line(0.25), line(1.0), failed]);
+        assert_eq!((ratios[0].pair, ratios[0].wall, ratios[0].queries), (of_two, 1.0, 2));
+        assert_eq!((ratios[1].wall, ratios[1].cpu, ratios[1].queries), (10.25 / 3.0, 0.5, 3));
+        let mean = (0.25f64 * 9.0).cbrt();
+        assert!((ratios[1].geomean - mean).abs() < 1e-9, "{ratios:?}");
+        let text = ratios_text(&ratios).unwrap();
+        assert!(text.ends_with("\nE/C          4   3.42   0.50     1.31        3"), "{text}");
+        assert_eq!(ratios_text(&[]), None);
     }
 
     #[test]

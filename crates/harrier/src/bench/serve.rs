@@ -67,7 +67,7 @@ pub struct Options {
     /// Measure another server beside, as 'duckdb=bench/peers/run duckdb-server'
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     peers: Vec<String>,
-    /// Kinds of load: catalog, point, prepared, aggregate, small, tpch
+    /// Kinds of load: catalog, point, prepared, aggregate, small, tpch, insert
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Load::parse, default_values = LOADS.map(Load::name))]
     loads: Vec<Load>,
     /// Numbers of clients
@@ -461,7 +461,8 @@ async fn rounds(
                     break 'rounds;
                 }
                 let is_out = cell.load == Load::Tpch && left_out.contains(&index)
-                    || cell.load == Load::Prepared && system.target.protocol == Protocol::Hive;
+                    || matches!(cell.load, Load::Prepared | Load::Insert)
+                        && system.target.protocol == Protocol::Hive;
                 if is_out || cell.problem(index).is_some() {
                     continue;
                 }

@@ -1,5 +1,6 @@
 //! A process may die at any of its calls that change files: a transaction over several tables and table partitions has then happened or
-//! not, `CHECK TABLE` is content, the next statement is right, and VACUUM leaves no file that nothing refers to.
+//! not, `CHECK TABLE` is content, the next statement is right, and VACUUM leaves no file that nothing refers to. OPTIMIZE,
+//! expire_snapshots and VACUUM change no row, wherever they end, and are finished when they are run again.
 //!
 //! `crash.c` is preloaded into the process, counts its calls, and ends it by SIGKILL at one of them. Every call is one step; one in
 //! [`STEPS_EVERY`] is tried, from a seed on, and all of them with `HARRIER_CRASH_EVERY=1`.
@@ -7,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -247,4 +249,98 @@ fn a_rank_dies_at_every_step_of_a_transaction() {
 /// A picture without its last line.
 fn without_files(picture: &str) -> &str {
     picture.trim_end().rsplit_once('\n').expect("several lines").0
+}
+
+/// After [`TABLES`]: small files, files with deleted rows, rows kept in the catalog, files of a table that is gone.
+const WORN: [&str; 9] = [
+    "INSERT INTO a SELECT x % 4, x FROM generate_series(1001, 1200) AS g(x)",
+    "INSERT INTO b SELECT x, x FROM generate_series(1001, 1200) AS g(x)",
+    "DELETE FROM a WHERE v % 3 = 0",
+    "DELETE FROM b WHERE k % 3 = 0",
+    "CREATE TABLE c (v BIGINT)",
+    "INSERT INTO c VALUES (1), (2)",
+    "INSERT INTO c VALUES (3)",
+    "CREATE TABLE gone AS SELECT x FROM generate_series(1, 100) AS g(x)",
+    "DROP TABLE gone",
+];
+
+const UPKEEP: [&str; 6] = [
+    "OPTIMIZE a",
+    "OPTIMIZE b",
+    "OPTIMIZE c",
+    "CALL expire_snapshots('0 seconds')",
+    "SET harrier.vacuum_age_seconds = 0",
+    "VACUUM",
+];
+
+/// What upkeep does not change.
+const ROWS: [&str; 6] = [
+    "SELECT p, count(*) AS rows, sum(v) AS sum FROM a GROUP BY p ORDER BY p",
+    "SELECT count(*) AS rows, sum(k) AS keys, sum(v) AS sum FROM b",
+    "SELECT count(*) AS rows, sum(v) AS sum FROM c",
+    "CHECK TABLE a",
+    "CHECK TABLE b",
+    "CHECK TABLE c",
+];
+
+/// How far upkeep is, as the catalog has it, and how many files there are.
+fn progress(folder: &Path) -> (String, usize) {
+    let counts = "SELECT (SELECT count(*) FROM sys.data_files) AS files, (SELECT count(*) FROM sys.snapshots) AS snapshots, \
+                  (SELECT sum(kept_rows) FROM sys.tables) AS kept";
+    (told(folder, &[counts]), files_below(&folder.join("warehouse/data")))
+}
+
+#[test]
+fn a_process_dies_at_every_step_of_upkeep() {
+    let kept = Folder::new();
+    let work = kept.path().join("work");
+    fs::create_dir(&work).unwrap();
+    told(&work, &TABLES);
+    told(&work, &WORN);
+    copy(&work, &kept.path().join("kept"));
+    let restore = || {
+        fs::remove_dir_all(&work).unwrap();
+        copy(&kept.path().join("kept"), &work);
+    };
+    let rows = told(&work, &ROWS);
+    let upkeep = || {
+        let mut command = sql(&work, &UPKEEP);
+        command.env("LD_PRELOAD", crashing()).env("HARRIER_CRASH_BELOW", "/warehouse/");
+        command
+    };
+    let count = work.join("count");
+    let mut command = upkeep();
+    command.env("HARRIER_CRASH_COUNT", &count);
+    let run = finish(command, PATIENCE);
+    assert!(run.success, "{run:#?}");
+    let steps: usize = fs::read_to_string(&count).unwrap().trim().parse().unwrap();
+    assert!(steps > 50, "{steps} steps only: calls are not seen");
+    assert_eq!(told(&work, &ROWS), rows, "undisturbed");
+    let done = progress(&work);
+    // One file for each table partition, for each bucket, and for the rows that were kept.
+    assert_eq!(done, ("files,snapshots,kept\n9,1,0\n".to_string(), 9));
+    let (mut died, mut places) = (0, BTreeSet::new());
+    for step in tried(steps) {
+        restore();
+        let mut command = upkeep();
+        command.env("HARRIER_CRASH_AT", step.to_string());
+        let run = finish(command, PATIENCE);
+        let context = format!("step {step} of {steps}");
+        assert_eq!(told(&work, &ROWS), rows, "{context}");
+        if run.success {
+            continue;
+        }
+        died += 1;
+        places.insert(progress(&work).0);
+        told(&work, &UPKEEP);
+        assert_eq!(told(&work, &ROWS), rows, "{context}, and once more");
+        assert_eq!(progress(&work), done, "{context}, and once more");
+        told(
+            &work,
+            &["INSERT INTO a VALUES (9, 9)", "DELETE FROM b WHERE k = 1", "CHECK TABLE a", "CHECK TABLE b"],
+        );
+    }
+    println!("{died} died, in {places:?}");
+    // Before the end of each of the three OPTIMIZE, of expire_snapshots, and of VACUUM.
+    assert!(places.len() >= 5, "{places:?}");
 }

@@ -57,21 +57,105 @@ pub fn running(ranks: usize, sql: &str) -> Gang {
 
 /// A gang that answers statements, and checks after each that nothing is left of it on any rank.
 pub fn session(ranks: usize, arguments: &[&str]) -> Gang {
-    session_launched(ranks, &[], arguments)
+    session_launched(ranks, &[], arguments, &[])
 }
 
 /// A [`session`] whose launcher lets the ranks that are left live when one dies.
 pub fn surviving_session(ranks: usize, arguments: &[&str]) -> Gang {
-    session_launched(ranks, &["--enable-recovery"], arguments)
+    surviving_session_with(ranks, arguments, &[])
 }
 
-fn session_launched(ranks: usize, options: &[&str], arguments: &[&str]) -> Gang {
+/// A [`surviving_session`] whose processes have these variables.
+pub fn surviving_session_with(ranks: usize, arguments: &[&str], environment: &[(&str, &str)]) -> Gang {
+    session_launched(ranks, &["--enable-recovery"], arguments, environment)
+}
+
+fn session_launched(
+    ranks: usize,
+    options: &[&str],
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Gang {
     let arguments: Vec<&str> = ["--format", "lines", "--set", "harrier.check_ledger=true"]
         .iter()
         .chain(arguments)
         .copied()
         .collect();
-    Start { ranks, options, arguments: &arguments, ..Start::default() }.gang()
+    Start { ranks, options, arguments: &arguments, environment, ..Start::default() }.gang()
+}
+
+/// What a gang has under names that other processes see.
+#[derive(Default)]
+struct Names {
+    /// Files in /dev/shm that its processes have mapped.
+    files: BTreeSet<PathBuf>,
+    /// Parts of the names of others there: the launcher's number of the gang, as Open MPI 4 writes it.
+    parts: BTreeSet<String>,
+    /// Sockets in the abstract namespace.
+    sockets: BTreeSet<String>,
+}
+
+impl Names {
+    fn of_process(&mut self, pid: u32) {
+        self.files.extend(mapped_shared_memory(pid));
+        let inodes = sockets_of(pid);
+        self.sockets.extend(
+            abstract_sockets().into_iter().filter(|(inode, _)| inodes.contains(inode)).map(|(_, name)| name),
+        );
+    }
+
+    fn of_gang(&mut self, environment: &str) {
+        let job = environment.split('\0').find_map(|v| v.strip_prefix("PMIX_NAMESPACE="));
+        if let Some(job) = job.and_then(|job| job.parse::<u32>().ok()) {
+            self.parts.insert(format!(".{job:x}."));
+        }
+    }
+
+    /// Files that are still there.
+    fn files_left(&self) -> BTreeSet<PathBuf> {
+        let is_part = |path: &PathBuf| self.parts.iter().any(|part| path.to_string_lossy().contains(part));
+        let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path());
+        self.files.iter().filter(|path| path.exists()).cloned().chain(shared.filter(is_part)).collect()
+    }
+
+    fn has_sockets_left(&self) -> bool {
+        abstract_sockets().values().any(|name| self.sockets.contains(name))
+    }
+}
+
+/// What a process holds at a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    /// Memory of its own, resident.
+    pub private_bytes: u64,
+    /// Memory that it shares with others and has touched, resident.
+    pub shared_bytes: u64,
+    /// Arenas of blocks that it has mapped: its own, and those of others.
+    pub arenas: usize,
+    pub descriptors: usize,
+    pub threads: usize,
+}
+
+impl Held {
+    /// `None`: the process has ended.
+    fn by(pid: u32) -> Option<Held> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let number = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+            value.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+        // The inode comes before the name.
+        let arenas = maps.lines().filter(|line| line.contains("/memfd:harrier-blocks"));
+        let arenas: BTreeSet<&str> = arenas.filter_map(|line| line.split_whitespace().nth(4)).collect();
+        Some(Held {
+            private_bytes: number("RssAnon:")? * 1024,
+            shared_bytes: number("RssShmem:")? * 1024,
+            arenas: arenas.len(),
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count(),
+            threads: usize::try_from(number("Threads:")?).ok()?,
+        })
+    }
 }
 
 pub struct Gang {
@@ -81,8 +165,7 @@ pub struct Gang {
     folder: TempDir,
     ranks: usize,
     answers: usize,
-    /// Files in /dev/shm that the ranks have mapped.
-    shared: BTreeSet<PathBuf>,
+    names: Names,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -126,7 +209,7 @@ impl Gang {
             folder,
             ranks: start.ranks,
             answers: 0,
-            shared: BTreeSet::new(),
+            names: Names::default(),
             _turn: turn,
         }
     }
@@ -195,9 +278,21 @@ impl Gang {
             let busy = ranks.values().filter(|pid| cpu_time(**pid) > BEGUN_CPU).count();
             (busy == gang.ranks).then_some(())
         });
-        for pid in self.rank_processes().values() {
-            self.shared.extend(mapped_shared_memory(*pid));
+        self.look();
+    }
+
+    /// Takes down what the gang has under names at this moment, so that [`Gang::leaves_nothing`] looks for it.
+    pub fn look(&mut self) {
+        for (pid, environment) in self.processes() {
+            self.names.of_process(pid);
+            self.names.of_gang(&environment);
         }
+    }
+
+    /// What every rank that lives holds.
+    pub fn held(&self) -> BTreeMap<usize, Held> {
+        let held = |(rank, pid)| Some((rank, Held::by(pid)?));
+        self.rank_processes().into_iter().filter_map(held).collect()
     }
 
     pub fn signal_rank(&self, rank: usize, signal: Signal) {
@@ -213,6 +308,11 @@ impl Gang {
             // Its first thread may be a zombie while others still live.
             (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
         });
+    }
+
+    /// Waits until the process of a rank has ended, which is about to.
+    pub fn ended(&mut self, rank: usize) {
+        self.wait_for("the rank ends", |gang| (!gang.rank_processes().contains_key(&rank)).then_some(()));
     }
 
     pub fn signal_launcher(&self, signal: Signal) {
@@ -239,7 +339,7 @@ impl Gang {
             before.iter().all(|(pid, before)| cpu_time(*pid) > *before + BUSY_CPU).then_some(())
         });
         for (pid, _) in before {
-            self.shared.extend(mapped_shared_memory(pid));
+            self.names.of_process(pid);
         }
     }
 
@@ -275,6 +375,11 @@ impl Gang {
         Ok(rows.iter().map(cells).collect())
     }
 
+    /// Whether nothing was said but the answers that were read.
+    pub fn is_silent(&self) -> bool {
+        self.stdout().lines().count() == self.answers
+    }
+
     /// Closes standard input and waits for the launcher to end.
     pub fn end(&mut self) -> ExitStatus {
         drop(self.stdin.take());
@@ -284,13 +389,15 @@ impl Gang {
     /// Waits until no process of the gang is left; then nothing else may be left of it either.
     pub fn leaves_nothing(&mut self) {
         self.wait_for("every process ends", |gang| gang.processes().is_empty().then_some(()));
-        let mut left: Vec<PathBuf> = self.shared.iter().filter(|path| path.exists()).cloned().collect();
+        // The system closes them after it has taken away what a process is known by.
+        self.wait_for("every socket is closed", |gang| (!gang.names.has_sockets_left()).then_some(()));
+        let mut left = self.names.files_left();
         for folder in ["spill", "tmp"] {
             let entries = fs::read_dir(self.folder.path().join(folder)).unwrap().flatten();
             // What launchers keep there is theirs to remove.
             left.extend(entries.map(|entry| entry.path()).filter(|path| !is_launchers(path)));
         }
-        assert_eq!(left, Vec::<PathBuf>::new(), "{}", self.stderr());
+        assert!(left.is_empty(), "{left:?}: {}", self.stderr());
     }
 
     /// The error's code as standard error tells it; panics with all of it if there is none.
@@ -317,6 +424,10 @@ impl Gang {
 impl Drop for Gang {
     fn drop(&mut self) {
         self.kill_all();
+        // Of a test that has failed: processes that are killed all at once leave it to nobody.
+        for path in self.names.files_left() {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -335,8 +446,28 @@ fn cpu_time(pid: u32) -> Duration {
 
 fn mapped_shared_memory(pid: u32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let path = |line: &str| Some(line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..]))?);
+    let path = |line: &str| line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..]));
     maps.lines().filter_map(path).filter(|path| path.exists()).collect()
+}
+
+/// The inodes of a process's sockets.
+fn sockets_of(pid: u32) -> BTreeSet<u64> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let inode = |link: fs::DirEntry| {
+        let target = fs::read_link(link.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    links.filter_map(inode).collect()
+}
+
+/// All sockets of this machine that have names in the abstract namespace, by inode.
+fn abstract_sockets() -> BTreeMap<u64, String> {
+    let sockets = fs::read("/proc/net/unix").unwrap_or_default();
+    let named = |line: &str| {
+        let (inode, name) = line.split_once(" @")?;
+        Some((inode.split_whitespace().next_back()?.parse().ok()?, name.to_owned()))
+    };
+    String::from_utf8_lossy(&sockets).lines().filter_map(named).collect()
 }
 
 /// A folder with TPC-H data at scale 0.05, made once for all tests that are built together.

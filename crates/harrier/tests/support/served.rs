@@ -116,8 +116,15 @@ impl Served {
 
     /// Process ids of the ranks, by number.
     pub fn ranks(&self) -> Vec<u32> {
-        let rows = self.client().query("SELECT pid FROM sys.ranks ORDER BY rank").unwrap();
-        rows.iter().map(|row| row[0].as_ref().unwrap().parse().unwrap()).collect()
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let rows = self.client().query("SELECT pid FROM sys.ranks ORDER BY rank").unwrap();
+            if !rows.is_empty() {
+                return rows.iter().map(|row| row[0].as_ref().unwrap().parse().unwrap()).collect();
+            }
+            assert!(Instant::now() < deadline, "there are no ranks\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Waits until so many ranks work.

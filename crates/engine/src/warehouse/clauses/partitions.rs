@@ -1,5 +1,6 @@
 //! Ranges and lists of `PARTITION BY`, and `ALTER TABLE … PARTITION`, as HAWQ has them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use datafusion::error::Result;
@@ -22,6 +23,8 @@ pub(crate) struct Division {
 pub(crate) struct PartitionClause {
     pub name: Option<String>,
     pub holds: HoldsClause,
+    /// `WITH (…)`: how its files differ from those of the table.
+    pub options: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +57,10 @@ pub(crate) enum Which {
     /// The one that holds this value.
     Of(String),
 }
+
+/// Of the files of a table, by the names that DuckLake has for them.
+const FILE_OPTIONS: [&str; 4] =
+    ["parquet_compression", "parquet_compression_level", "parquet_row_group_size", "target_file_size"];
 
 fn unsupported(what: &str) -> datafusion::error::DataFusionError {
     CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).into()
@@ -105,8 +112,8 @@ impl Words {
     fn unexpected(&self, at: usize) -> datafusion::error::DataFusionError {
         match () {
             () if self.is_at(at, "subpartition") => unsupported("SUBPARTITION"),
-            () if self.is_one_of(at, &["with", "tablespace", "column"]) => {
-                unsupported("a table partition with a storage of its own")
+            () if self.is_one_of(at, &["tablespace", "column"]) => {
+                unsupported("TABLESPACE or COLUMN of a table partition")
             }
             () => syntax(
                 "a table partition is START (…) END (…) EVERY (…), VALUES (…), or DEFAULT PARTITION name",
@@ -116,10 +123,32 @@ impl Words {
 
     /// The table partition that is defined at `at`, and the token after it.
     fn partition(&self, at: usize, text: &str) -> Result<(PartitionClause, usize)> {
+        let (mut partition, end) = self.partition_without_options(at, text)?;
+        if !self.is_at(end, "with") || !matches!(self.token(end + 1), Some(Token::LParen)) {
+            return Ok((partition, end));
+        }
+        let (options, end) = self.list(end + 1)?;
+        for option in options {
+            let (name, value) = self.option(option)?;
+            if !FILE_OPTIONS.contains(&name.as_str()) {
+                return Err(CodedError::new(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("option \"{name}\" is one of tables, not of table partitions"),
+                )
+                .with_hint("options of table partitions are compression, compression_level, row_group_rows and target_file_bytes")
+                .into());
+            }
+            partition.options.insert(name, value);
+        }
+        Ok((partition, end))
+    }
+
+    fn partition_without_options(&self, at: usize, text: &str) -> Result<(PartitionClause, usize)> {
+        let options = BTreeMap::new();
         let mut at = at;
         if self.is_at(at, "default") && self.is_at(at + 1, "partition") {
             let name = self.name(at + 2).ok_or_else(|| syntax("DEFAULT PARTITION needs a name"))?;
-            return Ok((PartitionClause { name: Some(name), holds: HoldsClause::Rest }, at + 3));
+            return Ok((PartitionClause { name: Some(name), holds: HoldsClause::Rest, options }, at + 3));
         }
         let mut name = None;
         if self.is_at(at, "partition") {
@@ -132,7 +161,7 @@ impl Words {
         if self.is_at(at, "values") {
             let (values, end) = self.list(at + 1)?;
             let values = values.into_iter().map(|value| self.sql(text, value)).collect();
-            return Ok((PartitionClause { name, holds: HoldsClause::Values(values) }, end));
+            return Ok((PartitionClause { name, holds: HoldsClause::Values(values), options }, end));
         }
         if !self.is_definition(at) {
             return Err(self.unexpected(at));
@@ -149,7 +178,7 @@ impl Words {
             (value, at) = self.only_value(at + 1)?;
             every = Some(self.sql(text, value));
         }
-        Ok((PartitionClause { name, holds: HoldsClause::Range { start, end, every } }, at))
+        Ok((PartitionClause { name, holds: HoldsClause::Range { start, end, every }, options }, at))
     }
 
     /// Whether what a table partition holds begins here.
@@ -303,6 +332,27 @@ mod tests {
     }
 
     #[test]
+    fn options_of_table_partitions_are_cut_out() {
+        let ranges = division(
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a) (START (1) END (9) EVERY (2) WITH (compression = gzip, compression_level = 9), \
+             DEFAULT PARTITION rest WITH (row_group_rows = 100)) WITH (compression = snappy)",
+        );
+        let options = |at: usize| {
+            ranges.partitions[at]
+                .options
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(options(0), ["parquet_compression=gzip", "parquet_compression_level=9"]);
+        assert_eq!(options(1), ["parquet_row_group_size=100"]);
+        for options in ["inline_rows = 1", "format = parquet", "compression = arj", "speed = 1"] {
+            let sql = format!("CREATE TABLE t (a int) PARTITION BY LIST (a) (VALUES (1) WITH ({options}))");
+            assert!(cut(&sql).is_err(), "{options}");
+        }
+    }
+
+    #[test]
     fn partitions_are_altered() {
         let change = |sql: &str| cut(sql).unwrap().1.and_then(|clauses| clauses.change);
         let name = |name: &str| Which::Name(name.to_string());
@@ -333,6 +383,7 @@ mod tests {
                 PartitionChange::Add(PartitionClause {
                     name: Some("rest".to_string()),
                     holds: HoldsClause::Rest,
+                    options: BTreeMap::new(),
                 }),
             ),
             (
@@ -340,6 +391,7 @@ mod tests {
                 PartitionChange::Add(PartitionClause {
                     name: None,
                     holds: HoldsClause::Range { start: at("1", false), end: at("2", false), every: None },
+                    options: BTreeMap::new(),
                 }),
             ),
         ] {

@@ -1,6 +1,7 @@
 //! Table partitions by ranges and lists of values: what their clauses come to, and how they change.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::Array;
@@ -49,6 +50,12 @@ impl Bound {
 
 type Interval = (Option<Bound>, Option<Bound>);
 
+/// What is said of a table partition beside what it holds.
+struct Label {
+    name: Option<String>,
+    options: BTreeMap<String, String>,
+}
+
 fn text(value: &ScalarValue) -> Result<String> {
     Ok(text_of(&value.to_array()?)?.value(0).to_string())
 }
@@ -89,16 +96,17 @@ impl Ddl<'_> {
         clauses: &[PartitionClause],
     ) -> Result<()> {
         let kind = type_of(column, false)?;
-        let mut others: Vec<(Option<String>, Holds)> = Vec::new();
-        let mut intervals: Vec<(Option<String>, Interval)> = Vec::new();
+        let mut others: Vec<(Label, Holds)> = Vec::new();
+        let mut intervals: Vec<(Label, Interval)> = Vec::new();
         for clause in clauses {
+            let label = Label { name: clause.name.clone(), options: clause.options.clone() };
             match (&clause.holds, partitions.by) {
                 (HoldsClause::Rest, _) => {
                     let rest = others.iter().find(|(_, holds)| *holds == Holds::Rest);
                     if rest.is_some() || partitions.rest().is_some() {
                         return Err(wrong("a table has one default partition at most"));
                     }
-                    others.push((clause.name.clone(), Holds::Rest));
+                    others.push((label, Holds::Rest));
                 }
                 (HoldsClause::Values(values), DividedBy::List) => {
                     let mut listed = Vec::with_capacity(values.len());
@@ -106,13 +114,13 @@ impl Ddl<'_> {
                         let value = self.constant(value, column, &kind).await?;
                         listed.push(if value.is_null() { None } else { Some(text(&value)?) });
                     }
-                    others.push((clause.name.clone(), Holds::Values(listed)));
+                    others.push((label, Holds::Values(listed)));
                 }
                 (HoldsClause::Range { start, end, every }, DividedBy::Range) => {
                     let start = self.bound(start.as_ref(), column, &kind).await?;
                     let end = self.bound(end.as_ref(), column, &kind).await?;
                     let Some(every) = every else {
-                        intervals.push((clause.name.clone(), (start, end)));
+                        intervals.push((label, (start, end)));
                         continue;
                     };
                     let (Some(start), Some(end)) = (start, end) else {
@@ -120,8 +128,8 @@ impl Ddl<'_> {
                     };
                     let step = self.evaluate(every).await?;
                     for (at, interval) in (1..).zip(steps(start, end, &step, &kind)?) {
-                        let name = clause.name.as_ref().map(|name| format!("{name}_{at}"));
-                        intervals.push((name, interval));
+                        let name = label.name.as_ref().map(|name| format!("{name}_{at}"));
+                        intervals.push((Label { name, options: label.options.clone() }, interval));
                     }
                 }
                 (HoldsClause::Values(_), DividedBy::Range) => {
@@ -133,13 +141,13 @@ impl Ddl<'_> {
             }
         }
         let mut made = Vec::with_capacity(intervals.len() + others.len());
-        for (name, interval) in closed(intervals, partitions, &kind)? {
+        for (label, interval) in closed(intervals, partitions, &kind)? {
             let cut = |bound: Option<Bound>| bound.map(|bound| bound.cut()).transpose();
-            made.push((name, Holds::Range(cut(interval.0)?, cut(interval.1)?)));
+            made.push((label, Holds::Range(cut(interval.0)?, cut(interval.1)?)));
         }
         made.extend(others);
-        for (name, holds) in made {
-            push(partitions, name, holds)?;
+        for (label, holds) in made {
+            push(partitions, label, holds)?;
         }
         if partitions.size() > TABLE_PARTITIONS_MAX {
             return Err(too_many());
@@ -486,10 +494,10 @@ fn many(one: IntervalMonthDayNano, times: i32) -> Option<ScalarValue> {
 
 /// The intervals with the bounds that were left out: one ends where the next begins, and begins where the one before it ends.
 fn closed(
-    mut intervals: Vec<(Option<String>, Interval)>,
+    mut intervals: Vec<(Label, Interval)>,
     partitions: &TablePartitions,
     kind: &DataType,
-) -> Result<Vec<(Option<String>, Interval)>> {
+) -> Result<Vec<(Label, Interval)>> {
     let bound = |cut: &Option<Cut>| -> Result<Option<Bound>> {
         let Some(cut) = cut else { return Ok(None) };
         let value = parse_one(&cut.value, kind)?;
@@ -520,7 +528,8 @@ fn closed(
     Ok(intervals)
 }
 
-fn push(partitions: &mut TablePartitions, name: Option<String>, holds: Holds) -> Result<()> {
+fn push(partitions: &mut TablePartitions, label: Label, holds: Holds) -> Result<()> {
+    let Label { name, options } = label;
     let id = partitions.next;
     let is_taken = |name: &String| partitions.partitions.iter().any(|partition| partition.name == *name);
     let name = match name {
@@ -528,7 +537,7 @@ fn push(partitions: &mut TablePartitions, name: Option<String>, holds: Holds) ->
         None => (id..).map(|number| format!("prt_{number}")).find(|name| !is_taken(name)).unwrap_or_default(),
     };
     check_name(partitions, &name)?;
-    partitions.partitions.push(TablePartition { id, name, holds });
+    partitions.partitions.push(TablePartition { id, name, holds, options });
     partitions.next += 1;
     Ok(())
 }

@@ -30,7 +30,9 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::ParquetReadOptions;
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::{Session, SqlError};
-use harrier_exec::table_files::{FileRecord, PartitionFolder, Takes, WriteFiles, WriteFormat, WriteSpec};
+use harrier_exec::table_files::{
+    FileRecord, FileShape, PartitionFolder, Takes, WriteFiles, WriteFormat, WriteSpec,
+};
 use prost::Message;
 
 use super::places::Place;
@@ -82,9 +84,12 @@ impl Written<'_> {
             partition: keys.iter().map(|key| PartitionFolder { name: (*key).to_owned() }).collect(),
             sort: Vec::new(),
             replaces: false,
-            compression: self.compression.to_owned(),
-            row_group_rows: ROW_GROUP_ROWS,
-            target_file_bytes: TARGET_FILE_BYTES,
+            shape: FileShape {
+                compression: self.compression.to_owned(),
+                row_group_rows: ROW_GROUP_ROWS,
+                target_file_bytes: TARGET_FILE_BYTES,
+            },
+            own_shapes: BTreeMap::new(),
             one_writer: false,
             format: WriteFormat::Parquet,
             staging: None,

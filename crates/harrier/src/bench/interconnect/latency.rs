@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::bench::measure::quantile;
 use crate::bench::protocol::Latency;
 
 /// The clock of round trips that follow each other: those to warm up, then those that count.
@@ -41,11 +42,7 @@ impl Clock {
 /// Of half round trips, in nanoseconds; `None` of nothing.
 pub fn of(mut halves_ns: Vec<f64>) -> Option<Latency> {
     halves_ns.sort_by(f64::total_cmp);
-    let at = |fraction: f64| {
-        let rank = (fraction * halves_ns.len() as f64).ceil() as usize;
-        halves_ns.get(rank.saturating_sub(1)).copied()
-    };
-    Some(Latency { p50_ns: at(0.50)?, p99_ns: at(0.99)? })
+    Some(Latency { p50_ns: quantile(&halves_ns, 0.50)?, p99_ns: quantile(&halves_ns, 0.99)? })
 }
 
 #[cfg(test)]

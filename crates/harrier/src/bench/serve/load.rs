@@ -9,6 +9,9 @@
 //! All clients share one thread of this process, so that the servers have the machine. Statements that end within the counted time are
 //! counted, with their whole time; one that runs at its end is canceled and counts with the time it had taken until then, which is less
 //! than it would have needed: quantiles of long statements are rather too low where many are unfinished.
+//!
+//! Rows that are inserted go into a table that is made before the window and dropped after it. Then there have to be as many rows as
+//! inserts were acknowledged, whenever that was; those whose outcome nobody heard may be there or not, those that were refused may not.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,15 +21,18 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::hive::HiveClient;
-use super::statements::{Load, PREPARED, Script, Source, Statement, prepared_text};
+use super::statements::{Load, PREPARED, Script, Source, Statement, insert_table, prepared_text};
 use super::systems::{Protocol, System, Target};
 use super::wire::{Canceler, Counted, PgClient, Trouble};
 use crate::bench::answers::Rows;
+use crate::bench::measure::quantile;
 
 /// How long statements may go on after they were canceled, before their connections are closed.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(20);
 /// How often they are canceled in that time.
 const CANCEL_PAUSE: Duration = Duration::from_millis(300);
+/// The SQLSTATE of a commit whose outcome the server does not know.
+const COMPLETION_UNKNOWN: &str = "40003";
 /// Failures in a row after which a client gives up.
 const FAILURES_MAX: u32 = 5;
 
@@ -103,6 +109,10 @@ pub struct Sample {
     pub timed: Duration,
     /// The first failure.
     pub problem: Option<String>,
+    /// Statements that the server said were done, before and after the counted time too.
+    pub acknowledged: u64,
+    /// Statements of which nobody knows whether they were done.
+    pub unheard: u64,
 }
 
 impl Sample {
@@ -112,10 +122,20 @@ impl Sample {
 
     /// Seconds that so much of the statements took at most; `None` of nothing.
     pub fn quantile_s(&self, part: f64) -> Option<f64> {
-        let last = self.latencies.len().checked_sub(1)?;
-        // The nearest rank: the least value that no more than `1 - part` of all are above.
-        let rank = (part * self.latencies.len() as f64).ceil() as usize;
-        Some(self.latencies[rank.saturating_sub(1).min(last)].as_secs_f64())
+        quantile(&self.latencies, part).map(|latency| latency.as_secs_f64())
+    }
+
+    /// Whether all rows are there that were acknowledged, and none that was refused; a failure if not.
+    fn check_rows(&mut self, rows: Option<u64>) {
+        let (least, most) = (self.acknowledged, self.acknowledged + self.unheard);
+        if rows.is_none_or(|rows| !(least..=most).contains(&rows)) {
+            self.failed += 1;
+            let rows = rows.map_or_else(|| "no number of".to_owned(), |rows| rows.to_string());
+            let unheard = self.unheard;
+            let problem =
+                format!("wrong answer: {rows} rows of {least} inserts, and {unheard} of unknown outcome");
+            self.problem.get_or_insert(problem);
+        }
     }
 
     fn add(&mut self, other: Self) {
@@ -133,10 +153,32 @@ struct Course {
     counted: Instant,
     end: Instant,
     running: Cell<usize>,
+    /// Statements of all clients: begun, done, and certainly not done.
+    asked: Cell<u64>,
+    acknowledged: Cell<u64>,
+    refused: Cell<u64>,
 }
 
-/// Runs a window. Errors: not all clients could connect.
+/// Runs a window. Errors: not all clients could connect, or there is no table for their rows.
 pub async fn window(system: &mut System, source: &Source, window: Window) -> Result<Sample, Trouble> {
+    if window.load != Load::Insert {
+        return crowd(system, source, window).await;
+    }
+    let table = insert_table();
+    let mut client = Client::connect(&system.target).await?;
+    client.query(&format!("CREATE TABLE {table} (client BIGINT, number BIGINT, word TEXT)"), None).await?;
+    let sample = crowd(system, source, window).await;
+    let mut rows = Rows::new();
+    let counted = client.query(&format!("SELECT count(*) FROM {table}"), Some(&mut rows)).await;
+    client.query(&format!("DROP TABLE {table}"), None).await?;
+    counted?;
+    let mut sample = sample?;
+    let number = rows.first().and_then(|row| row.first()).and_then(Option::as_ref);
+    sample.check_rows(number.and_then(|number| number.parse().ok()));
+    Ok(sample)
+}
+
+async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<Sample, Trouble> {
     let mut clients = Vec::with_capacity(window.clients);
     for _ in 0..window.clients {
         let mut client = Client::connect(&system.target).await?;
@@ -148,8 +190,15 @@ pub async fn window(system: &mut System, source: &Source, window: Window) -> Res
     let cancelers: Vec<Canceler> = clients.iter().filter_map(Client::canceler).collect();
     let start = Instant::now();
     let counted = start + window.warm;
-    let course =
-        Rc::new(Course { start, counted, end: counted + window.timed, running: Cell::new(clients.len()) });
+    let course = Rc::new(Course {
+        start,
+        counted,
+        end: counted + window.timed,
+        running: Cell::new(clients.len()),
+        asked: Cell::new(0),
+        acknowledged: Cell::new(0),
+        refused: Cell::new(0),
+    });
     let local = LocalSet::new();
     let tasks: Vec<_> = clients
         .into_iter()
@@ -192,6 +241,8 @@ pub async fn window(system: &mut System, source: &Source, window: Window) -> Res
                 }
             }
             sample.latencies.sort();
+            sample.acknowledged = course.acknowledged.get();
+            sample.unheard = course.asked.get() - course.acknowledged.get() - course.refused.get();
             Ok(sample)
         })
         .await
@@ -208,7 +259,15 @@ async fn ask(mut client: Client, mut script: Script<'_>, course: &Course) -> Sam
             return sample;
         }
         let statement = script.next();
+        course.asked.set(course.asked.get() + 1);
         let ran = client.run(&statement).await;
+        match &ran {
+            Ok(_) => course.acknowledged.set(course.acknowledged.get() + 1),
+            Err(Trouble::Refused { sqlstate, .. }) if sqlstate != COMPLETION_UNKNOWN => {
+                course.refused.set(course.refused.get() + 1);
+            }
+            Err(_) => {}
+        }
         let ended = Instant::now();
         if ended > course.end {
             sample.unfinished += 1;
@@ -249,16 +308,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_the_nearest_rank() {
-        let sample = |count: u64| Sample {
-            latencies: (1..=count).map(Duration::from_secs).collect(),
-            ..Sample::default()
+    fn rows_are_those_acknowledged() {
+        let check = |rows, is_right| {
+            let mut sample = Sample { acknowledged: 5, unheard: 2, ..Sample::default() };
+            sample.check_rows(rows);
+            assert_eq!(sample.failed == 0, is_right, "{rows:?}: {:?}", sample.problem);
         };
-        assert_eq!(sample(0).quantile_s(0.5), None);
-        assert_eq!(sample(1).quantile_s(0.99), Some(1.0));
-        assert_eq!(sample(100).quantile_s(0.5), Some(50.0));
-        assert_eq!(sample(100).quantile_s(0.99), Some(99.0));
-        assert_eq!(sample(1000).quantile_s(0.999), Some(999.0));
+        check(Some(4), false);
+        check(Some(5), true);
+        check(Some(7), true);
+        check(Some(8), false);
+        check(None, false);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Cell {
                 "done": sample.done, "failed": sample.failed, "unfinished": sample.unfinished,
                 "throughput": sample.throughput(), "p50_ms": ms(sample.quantile_s(0.5)),
                 "p95_ms": ms(sample.quantile_s(0.95)), "p99_ms": ms(sample.quantile_s(0.99)),
-                "problem": sample.problem,
+                "acknowledged": sample.acknowledged, "unheard": sample.unheard, "problem": sample.problem,
             })
         };
         let system = |index: usize| {
@@ -238,6 +238,8 @@ pub fn aims(
             aims.push(below(&what, ratio, "times", 5.0));
         }
     }
+    let inserts = cell(Load::Insert, 8).and_then(|cell| cell.throughput(0));
+    aims.push(above("small inserts of 8 clients", inserts, "a second", 200.0));
     let fastest = |prefix: &str| {
         let own = streamed.iter().filter(|line| line.system == "harrier" && line.way.starts_with(prefix));
         own.filter_map(Streamed::median_mb_per_s).reduce(f64::max)

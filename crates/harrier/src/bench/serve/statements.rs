@@ -23,10 +23,12 @@ pub enum Load {
     Small,
     /// The queries of TPC-H, in another order for each client.
     Tpch,
+    /// One row into a table that all clients share, each in a transaction of its own.
+    Insert,
 }
 
-pub const LOADS: [Load; 6] =
-    [Load::Catalog, Load::Point, Load::Prepared, Load::Aggregate, Load::Small, Load::Tpch];
+pub const LOADS: [Load; 7] =
+    [Load::Catalog, Load::Point, Load::Prepared, Load::Aggregate, Load::Small, Load::Tpch, Load::Insert];
 
 /// The name under which a client prepares its statement.
 pub const PREPARED: &str = "point";
@@ -45,6 +47,7 @@ impl Load {
             Self::Aggregate => "aggregate",
             Self::Small => "small",
             Self::Tpch => "tpch",
+            Self::Insert => "insert",
         }
     }
 
@@ -57,6 +60,7 @@ impl Load {
             Self::Aggregate => "Small aggregate",
             Self::Small => "Small mix",
             Self::Tpch => "TPC-H mix",
+            Self::Insert => "Small inserts",
         }
     }
 
@@ -73,6 +77,11 @@ pub enum Statement {
     Text(String),
     /// The prepared statement, with its one value.
     Prepared(String),
+}
+
+/// The table that rows are inserted into; of this process alone, for a warehouse outlives it.
+pub fn insert_table() -> String {
+    format!("bench_insert_{}", std::process::id())
 }
 
 /// The statement that a client prepares.
@@ -94,6 +103,8 @@ pub struct Source {
 pub struct Script<'a> {
     source: &'a Source,
     load: Load,
+    /// Tells clients apart.
+    seed: u64,
     random: StdRng,
     /// Queries that are left of the round.
     round: Vec<usize>,
@@ -102,7 +113,7 @@ pub struct Script<'a> {
 
 impl<'a> Script<'a> {
     pub fn new(source: &'a Source, load: Load, seed: u64) -> Self {
-        Self { source, load, random: StdRng::seed_from_u64(seed), round: Vec::new(), count: 0 }
+        Self { source, load, seed, random: StdRng::seed_from_u64(seed), round: Vec::new(), count: 0 }
     }
 
     pub fn next(&mut self) -> Statement {
@@ -121,6 +132,11 @@ impl<'a> Script<'a> {
                 }
                 let next = self.round.pop().unwrap_or_default();
                 Statement::Text(self.source.queries[next].sql.clone())
+            }
+            Load::Insert => {
+                let (table, client, number) = (insert_table(), self.seed, self.count);
+                let word = self.key();
+                Statement::Text(format!("INSERT INTO {table} VALUES ({client}, {number}, 'word {word}')"))
             }
         }
     }

@@ -1,0 +1,208 @@
+//! Who is writing files that no snapshot refers to yet, so that nobody takes those files for leftovers.
+//!
+//! A statement that writes files is known by the name that its files begin with: from before the first of them is made until the end of
+//! its transaction. DuckLake has no place for it: it is in a table of Harrier's own, made when the first file is written.
+//!
+//! ```text
+//!   begin_writing ─► files ─► keep_writing, again and again ─┬─► commit: the name goes with it, or the commit fails
+//!                                                            ├─► end_writing: rolled back
+//!                                                            └─► its process ended, or was silent: forgotten by `writers`
+//! ```
+//!
+//! # Invariants
+//! - A transaction whose writers are not known any more does not commit (40001): its files may be gone.
+//! - Who sweeps lists the files first, then asks for the `writers`, then for the paths that snapshots refer to. The writer of a file in that
+//!   list was known before the file was; if it is not any more, its transaction has ended, and its files are referred to or nobody's.
+//! - How long a writer has been silent is told by the clock of the database, and by no other.
+//!
+//! Crash: a writer of this host whose process has ended is forgotten at once, another after [`SILENCE`].
+//!
+//! Other programs that write into the warehouse are not known here; only the age of their files protects those.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::catalog::Catalog;
+use crate::database::{Dialect, Session, is_transient, text};
+use crate::error::{Error, Result};
+
+const TABLE: &str = "harrier_writer";
+
+/// A writer of which nothing was heard for so long is forgotten.
+pub const SILENCE: Duration = Duration::from_secs(120);
+
+/// How often the table is tried to be made when another process makes it too.
+const ATTEMPTS_MAX: usize = 5;
+
+impl Catalog {
+    /// Makes a writer known. False: it cannot be, since the database lets nobody make its table; then the age of its files has to protect
+    /// them.
+    pub async fn begin_writing(&self, name: &str) -> Result<bool> {
+        for attempt in 1.. {
+            match self.make_writers().await {
+                Err(error) if is_transient(&error) && attempt < ATTEMPTS_MAX => {}
+                Err(Error::ReadOnly(reason)) => {
+                    tracing::warn!(reason, "nobody can be told of files that are being written");
+                    return Ok(false);
+                }
+                made => {
+                    made?;
+                    break;
+                }
+            }
+        }
+        let mut session = self.inner.database.begin().await?;
+        let now = now(session.dialect());
+        let (name, process) = (text(name)?, text(&process::mine())?);
+        session.execute(format!("INSERT INTO {TABLE} VALUES ({name}, {process}, {now})")).await?;
+        session.commit().await.map_err(Error::Database)?;
+        Ok(true)
+    }
+
+    async fn make_writers(&self) -> Result<()> {
+        if self.inner.database.has_table(TABLE).await? {
+            return Ok(());
+        }
+        let mut session = self.inner.database.begin().await?;
+        session
+            .execute(format!(
+                "CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT PRIMARY KEY, process TEXT NOT NULL, seen BIGINT NOT NULL)"
+            ))
+            .await?;
+        session.commit().await.map_err(Error::Database)
+    }
+
+    /// Says that writers are still there. To be called more often than every [`SILENCE`].
+    pub async fn keep_writing(&self, names: &BTreeSet<String>) -> Result<()> {
+        let mut session = self.inner.database.begin().await?;
+        let now = now(session.dialect());
+        session.execute(format!("UPDATE {TABLE} SET seen = {now} WHERE name IN ({})", texts(names)?)).await?;
+        session.commit().await.map_err(Error::Database)
+    }
+
+    /// Forgets writers that were rolled back. To be called when their files are removed.
+    pub async fn end_writing(&self, names: &BTreeSet<String>) -> Result<()> {
+        let mut session = self.inner.database.begin().await?;
+        session.execute(format!("DELETE FROM {TABLE} WHERE name IN ({})", texts(names)?)).await?;
+        session.commit().await.map_err(Error::Database)
+    }
+
+    /// The names of all that are writing. Those that have gone are forgotten, and can commit no more.
+    pub async fn writers(&self) -> Result<BTreeSet<String>> {
+        if !self.inner.database.has_table(TABLE).await? {
+            return Ok(BTreeSet::new());
+        }
+        let mut session = self.inner.database.begin().await?;
+        let mut ended = BTreeSet::new();
+        for row in session.query(format!("SELECT DISTINCT process FROM {TABLE}")).await? {
+            let process = row.text(0)?;
+            if process::has_ended(&process) {
+                ended.insert(process);
+            }
+        }
+        let (now, silence) = (now(session.dialect()), SILENCE.as_secs());
+        let ended = match ended.is_empty() {
+            true => String::new(),
+            false => format!(" OR process IN ({})", texts(&ended)?),
+        };
+        session.execute(format!("DELETE FROM {TABLE} WHERE seen < {now} - {silence}{ended}")).await?;
+        let rows = session.query(format!("SELECT name FROM {TABLE}")).await?;
+        let names = rows.iter().map(|row| row.text(0)).collect::<Result<_>>()?;
+        session.commit().await.map_err(Error::Database)?;
+        Ok(names)
+    }
+}
+
+/// Forgets the writers of a transaction that is about to commit.
+///
+/// Errors: one of them was forgotten before.
+pub(crate) async fn end(session: &mut Session, names: &BTreeSet<String>) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let known = session.execute(format!("DELETE FROM {TABLE} WHERE name IN ({})", texts(names)?)).await?;
+    if known != names.len() as u64 {
+        return Err(Error::Conflict(format!(
+            "the files of this transaction may have been swept: nothing was heard of it for {} s",
+            SILENCE.as_secs()
+        )));
+    }
+    Ok(())
+}
+
+/// Seconds since 1970 by the database's clock.
+fn now(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER)",
+        Dialect::Postgres => "CAST(floor(extract(epoch FROM clock_timestamp())) AS BIGINT)",
+    }
+}
+
+fn texts(names: &BTreeSet<String>) -> Result<String> {
+    Ok(names.iter().map(|name| text(name)).collect::<Result<Vec<_>>>()?.join(", "))
+}
+
+/// Processes, so that one of this host can be told to have ended.
+mod process {
+    use std::fs;
+
+    /// This process: where its number counts, the number, and when it began, since numbers come again.
+    pub fn mine() -> String {
+        let pid = std::process::id();
+        format!("{} {pid} {}", space(), began(&pid.to_string()).unwrap_or_default())
+    }
+
+    /// Whether that process is known to be no more. Nothing is known of those of other hosts.
+    pub fn has_ended(process: &str) -> bool {
+        let mut fields = process.rsplitn(3, ' ');
+        let (Some(since), Some(pid), Some(of)) = (fields.next(), fields.next(), fields.next()) else {
+            return false;
+        };
+        let here = space();
+        of == here && !since.is_empty() && began(pid).is_none_or(|began| began != since)
+    }
+
+    /// This boot of this host, and the space of process numbers in it.
+    fn space() -> String {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        format!("{} {}", boot.trim(), space.display())
+    }
+
+    /// Clock ticks from the boot to the beginning of a process; `None` if there is no such process, or only what is left of one that has
+    /// ended.
+    fn began(pid: &str) -> Option<String> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before may have any sign in it, brackets too; the state is the first field behind it, the start the 20th.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?;
+        let began = fields.nth(18)?;
+        (state != "Z" && state != "X").then(|| began.to_string())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_process_is_there_until_it_ends() {
+            assert!(!has_ended(&mine()));
+            let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+            let of_child = |began: &str| format!("{} {} {began}", space(), child.id());
+            let known = of_child(&began(&child.id().to_string()).unwrap());
+            let earlier = of_child("1");
+            assert!(!has_ended(&known));
+            assert!(has_ended(&earlier), "another process had the number before");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(has_ended(&known));
+        }
+
+        #[test]
+        fn of_other_hosts_nothing_is_known() {
+            assert!(!has_ended("0a7c pid:[1] 1 77"));
+            assert!(!has_ended(""));
+            assert!(!has_ended("1 2"));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The scan of text files of Hive.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
+};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::apply_expression_roots;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+
+use super::Layout;
+use crate::sqlstate::{CodedError, SqlState};
+
+/// Texts of a batch that are no longer than this come together.
+const BATCH_BYTES: usize = 16 << 20;
+/// A line that is longer is none.
+const LINE_BYTES_MAX: usize = 256 << 20;
+
+/// A scan of text files.
+#[derive(Debug, Clone)]
+pub struct DelimitedSource {
+    table_schema: TableSchema,
+    layout: Layout,
+    batch_size: Option<usize>,
+    projection: SplitProjection,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl DelimitedSource {
+    pub fn new(table_schema: TableSchema, layout: Layout) -> Self {
+        Self {
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            layout,
+            batch_size: None,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+impl FileSource for DelimitedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        _: &FileScanConfig,
+        _: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let file_schema = self.table_schema.file_schema();
+        let opener = DelimitedOpener {
+            store,
+            layout: self.layout.clone(),
+            batch_rows: self.batch_size.ok_or_else(|| internal_datafusion_err!("no batch size"))?,
+            schema: Arc::new(file_schema.project(&self.projection.file_indices)?),
+            columns: self.projection.file_indices.clone(),
+        };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "textfile"
+    }
+
+    /// Where a line begins is not known in the middle of a file.
+    fn supports_repartitioning(&self) -> bool {
+        false
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+struct DelimitedOpener {
+    store: Arc<dyn ObjectStore>,
+    layout: Layout,
+    batch_rows: usize,
+    /// The columns that are read, and their places in a line.
+    schema: SchemaRef,
+    columns: Vec<usize>,
+}
+
+impl FileOpener for DelimitedOpener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let store = Arc::clone(&self.store);
+        let (layout, batch_rows) = (self.layout.clone(), self.batch_rows);
+        let (schema, columns) = (Arc::clone(&self.schema), self.columns.clone());
+        Ok(async move {
+            let location = file.object_meta.location;
+            let name = location.filename().unwrap_or_default().to_string();
+            let input = store.get(&location).await?.into_stream().map_err(DataFusionError::from).boxed();
+            let input = compression(&name).convert_stream(input)?;
+            let reading = Reading {
+                input,
+                layout,
+                batch_rows,
+                schema,
+                columns,
+                name,
+                rest: Vec::new(),
+                begin: 0,
+                searched: 0,
+                ended: false,
+                line: 0,
+            };
+            let batches = futures::stream::try_unfold(reading, |mut reading| async move {
+                Ok(reading.next().await?.map(|batch| (batch, reading)))
+            });
+            Ok(batches.boxed())
+        }
+        .boxed())
+    }
+}
+
+fn compression(name: &str) -> FileCompressionType {
+    match name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase()).as_deref() {
+        Some("gz") => FileCompressionType::GZIP,
+        Some("bz2") => FileCompressionType::BZIP2,
+        Some("xz") => FileCompressionType::XZ,
+        Some("zst") => FileCompressionType::ZSTD,
+        _ => FileCompressionType::UNCOMPRESSED,
+    }
+}
+
+/// A file that is being read.
+struct Reading {
+    input: BoxStream<'static, Result<Bytes>>,
+    layout: Layout,
+    batch_rows: usize,
+    schema: SchemaRef,
+    columns: Vec<usize>,
+    /// For errors.
+    name: String,
+    /// What has come, from `begin` on not taken yet, and up to `searched` without a line end.
+    rest: Vec<u8>,
+    begin: usize,
+    searched: usize,
+    ended: bool,
+    /// Lines taken so far.
+    line: u64,
+}
+
+impl Reading {
+    /// The next rows; `None` at the end.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let mut builders: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
+        let first = self.line + 1;
+        let (mut rows, mut bytes) = (0, 0);
+        let mut line = Vec::new();
+        while rows < self.batch_rows && bytes < BATCH_BYTES && self.next_line(&mut line).await? {
+            self.take(&line, &mut builders)?;
+            rows += 1;
+            bytes += line.len();
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let texts = builders.iter_mut().map(StringBuilder::finish);
+        let columns = texts.zip(self.schema.fields()).map(|(texts, field)| self.typed(&texts, field, first));
+        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?))
+    }
+
+    /// Takes the next line, without its end; `false` if there is none.
+    async fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
+        line.clear();
+        let end = loop {
+            if let Some(end) = self.rest[self.searched..].iter().position(|byte| *byte == b'\n') {
+                break self.searched + end;
+            }
+            self.searched = self.rest.len();
+            if self.ended {
+                if self.begin == self.rest.len() {
+                    return Ok(false);
+                }
+                break self.rest.len();
+            }
+            self.rest.drain(..self.begin);
+            self.begin = 0;
+            self.searched = self.rest.len();
+            if self.rest.len() > LINE_BYTES_MAX {
+                return Err(self.error(
+                    SqlState::PROGRAM_LIMIT_EXCEEDED,
+                    "a line is too long",
+                    self.line + 1,
+                    None,
+                ));
+            }
+            match self.input.next().await {
+                Some(piece) => self.rest.extend_from_slice(&piece?),
+                None => self.ended = true,
+            }
+        };
+        line.extend_from_slice(&self.rest[self.begin..end]);
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        self.begin = (end + 1).min(self.rest.len());
+        self.searched = self.begin;
+        self.line += 1;
+        Ok(true)
+    }
+
+    /// Appends the fields of a line that are read.
+    fn take(&self, line: &[u8], builders: &mut [StringBuilder]) -> Result<()> {
+        let fields = split(line, &self.layout);
+        for (builder, column) in builders.iter_mut().zip(&self.columns) {
+            match fields.get(*column) {
+                Some(field) if *field != self.layout.null.as_bytes() => {
+                    let value = unescaped(field, self.layout.escape);
+                    match String::from_utf8(value) {
+                        Ok(value) => builder.append_value(value),
+                        Err(_) => {
+                            let state = SqlState::literal("22021");
+                            let message = "invalid byte sequence for encoding \"UTF8\"";
+                            return Err(self.error(state, message, self.line, Some(*column)));
+                        }
+                    }
+                }
+                // Of NULL, and of columns that the line has not.
+                _ => builder.append_null(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Texts as values of a column. An empty one is NULL where it is no value.
+    fn typed(&self, texts: &StringArray, field: &Field, first: u64) -> Result<ArrayRef> {
+        let safe = CastOptions { safe: true, ..CastOptions::default() };
+        let values = cast_with_options(texts, field.data_type(), &safe)?;
+        if values.null_count() > texts.null_count()
+            && let Some(row) = (0..texts.len())
+                .find(|row| texts.is_valid(*row) && values.is_null(*row) && !texts.value(*row).is_empty())
+        {
+            let message = format!("invalid input for type {}: \"{}\"", field.data_type(), texts.value(row));
+            let column = self.schema.index_of(field.name()).ok().map(|at| self.columns[at]);
+            let line = first + row as u64;
+            return Err(self.error(SqlState::INVALID_TEXT_REPRESENTATION, &message, line, column));
+        }
+        Ok(values)
+    }
+
+    fn error(&self, state: SqlState, message: &str, line: u64, column: Option<usize>) -> DataFusionError {
+        let column = column.map(|at| format!(", field {}", at + 1)).unwrap_or_default();
+        CodedError::new(state, message)
+            .with_detail(format!("file \"{}\", line {line}{column}", self.name))
+            .into()
+    }
+}
+
+/// The fields of a line, with what is escaped in them.
+fn split<'l>(line: &'l [u8], layout: &Layout) -> Vec<&'l [u8]> {
+    let mut fields = Vec::new();
+    let (mut begin, mut at) = (0, 0);
+    while at < line.len() {
+        if Some(line[at]) == layout.escape {
+            at += 2;
+            continue;
+        }
+        if line[at] == layout.delimiter {
+            fields.push(&line[begin..at]);
+            begin = at + 1;
+        }
+        at += 1;
+    }
+    fields.push(&line[begin..]);
+    fields
+}
+
+/// A field without what escapes bytes in it. One at its end stands for itself.
+fn unescaped(field: &[u8], escape: Option<u8>) -> Vec<u8> {
+    let mut value = Vec::with_capacity(field.len());
+    let mut bytes = field.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match Some(byte) == escape {
+            true => value.push(bytes.next().unwrap_or(byte)),
+            false => value.push(byte),
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split() {
+        let layout = Layout { delimiter: b',', escape: Some(b'\\'), null: "\\N".to_string() };
+        let fields = |line: &str| -> Vec<String> {
+            let text = |field: &[u8]| String::from_utf8(unescaped(field, layout.escape)).unwrap();
+            split(line.as_bytes(), &layout).into_iter().map(text).collect()
+        };
+        assert_eq!(fields("a,b\\,c,,\\\\"), ["a", "b,c", "", "\\"]);
+        assert_eq!(fields(""), [""]);
+        assert_eq!(fields("a\\"), ["a\\"]);
+        assert_eq!(split(b"1,\\N", &layout), [&b"1"[..], b"\\N"]);
+    }
+
+    #[tokio::test]
+    async fn files_come_in_pieces() {
+        use datafusion::arrow::array::AsArray;
+        use datafusion::arrow::datatypes::{DataType, Int32Type, Schema};
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("t", DataType::Utf8, true),
+            Field::new("n", DataType::Int32, true),
+        ]));
+        let read = |text: &'static str| Reading {
+            input: futures::stream::iter(
+                text.as_bytes().chunks(3).map(|piece| Ok(Bytes::from_static(piece))),
+            )
+            .boxed(),
+            layout: Layout { delimiter: b'|', ..Layout::default() },
+            batch_rows: 2,
+            schema: Arc::clone(&schema),
+            columns: vec![1, 0],
+            name: "f".to_string(),
+            rest: Vec::new(),
+            begin: 0,
+            searched: 0,
+            ended: false,
+            line: 0,
+        };
+        let mut reading = read("1|one\r\n\\N|\\N\n3\n\n5|five|more");
+        let mut rows = Vec::new();
+        while let Some(batch) = reading.next().await.unwrap() {
+            let texts = batch.column(0).as_string::<i32>().iter().map(|text| text.map(str::to_string));
+            let numbers = batch.column(1).as_primitive::<Int32Type>().iter();
+            rows.extend(texts.zip(numbers));
+        }
+        let text = |text: &str| Some(text.to_string());
+        let nothing = (None, None);
+        let expected =
+            [(text("one"), Some(1)), nothing.clone(), (None, Some(3)), nothing, (text("five"), Some(5))];
+        assert_eq!(rows, expected);
+        let error = read("1|x\ntwo|y").next().await.unwrap_err();
+        assert_eq!(crate::sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{error}");
+    }
+}
