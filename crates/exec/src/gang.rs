@@ -43,7 +43,7 @@ use futures::{FutureExt, StreamExt};
 use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -57,8 +57,13 @@ const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
 /// and the ends of streams cross the network.
 const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time between two looks at a ledger that is not clear yet.
-const LEDGER_PAUSE: Duration = Duration::from_millis(2);
+/// Looks at a ledger that is not clear yet, one right after the other, before pauses lie between them: what is still on its way
+/// arrives within microseconds, most of the time, and the shortest pause that timers know is a millisecond.
+const LEDGER_LOOKS_AT_ONCE: u32 = 8;
+
+/// The pauses between looks after these: the first one, and the longest; each is twice as long as the one before it.
+const LEDGER_PAUSE_MIN: Duration = Duration::from_millis(1);
+const LEDGER_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Makes this process pretend to be another build, so that a test can launch ranks that do not fit together.
 const BUILD_VARIABLE: &str = "HARRIER_PRETEND_BUILD";
@@ -119,6 +124,10 @@ struct Inner {
     aside: parking_lot::Mutex<BTreeSet<usize>>,
     /// Losses that earlier statements have failed with.
     known_losses: AtomicUsize,
+    /// Statements that were to run over gRPC.
+    by_grpc: AtomicU64,
+    /// [`Gang::uses`] when the ledger of every rank was found clear last.
+    clear_at: AtomicU64,
     /// A launcher has started the ranks, and ends with them.
     has_launcher: bool,
 }
@@ -162,6 +171,8 @@ impl Gang {
                 links: Links::Processes(interconnect),
                 working,
                 known_losses: AtomicUsize::new(0),
+                by_grpc: AtomicU64::new(0),
+                clear_at: AtomicU64::new(0),
                 has_launcher,
                 channels: Arc::new(channels),
                 worker: OnceLock::new(),
@@ -186,6 +197,8 @@ impl Gang {
                 links: Links::InProcess { workers: Arc::clone(&workers), ranks },
                 working: ranks,
                 known_losses: AtomicUsize::new(0),
+                by_grpc: AtomicU64::new(0),
+                clear_at: AtomicU64::new(0),
                 has_launcher: false,
                 channels: Arc::new(LoopbackChannels(workers)),
                 worker: OnceLock::new(),
@@ -377,7 +390,10 @@ impl Gang {
         let members = self.members();
         let urls = match options.transport {
             Transport::Mpi => members.into_iter().map(rank_url).collect(),
-            Transport::Grpc => self.grpc_ranks(&members).await?,
+            Transport::Grpc => {
+                self.inner.by_grpc.fetch_add(1, Ordering::Relaxed);
+                self.grpc_ranks(&members).await?
+            }
         };
         let StatementOptions { distribute_bytes_min, run, .. } = options;
         Ok(Statement { gang: self.clone(), distribute_bytes_min, run, urls })
@@ -473,9 +489,15 @@ impl Gang {
         self.inner.janitor.call();
     }
 
+    /// How often this rank has had something to do with other ranks: it grows with everything that they may hold for it.
+    fn uses(&self, interconnect: &Interconnect) -> u64 {
+        interconnect.opened() + self.inner.by_grpc.load(Ordering::Relaxed)
+    }
+
     /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams, frames,
-    /// memory, lent blocks. To be called while none runs. What is left after [`LEDGER_PATIENCE`] is logged, and an error. A rank that
-    /// is lost meanwhile has nothing left.
+    /// memory, lent blocks. To be called while none runs. Ranks that nothing was asked of since they were found clear are not asked
+    /// again. What is left after [`LEDGER_PATIENCE`] is logged, and an error, until it is given back. A rank that is lost meanwhile has
+    /// nothing left.
     ///
     /// Errors: something is left (XX000).
     pub async fn check_ledger(&self, kept: Kept) -> Result<()> {
@@ -483,38 +505,31 @@ impl Gang {
             return Ok(());
         };
         let deadline = Instant::now() + LEDGER_PATIENCE;
-        // This rank last: each question to another one opens a stream here for a moment.
-        for rank in interconnect.members().into_iter().skip(1).chain([0]) {
-            loop {
-                let report: RankReport = match rank {
-                    0 => service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0),
-                    _ => match self.ask(rank, Ask::Report(ReportAsk {})).await {
-                        Err(_) if self.losses().iter().any(|(lost, _)| *lost == rank) => break,
-                        report => report?,
-                    },
+        let gang = self;
+        if gang.uses(interconnect) != gang.inner.clear_at.load(Ordering::Relaxed) {
+            let checks = interconnect.members().into_iter().skip(1).map(|rank| {
+                let report = move || async move {
+                    match gang.ask::<RankReport>(rank, Ask::Report(ReportAsk {})).await {
+                        Err(_) if gang.losses().iter().any(|(lost, _)| *lost == rank) => Ok(None),
+                        report => report.map(Some),
+                    }
                 };
-                if report.is_clear(kept) {
-                    break;
-                }
-                if Instant::now() > deadline {
-                    let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
-                    tracing::warn!(
-                        rank,
-                        streams_open,
-                        frames_pending,
-                        reserved_bytes,
-                        blocks_lent,
-                        "a statement left something behind"
-                    );
-                    return Err(internal_datafusion_err!(
-                        "rank {rank} has {streams_open} streams, {frames_pending} frames, {reserved_bytes} bytes and \
-                         {blocks_lent} lent blocks left of a statement that has ended"
-                    ));
-                }
-                self.tidy();
-                tokio::time::sleep(LEDGER_PAUSE).await;
-            }
+                until_clear(rank, kept, deadline, report)
+            });
+            futures::future::try_join_all(checks).await?;
         }
+        // The questions themselves are among them, and nothing else: no statement runs.
+        let uses = gang.uses(interconnect);
+        // This rank last: each question to another one opens a stream here for a moment.
+        let report = move || {
+            let report = service::held(interconnect, gang.runtime_env(), 0);
+            if !report.is_clear(kept) {
+                gang.tidy();
+            }
+            std::future::ready(Ok(Some(report)))
+        };
+        until_clear(0, kept, deadline, report).await?;
+        self.inner.clear_at.store(uses, Ordering::Relaxed);
         Ok(())
     }
 
@@ -552,6 +567,46 @@ impl Gang {
     pub fn leave(&self, status: i32) {
         if let Links::Processes(interconnect) = &self.inner.links {
             interconnect.leave(status);
+        }
+    }
+}
+
+/// Looks at what `report` tells of `rank` until nothing is left there; `None`: there is no such rank any more.
+///
+/// Errors: something still is at the `deadline` (XX000); nothing can be told.
+async fn until_clear<R: Future<Output = Result<Option<RankReport>>>>(
+    rank: usize,
+    kept: Kept,
+    deadline: Instant,
+    report: impl Fn() -> R,
+) -> Result<()> {
+    let (mut looks, mut pause) = (0, LEDGER_PAUSE_MIN);
+    loop {
+        let Some(report) = report().await? else { return Ok(()) };
+        if report.is_clear(kept) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
+            tracing::warn!(
+                rank,
+                streams_open,
+                frames_pending,
+                reserved_bytes,
+                blocks_lent,
+                "a statement left something behind"
+            );
+            return Err(internal_datafusion_err!(
+                "rank {rank} has {streams_open} streams, {frames_pending} frames, {reserved_bytes} bytes and \
+                 {blocks_lent} lent blocks left of a statement that has ended"
+            ));
+        }
+        looks += 1;
+        if looks <= LEDGER_LOOKS_AT_ONCE {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LEDGER_PAUSE_MAX);
         }
     }
 }

@@ -98,19 +98,27 @@ pub fn report(
     own_streams: u64,
 ) -> RankReport {
     let counters = interconnect.counters();
-    let ledger = interconnect.ledger();
     RankReport {
         frames_sent: counters.frames_sent,
         bytes_sent: counters.bytes_sent,
         mpi_cpu_ns: counters.thread_cpu_ns,
         process_cpu_ns: crate::process_cpu_ns(),
+        disks: disks.map(Disks::status).unwrap_or_default(),
+        resident_bytes: crate::resident_bytes(),
+        counts: RankCounts::of(interconnect),
+        ..held(interconnect, runtime_env, own_streams)
+    }
+}
+
+/// The part of [`report`] that has to be zero when nothing runs. It asks no system for anything.
+pub fn held(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams: u64) -> RankReport {
+    let ledger = interconnect.ledger();
+    RankReport {
         streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(own_streams),
         reserved_bytes: runtime_env.memory_pool.reserved() as u64,
         frames_pending: ledger.frames_queued + ledger.requests,
         blocks_lent: ledger.blocks_lent,
-        disks: disks.map(Disks::status).unwrap_or_default(),
-        resident_bytes: crate::resident_bytes(),
-        counts: RankCounts::of(interconnect),
+        ..RankReport::default()
     }
 }
 

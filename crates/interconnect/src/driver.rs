@@ -24,7 +24,7 @@ use crate::limits::*;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
 use crate::watchdog::{self, Pulse};
-use crate::{CounterCells, Departure, Incoming, Peer, Queued, Shared};
+use crate::{CounterCells, Departure, FIRST_STREAM, Incoming, Peer, Queued, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use harrier_mpi::{Block, Channel, schedule};
@@ -130,7 +130,7 @@ impl Driver {
             outbox: SegQueue::new(),
             lending,
             table: Arc::new(Table::default()),
-            next_stream: AtomicU64::new(1),
+            next_stream: AtomicU64::new(FIRST_STREAM),
             service: OnceLock::new(),
             early: Mutex::default(),
             departures: (0..ranks).map(|_| watch::channel(None).0).collect(),

@@ -75,6 +75,9 @@ use std::sync::{Arc, OnceLock};
 use streams::Table;
 use tokio::sync::{oneshot, watch};
 
+/// The number of the first stream that a rank opens.
+const FIRST_STREAM: u64 = 1;
+
 /// What a rank brings when it joins the gang.
 pub struct Options {
     pub carrier: Carrier,
@@ -484,6 +487,11 @@ impl Interconnect {
     pub fn members(&self) -> Vec<usize> {
         let losses = self.shared.losses.borrow();
         (0..self.ranks()).filter(|rank| losses.iter().all(|(lost, _)| lost != rank)).collect()
+    }
+
+    /// Streams and calls that this rank has opened to others so far.
+    pub fn opened(&self) -> u64 {
+        self.shared.next_stream.load(Ordering::Relaxed) - FIRST_STREAM
     }
 
     pub fn ledger(&self) -> Ledger {
