@@ -25,11 +25,18 @@ impl Flag for AtomicBool {
     }
 }
 
-/// A task queues a frame while the driver takes frames and sleeps: in every order of their steps the driver gets it. A
+/// How often the driver looks, awake, before it lies down: it may look on for a while, or sleep at once.
+const LOOKS: std::ops::Range<usize> = 1..3;
+
+/// A task queues a frame while the driver takes frames, looks on and sleeps: in every order of their steps the driver gets it. A
 /// wake-up that is lost would leave it asleep, which the model checker calls a deadlock.
 #[test]
 fn no_wake_up_is_lost() {
-    loom::model(|| {
+    LOOKS.for_each(no_wake_up_is_lost_after);
+}
+
+fn no_wake_up_is_lost_after(looks: usize) {
+    loom::model(move || {
         let handshake = Arc::new(Handshake::<AtomicBool>::default());
         let queued = Arc::new(AtomicUsize::new(0));
         // As an eventfd: set until it is read.
@@ -43,7 +50,11 @@ fn no_wake_up_is_lost() {
                 }
             })
         };
-        if queued.load(Ordering::Acquire) == 0 {
+        let is_queued = (0..looks).any(|_| {
+            loom::thread::yield_now();
+            queued.load(Ordering::Acquire) > 0
+        });
+        if !is_queued {
             if handshake.lie_down(|| queued.load(Ordering::Acquire) == 0) {
                 event.wait();
             }

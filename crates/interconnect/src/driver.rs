@@ -4,7 +4,8 @@
 //!   ┌─► outbox: hand every queued frame to the transport
 //!   │   progress: let it move; frames that arrived go to their streams or to the service
 //!   │   watch: heartbeats to the ranks this one waits for
-//!   └── nothing happened, twice: rest until woken, or the transport has something
+//!   └── nothing happened, twice: look on for a moment if something is to be expected (`lookout.rs`), then rest until woken, or
+//!       the transport has something
 //! ```
 //!
 //! # Invariants
@@ -21,6 +22,7 @@ use crate::doorbell::Wake;
 use crate::error::{Failure, StartError, StreamError};
 use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
+use crate::lookout::Lookout;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
 use crate::watchdog::{self, Pulse};
@@ -56,6 +58,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Turns without anything to do before the thread rests. A call that finds nothing may be the one that brings a message in
 /// from the other side: only the next turn sees it, and its ring has already been heard.
 const IDLE_TURNS_BEFORE_REST: u32 = 2;
+
+/// How often the thread's processor time is written down while it does not rest: asking for it takes as long as a turn.
+const NOTE_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread, on which `join` is called, and waits until it has joined.
 pub(crate) fn start(
@@ -94,6 +99,9 @@ pub struct Driver {
     next_watch: Instant,
     bundles: Bundles,
     pulse: Arc<Pulse>,
+    lookout: Lookout,
+    /// When its processor time was noted last.
+    noted: Instant,
     /// Kept for its memory.
     arrived: Vec<(usize, Block)>,
 }
@@ -152,6 +160,8 @@ impl Driver {
             ended: false,
         };
         Ok(Driver {
+            lookout: Lookout::new(transport.may_look_on()),
+            noted: now,
             transport,
             shared: Arc::new(shared),
             peers: (0..ranks).map(peer).collect(),
@@ -181,7 +191,7 @@ impl Driver {
     /// Runs until this rank has left the gang, or nobody is left in it.
     fn run(&mut self) {
         let mut leaving_since = None;
-        let mut idle_turns = 0;
+        let (mut idle_turns, mut moved_bytes) = (0, 0);
         loop {
             self.pulse.beat();
             let moved = match self.turn() {
@@ -197,11 +207,40 @@ impl Driver {
                     return;
                 }
             }
-            idle_turns = if moved { 0 } else { idle_turns + 1 };
-            if idle_turns == IDLE_TURNS_BEFORE_REST || !self.shared.looks.is_empty() {
+            if moved {
+                let bytes = self.moved_bytes();
+                self.lookout.moved(Instant::now, bytes - std::mem::replace(&mut moved_bytes, bytes));
+                idle_turns = 0;
+                continue;
+            }
+            idle_turns += 1;
+            let looks_on = self.lookout.looks_on(Instant::now);
+            if !self.shared.looks.is_empty() || (idle_turns >= IDLE_TURNS_BEFORE_REST && !looks_on) {
                 self.rest(leaving_since.is_some());
                 idle_turns = 0;
+            } else if looks_on {
+                self.note_processor_time(NOTE_EVERY);
+                std::thread::yield_now();
             }
+        }
+    }
+
+    /// Sent and received so far, blocks that were lent included.
+    fn moved_bytes(&self) -> u64 {
+        let counters = &self.shared.counters;
+        counters.bytes_sent.load(Ordering::Relaxed) + counters.bytes_received.load(Ordering::Relaxed)
+    }
+
+    /// Writes down the processor time of this thread, unless that was done within `patience`.
+    fn note_processor_time(&mut self, patience: Duration) {
+        let now = Instant::now();
+        if now - self.noted < patience {
+            return;
+        }
+        self.noted = now;
+        if let Ok(cpu) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
+            let cpu_ns = cpu.tv_sec() as u64 * 1_000_000_000 + cpu.tv_nsec() as u64;
+            self.shared.counters.thread_cpu_ns.store(cpu_ns, Ordering::Relaxed);
         }
     }
 
@@ -488,10 +527,7 @@ impl Driver {
     /// Rests until something may have happened.
     fn rest(&mut self, leaving: bool) {
         count(&self.shared.counters.sleeps, 1);
-        if let Ok(cpu) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
-            let cpu_ns = cpu.tv_sec() as u64 * 1_000_000_000 + cpu.tv_nsec() as u64;
-            self.shared.counters.thread_cpu_ns.store(cpu_ns, Ordering::Relaxed);
-        }
+        self.note_processor_time(Duration::ZERO);
         let shared = Arc::clone(&self.shared);
         let rest = Rest {
             wake: &shared.wake,

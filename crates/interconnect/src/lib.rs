@@ -19,7 +19,7 @@
 //!
 //! # Threads
 //! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when there is
-//! nothing to do. Everything public here may be called from any thread.
+//! nothing to do, at once or after it has looked on for a moment (`lookout.rs`). Everything public here may be called from any thread.
 //!
 //! # Errors
 //! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
@@ -48,6 +48,7 @@ mod introduction;
 mod launch;
 mod lending;
 mod lifelines;
+mod lookout;
 mod watchdog;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};

@@ -93,6 +93,28 @@ pub const REMOTE_IDLE_SLEEP_NS_MAX: u64 = 5_000_000;
 /// busy, and frames that wait for the end of their slices (1 to 4 ms) keep the operators of other ranks waiting.
 pub const DRIVER_SLICE_NS: u64 = 200_000;
 
+/// Nanoseconds that the driver looks on with nothing to do before it sleeps, while small messages follow each other closely. It is what
+/// passes until an answer comes where all threads on its way have to be woken: with less, none would ever begin to see one come.
+pub const LOOK_ON_NS_MAX: u64 = 100_000;
+
+/// Nanoseconds that a time without anything to do counts at most, where the driver asks how closely messages follow each other: a pause
+/// between two statements is forgotten after a few messages.
+pub const GAP_NS_MAX: u64 = 4 * LOOK_ON_NS_MAX;
+
+/// One in so many is the weight of the newest of these times.
+pub const GAP_WEIGHT: u64 = 8;
+
+/// Bytes that are moved between two times without anything to do, above which they were blocks of rows and not messages.
+pub const SMALL_TALK_BYTES_MAX: u64 = 4 * 1024;
+
+/// Nanoseconds that a look and a yield take at most while nobody else wants the processor; alone they take one or two thousand.
+pub const YIELD_NS_MAX: u64 = 50_000;
+
+/// Nanoseconds for which the driver does not look on after somebody else wanted the processor, at first and at most: what a
+/// task of its own takes for a statement's part, and some slices of threads that compute.
+pub const CROWDED_NS_MIN: u64 = 500_000;
+pub const CROWDED_NS_MAX: u64 = 32_000_000;
+
 /// Nanoseconds between two heartbeats to a rank that this rank waits for.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;
 
@@ -115,6 +137,9 @@ const _: () = {
     assert!(SHARED_BYTES_MIN + HEADER_BYTES <= BUNDLED_FRAME_BYTES_MAX);
     assert!(HEADER_BYTES + 2 * BUNDLED_FRAME_BYTES_MAX <= BUNDLE_BYTES_MAX);
     assert!(IN_FLIGHT_SLEEP_NS_MIN < IN_FLIGHT_SLEEP_NS_MAX);
+    assert!(YIELD_NS_MAX < LOOK_ON_NS_MAX && LOOK_ON_NS_MAX < GAP_NS_MAX);
+    assert!(GAP_NS_MAX < CROWDED_NS_MIN && CROWDED_NS_MIN < CROWDED_NS_MAX);
+    assert!(GAP_WEIGHT > 1);
     assert!(SILENCE_NS_MAX > 2 * HEARTBEAT_NS);
 };
 

@@ -84,6 +84,12 @@ pub trait Transport {
     /// Frames they sent before may still come by `progress`.
     fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String>;
 
+    /// Whether the driver's thread may call [`Transport::progress`] again and again while nothing moves: that costs nobody else a
+    /// processor.
+    fn may_look_on(&self) -> bool {
+        false
+    }
+
     /// Whether the peer's process is seen to be stopped, as by SIGSTOP or a debugger.
     fn is_stopped(&self, peer: usize) -> bool {
         let _ = peer;

@@ -56,6 +56,7 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
             lifelines,
             touched: vec![false; ranks],
             all_here: here.iter().all(|here| *here),
+            ranks_here: here.iter().filter(|here| **here).count(),
             in_flight_sleep_ns: IN_FLIGHT_SLEEP_NS_MIN,
         }),
     })
@@ -73,6 +74,8 @@ struct MpiTransport {
     /// Peers to ring at the end of this turn.
     touched: Vec<bool>,
     all_here: bool,
+    /// Ranks on this host, this one included.
+    ranks_here: usize,
     in_flight_sleep_ns: u64,
 }
 
@@ -146,6 +149,11 @@ impl Transport for MpiTransport {
         let mut ended: Vec<usize> = ended.collect();
         ended.extend(self.lifelines.ended());
         Ok(ended)
+    }
+
+    /// With as many cores as ranks that could do it at the same time.
+    fn may_look_on(&self) -> bool {
+        std::thread::available_parallelism().is_ok_and(|cores| self.ranks_here <= cores.get())
     }
 
     fn is_stopped(&self, peer: usize) -> bool {
