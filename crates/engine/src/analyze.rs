@@ -13,10 +13,10 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
 use harrier_exec::clocks::now_ns;
-use harrier_exec::desk::Took;
 use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
 use harrier_exec::slices::{expect, slices, slices_expecting, with_metrics};
+use harrier_exec::took::Before;
 
 use crate::estimates;
 use crate::explain;
@@ -67,7 +67,7 @@ pub(crate) async fn answer(
                     gang.explain(Asked::Analyze, asked.verbose, keeps_rows, admission).await?;
                 return Ok(Some(Answer { lines, batches }));
             }
-            let before = used(gang).await?;
+            let before = Before::of(gang).await?;
             let began_ns = now_ns();
             let started = Instant::now();
             let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), context()?)?);
@@ -82,14 +82,7 @@ pub(crate) async fn answer(
             let wall = started.elapsed();
             let planned = slices_expecting(&physical, &estimates::rows);
             let measured = with_metrics(physical).await?;
-            let after = used(gang).await?;
-            let totals = Took {
-                wall,
-                processor_ns: after.processor_ns.saturating_sub(before.processor_ns),
-                mpi_threads_ns: after.mpi_threads_ns.saturating_sub(before.mpi_threads_ns),
-                ranks: gang.map_or(1, Gang::ranks),
-                members: gang.map(Gang::members).unwrap_or_default(),
-            };
+            let totals = before.took(gang, wall).await?;
             let mut measured = slices(&measured);
             expect(&mut measured, &planned);
             if let Some((history, text)) = history {
@@ -106,23 +99,6 @@ async fn planned(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPla
     let logical = state.optimize(plan)?;
     let physical = state.query_planner().create_physical_plan(&logical, state).await?;
     Ok((logical, physical))
-}
-
-/// Processor time so far, summed over all ranks.
-struct Used {
-    processor_ns: u64,
-    mpi_threads_ns: u64,
-}
-
-async fn used(gang: Option<&Gang>) -> Result<Used> {
-    let Some(gang) = gang else {
-        return Ok(Used { processor_ns: harrier_exec::process_cpu_ns(), mpi_threads_ns: 0 });
-    };
-    let reports = gang.reports().await?;
-    Ok(Used {
-        processor_ns: reports.iter().map(|report| report.process_cpu_ns).sum(),
-        mpi_threads_ns: reports.iter().map(|report| report.mpi_cpu_ns).sum(),
-    })
 }
 
 /// Lines as rows of one column, named as psql's users expect.

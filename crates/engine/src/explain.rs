@@ -1,5 +1,6 @@
 //! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: logical plan, slices and motions as a tree, operators slice by slice, and
-//! for a plan that ran what each operator and motion measured and where the time of the whole query went.
+//! for a plan that ran what each operator and motion measured, where the time of the whole query went, and what the interconnect of
+//! each rank counted meanwhile.
 //!
 //! Source of the last part: Impala's characterisation of queries into I/O, communication and computation. Here I/O is
 //! the time scans spent opening, reading and decoding files (DataFusion measures the three together); communication is
@@ -7,9 +8,9 @@
 //! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
 
 use datafusion::logical_expr::LogicalPlan;
-use harrier_exec::desk::Took;
 use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};
-use harrier_exec::streams::StreamMeasured;
+use harrier_exec::streams::{RankCounts, StreamMeasured};
+use harrier_exec::took::Took;
 
 /// The lines of `EXPLAIN`.
 pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
@@ -50,6 +51,7 @@ pub(crate) fn analyze(slices: &[Slice], totals: &Took, verbose: bool) -> Vec<Str
     lines.extend(operators(slices, Some(&totals.members), verbose));
     lines.push(String::new());
     lines.extend(summary(slices, totals));
+    lines.extend(interconnect(&totals.interconnect));
     lines
 }
 
@@ -277,6 +279,32 @@ fn summary(slices: &[Slice], totals: &Took) -> Vec<String> {
     ]
 }
 
+/// As `sys.interconnect` tells of ranks. Nothing without an interconnect.
+fn interconnect(ranks: &[(usize, RankCounts)]) -> Vec<String> {
+    if ranks.is_empty() {
+        return vec![];
+    }
+    let line = |(rank, counts): &(usize, RankCounts)| {
+        format!(
+            "  rank {rank}: sent {} in {} blocks, {} through shared memory, credit waits {}, credit wait {}, encode {}, queue {}, \
+             sleeps {}, doorbells {}, driver {}, epoch {}",
+            human_bytes(counts.bytes_sent),
+            counts.blocks_sent,
+            counts.blocks_lent,
+            counts.credit_waits,
+            human_ns(counts.credit_wait_ns),
+            human_ns(counts.encode_ns),
+            human_ns(counts.queue_ns),
+            counts.sleeps,
+            counts.doorbells,
+            human_ns(counts.driver_cpu_ns),
+            counts.epoch,
+        )
+    };
+    let head = [String::new(), "Interconnect".to_string()];
+    head.into_iter().chain(ranks.iter().map(line)).collect()
+}
+
 /// `1.2 MiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -302,6 +330,27 @@ fn human_ns(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_rank_has_a_line() {
+        assert!(interconnect(&[]).is_empty());
+        let counts = RankCounts {
+            bytes_sent: 2048,
+            blocks_sent: 7,
+            blocks_lent: 2,
+            credit_waits: 1,
+            credit_wait_ns: 1_500,
+            encode_ns: 10,
+            queue_ns: 20,
+            sleeps: 12,
+            doorbells: 9,
+            driver_cpu_ns: 3_000_000,
+            epoch: 2,
+        };
+        let expected = "  rank 3: sent 2.0 KiB in 7 blocks, 2 through shared memory, credit waits 1, credit wait 1.5 µs, encode 10 ns, \
+                        queue 20 ns, sleeps 12, doorbells 9, driver 3.0 ms, epoch 2";
+        assert_eq!(interconnect(&[(3, counts)]), ["", "Interconnect", expected]);
+    }
 
     #[test]
     fn quantities_are_readable() {

@@ -40,6 +40,7 @@ use crate::settings;
 use crate::slices::{Measured, Slice, slices, with_metrics};
 use crate::table_files::TableFilesCodec;
 use crate::tasks;
+use crate::took::{Before, Took};
 use crate::wire::RankReport;
 
 /// The longest request, in bytes: a plan names every file that it reads.
@@ -54,18 +55,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often it is looked whether a rank was lost, and after how many looks the status is told in any case.
 const STATUS_TICK: Duration = Duration::from_millis(50);
 const STATUS_TICKS: u32 = 20;
-
-/// What a plan took that was run to be explained.
-#[derive(Debug, Clone, Default)]
-pub struct Took {
-    pub wall: Duration,
-    /// Over all ranks, nanoseconds.
-    pub processor_ns: u64,
-    pub mpi_threads_ns: u64,
-    pub ranks: usize,
-    /// The rank that each place of a slice stands for.
-    pub members: Vec<usize>,
-}
 
 /// How long ranks may take to tell how they are, before what they have told last is told again.
 const REPORT_PATIENCE: Duration = Duration::from_secs(1);
@@ -301,7 +290,7 @@ impl Desk {
     }
 
     async fn analyze(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let before = self.gang.reports().await?;
+        let before = Before::of(Some(&self.gang)).await?;
         let started = Instant::now();
         let (plan, mut rows) = self.start(request).await?;
         if request.keeps_rows {
@@ -314,18 +303,7 @@ impl Desk {
         }
         let wall = started.elapsed();
         let measured = with_metrics(plan).await?;
-        let after = self.gang.reports().await?;
-        let total = |count: fn(&RankReport) -> u64| {
-            let sum = |reports: &[RankReport]| reports.iter().map(count).sum::<u64>();
-            sum(&after).saturating_sub(sum(&before))
-        };
-        let took = Took {
-            wall,
-            processor_ns: total(|report| report.process_cpu_ns),
-            mpi_threads_ns: total(|report| report.mpi_cpu_ns),
-            ranks: self.gang.ranks(),
-            members: self.gang.members(),
-        };
+        let took = before.took(Some(&self.gang), wall).await?;
         self.tell(&slices(&measured), Some(&took), request.verbose, out).await
     }
 

@@ -434,12 +434,18 @@ impl Gang {
 
     /// What every member counted since it joined, in their order.
     pub async fn reports(&self) -> Result<Vec<RankReport>> {
+        Ok(self.reports_by_rank().await?.into_iter().map(|(_, report)| report).collect())
+    }
+
+    /// As [`Gang::reports`], with the rank of each.
+    pub async fn reports_by_rank(&self) -> Result<Vec<(usize, RankReport)>> {
         let Links::Processes(interconnect) = &self.inner.links else {
-            return Ok(vec![RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }]);
+            return Ok(vec![(0, RankReport::of_process())]);
         };
-        let mut reports = vec![service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0)];
+        let own = service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0);
+        let mut reports = vec![(0, own)];
         for rank in self.members().into_iter().skip(1) {
-            reports.push(self.ask(rank, Ask::Report(ReportAsk {})).await?);
+            reports.push((rank, self.ask(rank, Ask::Report(ReportAsk {})).await?));
         }
         Ok(reports)
     }

@@ -57,6 +57,7 @@ mod sums;
 pub mod table_files;
 pub mod tasks;
 mod texts;
+pub mod took;
 pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};

@@ -175,6 +175,23 @@ pub struct RankCounts {
 }
 
 impl RankCounts {
+    /// What came on top of `before`; the epoch is the present one.
+    pub fn since(self, before: RankCounts) -> RankCounts {
+        RankCounts {
+            bytes_sent: self.bytes_sent.saturating_sub(before.bytes_sent),
+            blocks_sent: self.blocks_sent.saturating_sub(before.blocks_sent),
+            blocks_lent: self.blocks_lent.saturating_sub(before.blocks_lent),
+            credit_waits: self.credit_waits.saturating_sub(before.credit_waits),
+            credit_wait_ns: self.credit_wait_ns.saturating_sub(before.credit_wait_ns),
+            encode_ns: self.encode_ns.saturating_sub(before.encode_ns),
+            queue_ns: self.queue_ns.saturating_sub(before.queue_ns),
+            sleeps: self.sleeps.saturating_sub(before.sleeps),
+            doorbells: self.doorbells.saturating_sub(before.doorbells),
+            driver_cpu_ns: self.driver_cpu_ns.saturating_sub(before.driver_cpu_ns),
+            epoch: self.epoch,
+        }
+    }
+
     pub(crate) fn of(interconnect: &Interconnect) -> Self {
         let counters = interconnect.counters();
         let StreamCounts { encode_ns, credit_waits, credit_wait_ns, queue_ns } = counters.streams;
@@ -197,6 +214,25 @@ impl RankCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_since_the_statement_began() {
+        let at = |each: u64, epoch| RankCounts {
+            bytes_sent: 2 * each,
+            blocks_sent: 3 * each,
+            blocks_lent: 4 * each,
+            credit_waits: 5 * each,
+            credit_wait_ns: 6 * each,
+            encode_ns: 7 * each,
+            queue_ns: 8 * each,
+            sleeps: 9 * each,
+            doorbells: 10 * each,
+            driver_cpu_ns: 11 * each,
+            epoch,
+        };
+        assert_eq!(at(5, 3).since(at(3, 2)), at(2, 3));
+        assert_eq!(at(5, 1).since(RankCounts::default()), at(5, 1));
+    }
 
     #[test]
     fn what_is_written_is_read() {

@@ -123,6 +123,11 @@ pub struct RankReport {
 }
 
 impl RankReport {
+    /// Of a process that is no rank.
+    pub fn of_process() -> RankReport {
+        RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }
+    }
+
     /// Whether everything that statements take has been given back, `kept` aside.
     pub fn is_clear(&self, kept: Kept) -> bool {
         self.streams_open == 0

@@ -91,6 +91,42 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     assert_eq!(lines.last(), Some(&"true"), "{}", run.stdout);
 }
 
+/// Of a statement, what `sys.interconnect` tells of a rank.
+#[test]
+fn explain_analyze_tells_of_every_rank() {
+    let folder = Folder::new();
+    numbers(&folder);
+    let statement = format!("EXPLAIN ANALYZE {GROUPED}");
+    let arguments = ["--format", "csv", "-c", statement.as_str()];
+    let Some(run) = on_ranks(Launcher::open_mpi(RANKS), &folder, &arguments, PATIENCE) else { return };
+    assert!(run.success, "{run:?}");
+    // Lines with a comma are quoted in CSV.
+    let lines: Vec<&str> = run.stdout.lines().map(|line| line.trim_matches('"')).collect();
+    let heading = lines.iter().position(|line| *line == "Interconnect").expect(&run.stdout);
+    let ranks = &lines[heading + 1..];
+    assert_eq!(ranks.len(), RANKS, "{}", run.stdout);
+    let number = |line: &str, name: &str| -> u64 {
+        let (_, after) =
+            line.split_once(&format!(", {name} ")).unwrap_or_else(|| panic!("no {name} in {line}"));
+        let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|error| panic!("{name} in {line}: {error}"))
+    };
+    for (rank, line) in ranks.iter().enumerate() {
+        assert!(line.starts_with(&format!("  rank {rank}: sent ")), "{line}");
+        assert!(number(line, "sleeps") > 0 && number(line, "doorbells") > 0, "{line}");
+        assert_eq!(number(line, "epoch"), 1, "{line}");
+    }
+    // More than the answers to what the ranks are asked before and after it.
+    let blocks = ranks.iter().map(|line| {
+        let (_, after) = line.split_once(" in ").expect(line);
+        after.split(' ').next().and_then(|blocks| blocks.parse::<usize>().ok()).expect(line)
+    });
+    assert!(blocks.sum::<usize>() > 2 * (RANKS - 1), "{ranks:?}");
+
+    let alone = folder.sql(&arguments);
+    assert!(alone.stdout.contains("Whole query") && !alone.stdout.contains("Interconnect"), "{alone:?}");
+}
+
 #[test]
 fn one_process_moves_nothing() {
     let folder = Folder::new();
