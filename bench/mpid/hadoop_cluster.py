@@ -152,6 +152,8 @@ class Cluster:
                     self.processes[name] = subprocess.Popen(
                         self.java(memory) + [main],
                         env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_parent,
+                        # An interrupt from the terminal is not for them: a NodeManager that ends waits for its ResourceManager.
+                        start_new_session=True,
                     )
             self.wait_until_ready()
         except BaseException:
