@@ -18,7 +18,9 @@ over the values of a knob.
 
 Every way of a case runs once to warm up, which is when its answer is compared with the others'; then all of them in turn, so often as
 --runs says. Told are medians: `wall` of the whole process from its start to its end, `cpu` of all its processes, and `told`, what a
-Java peer says that it took without its start. MR-MPI is not among the peers: no registry has it.
+Java peer says that it took without its start. MR-MPI is not among the peers: no registry has it. Hadoop runs in local mode, as `hadoop`, and
+as a cluster of this host, as `hadoop-cluster` (hadoop_cluster.py tells which): its daemons are started once, before its first job, and ended
+after the last figure with peers; `wall` is then of the job's client, and `cpu` also of the daemons and the containers until these have ended.
 
 Of the others Hadoop has Grep among its examples: it counts equal lines and sorts them by that, which is more. Spark's index has the numbers of lines,
 not their places in a file, so of each word the number of places is compared.
@@ -34,12 +36,14 @@ import platform
 import re
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
 
 import chart
+import hadoop_cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -48,7 +52,9 @@ MISSING = 64
 # In about 12 of 1000 lines of generated text.
 PATTERN = "tion"
 FIGURES = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"]
-PEERS = ["plain", "spark", "hadoop"]
+PEERS = ["plain", "spark", "hadoop", "hadoop-cluster"]
+# Figures with peers in them.
+BESIDE = {"programs", "others", "sizes"}
 # What a program reads, as the generator calls it, and how much of --bytes: a round over much less costs as much as one pass.
 INPUT = {
     "wordcount": ("text", 1.0), "terasort": ("records", 1.0), "aggregate": ("uservisits", 1.0), "join": ("uservisits", 1.0),
@@ -90,17 +96,36 @@ class Bench:
         self.out = pathlib.Path(options.out)
         self.data = pathlib.Path(options.data)
         self.scratch = self.data / "out"
+        self.cluster = hadoop_cluster.Cluster(options.ranks)
         self.peers = [peer for peer in options.peers.split(",") if peer and self.install(peer)]
         self.problems = 0
 
     def install(self, peer):
         if peer not in PEERS:
             sys.exit(f"{peer} is none of {', '.join(PEERS)}")
+        if peer == "hadoop-cluster":
+            return self.attempt(self.cluster.install)
         tool = {"spark": [ROOT / "bench/peers/run", "--install", "spark"], "hadoop": [HERE / "hadoop", "--install"]}.get(peer)
         if tool and subprocess.run(tool).returncode != 0:
             print(f"left out: {peer} could not be installed", file=sys.stderr)
             return False
         return True
+
+    def attempt(self, step):
+        """Of the cluster: installs or starts it. Whether that worked."""
+        try:
+            step()
+        except (hadoop_cluster.Unavailable, OSError) as error:
+            print(f"left out: hadoop-cluster: {error}", file=sys.stderr)
+            return False
+        return True
+
+    def clustered(self, program, source, *extra):
+        """A job of the cluster, which is started if it does not run; None if it cannot be."""
+        if not self.cluster.processes and not self.attempt(self.cluster.start):
+            self.peers.remove("hadoop-cluster")
+            return None
+        return hadoop_cluster.Job(self.cluster, program, source, self.options.ranks, *extra)
 
     def input(self, kind, size):
         """A folder of generated input; kept for the next time."""
@@ -155,24 +180,37 @@ class Bench:
                 found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks], {}, kind)
             elif peer == "hadoop" and program == "grep":
                 found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks, f".*{PATTERN}.*"], {}, "counted")
+        if "hadoop-cluster" in self.peers and program in ("wordcount", "terasort", "grep"):
+            pattern = [f".*{PATTERN}.*"] if program == "grep" else []
+            if job := self.clustered(program, source, *pattern):
+                found["hadoop-cluster"] = (job, {}, "counted" if program == "grep" else kind)
         return found
 
     def run(self, command, variables):
         """Runs it once: seconds of the wall, of processors, what it tells, its stderr; or the problem."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         shutil.rmtree(str(self.scratch) + ".tmp", ignore_errors=True)
-        words = [str(self.scratch) if word == "{out}" else word for word in command]
+        job = command if isinstance(command, hadoop_cluster.Job) else None
+        if job:
+            try:
+                job.prepare()
+            except (OSError, subprocess.CalledProcessError) as error:
+                return {"problem": f"its input could not be put into the HDFS: {error}"}
+        words = job.words if job else [str(self.scratch) if word == "{out}" else word for word in command]
+        elsewhere = -self.cluster.settle() if job else 0.0
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begin = time.monotonic()
-        done = subprocess.run(words, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        environment = job.environment if job else {**os.environ, **variables}
+        done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         wall = time.monotonic() - begin
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        elsewhere += self.cluster.settle() if job else 0.0
         if done.returncode != 0:
             return {"problem": f"exit status {done.returncode}: {(done.stderr or done.stdout)[-600:]}"}
         told = re.search(r"^seconds ([0-9.]+)", done.stdout, re.MULTILINE)
         return {
             "wall": wall,
-            "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + elsewhere,
             "told": float(told.group(1)) if told else None,
             "stderr": done.stderr,
         }
@@ -218,11 +256,13 @@ class Bench:
                 row["problem"] = done["problem"]
             elif kind is not None:
                 try:
+                    if isinstance(command, hadoop_cluster.Job):
+                        command.fetch(self.scratch)
                     answer = self.answer(kind, source)
                     first = answer if first is None else first
                     if not self.same(first, answer):
                         row["problem"] = "another answer than the first way's"
-                except (ValueError, OSError) as error:
+                except (ValueError, OSError, subprocess.CalledProcessError) as error:
                     row["problem"] = str(error)
         for _ in range(runs or self.options.runs):
             for way, (command, variables, _) in ways.items():
@@ -366,11 +406,25 @@ def main():
     figures = options.figures.split(",")
     if unknown := [figure for figure in figures if figure not in FIGURES]:
         sys.exit(f"{unknown[0]} is none of {', '.join(FIGURES)}")
+    # Whatever ends this, the daemons of the cluster are ended too.
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: sys.exit(128 + number))
     bench = Bench(options)
+    try:
+        measure(bench, figures)
+    finally:
+        bench.cluster.stop()
+    sys.exit(1 if bench.problems else 0)
+
+
+def measure(bench, figures):
+    options = bench.options
     bench.out.mkdir(parents=True, exist_ok=True)
     result = bench.out / "mpid.json"
     measured = json.loads(result.read_text()) if result.exists() else {}
-    for figure in figures:
+    for at, figure in enumerate(figures):
+        if not BESIDE.intersection(figures[at:]):
+            bench.cluster.stop()
         say(f"\n{figure}")
         cases = getattr(bench, f"{figure}_figure")()
         measured[figure] = {
@@ -383,7 +437,6 @@ def main():
         if drawing:
             (bench.out / f"mpid-{figure}.svg").write_text(drawing)
             say(f"chart: {bench.out / f'mpid-{figure}.svg'}")
-    sys.exit(1 if bench.problems else 0)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ use super::{Failure, configuration};
 const SCRIPT: &str = "bench/mpid/run.py";
 
 const FIGURES: [&str; 8] = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"];
-const PEERS: [&str; 3] = ["plain", "spark", "hadoop"];
+const PEERS: [&str; 4] = ["plain", "spark", "hadoop", "hadoop-cluster"];
 
 #[derive(clap::Args, Debug)]
 pub struct Options {
