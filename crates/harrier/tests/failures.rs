@@ -15,7 +15,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use gang::{Gang, Start, data, running, session, surviving_session};
+use gang::{Gang, IDLE_CPU_MAX, Start, data, running, session, surviving_session};
 use nix::sys::signal::Signal;
 use support::{BINARY, Folder, Run};
 
@@ -416,9 +416,6 @@ fn files_are_truncated_while_they_are_read() {
 /// How long producers may go on after a statement has enough rows.
 const STOP_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What ranks that have nothing to do may compute in a second: heartbeats, and what a statement leaves to tidy.
-const COMPUTED_MAX: Duration = Duration::from_millis(250);
-
 #[test]
 fn limit_over_a_big_motion() {
     needs_mpi!();
@@ -438,7 +435,7 @@ fn limit_over_a_big_motion() {
             let before = gang.computed();
             thread::sleep(Duration::from_secs(1));
             let computed = gang.computed() - before;
-            assert!(computed < COMPUTED_MAX, "{sql}: the ranks computed for {computed:?} after its end");
+            assert!(computed < IDLE_CPU_MAX, "{sql}: the ranks computed for {computed:?} after its end");
             is_well(&mut gang);
         }
     }

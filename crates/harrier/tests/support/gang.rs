@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harrier_launch::Launcher;
+use harrier_launch::{Hosts, Launcher};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -27,6 +27,9 @@ const BEGUN_CPU: Duration = Duration::from_millis(1000);
 
 /// Processor time of a rank that works, and does not only answer.
 const BUSY_CPU: Duration = Duration::from_millis(200);
+
+/// What ranks that have nothing to do may compute in a second, all together: heartbeats, and what a statement leaves to tidy.
+pub const IDLE_CPU_MAX: Duration = Duration::from_millis(250);
 
 /// Marks the processes of one gang, wherever their parents went.
 const MARK: &str = "HARRIER_TEST_GANG";
@@ -82,6 +85,14 @@ fn session_launched(
         .copied()
         .collect();
     Start { ranks, options, arguments: &arguments, environment, ..Start::default() }.gang()
+}
+
+/// A [`session`] of ranks that meet by a hosts file, without MPI and without a launcher.
+pub fn session_by_hosts(hosts: &Hosts, arguments: &[&str]) -> Gang {
+    let turn = harrier_launch::alone();
+    let ranks = hosts.addresses().len();
+    let commands = (0..ranks).map(|rank| hosts.command(BINARY, rank)).collect();
+    Gang::of(commands, ranks, arguments, &[], turn)
 }
 
 /// What a gang has under names that other processes see.
@@ -159,7 +170,10 @@ impl Held {
 }
 
 pub struct Gang {
+    /// Or the coordinator, of a gang that has none.
     launcher: Child,
+    /// The ranks that no launcher has started, but for the coordinator.
+    others: Vec<Child>,
     stdin: Option<ChildStdin>,
     mark: String,
     folder: TempDir,
@@ -174,40 +188,59 @@ pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 
 impl Gang {
     fn start(start: &Start<'_>) -> Gang {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let turn = harrier_launch::alone();
-        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["spill", "tmp"] {
-            fs::create_dir(folder.path().join(name)).unwrap();
-        }
         let words = Launcher::open_mpi(start.ranks).words().unwrap_or_else(|reason| panic!("{reason}"));
         let mut command = Command::new(&words[0]);
         command.args(start.options).args(&words[1..]);
         if !start.wrapper.is_empty() {
             command.args(["sh", "-c", start.wrapper, "sh"]);
         }
-        command.arg(BINARY).arg("sql").args(start.arguments);
-        if !start.arguments.contains(&"--spill-dir") {
-            command.arg("--spill-dir").arg(folder.path().join("spill"));
+        command.arg(BINARY);
+        Gang::of(vec![command], start.ranks, start.arguments, start.environment, turn)
+    }
+
+    /// `commands`: the binary as the coordinator, or under its launcher, and as the ranks that nobody launches. `arguments`: those of
+    /// `harrier sql`.
+    fn of(
+        commands: Vec<Command>,
+        ranks: usize,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        turn: MutexGuard<'static, ()>,
+    ) -> Gang {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["spill", "tmp"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
-        command
-            .envs(start.environment.iter().copied())
-            .env(MARK, &mark)
-            .env("TMPDIR", folder.path().join("tmp"))
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(file("stdout"))
-            .stderr(file("stderr"));
-        let mut launcher = command.spawn().unwrap();
+        let spawn = |(at, mut command): (usize, Command)| {
+            command.arg("sql").args(arguments);
+            if !arguments.contains(&"--spill-dir") {
+                command.arg("--spill-dir").arg(folder.path().join("spill"));
+            }
+            let of_rank = if at == 0 { String::new() } else { at.to_string() };
+            let file = |name: &str| File::create(folder.path().join(format!("{name}{of_rank}"))).unwrap();
+            command
+                .envs(environment.iter().copied())
+                .env(MARK, &mark)
+                .env("TMPDIR", folder.path().join("tmp"))
+                .current_dir(folder.path())
+                .stdin(if at == 0 { Stdio::piped() } else { Stdio::null() })
+                .stdout(file("stdout"))
+                .stderr(file("stderr"));
+            command.spawn().unwrap()
+        };
+        let mut others: Vec<Child> = commands.into_iter().enumerate().map(spawn).collect();
+        let mut launcher = others.remove(0);
         let stdin = launcher.stdin.take();
         Gang {
             launcher,
+            others,
             stdin,
             mark,
             folder,
-            ranks: start.ranks,
+            ranks,
             answers: 0,
             names: Names::default(),
             _turn: turn,
@@ -262,8 +295,11 @@ impl Gang {
     pub fn rank_processes(&self) -> BTreeMap<usize, u32> {
         let rank = |(pid, environment): (u32, String)| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            let rank = environment.split('\0').find_map(|v| v.strip_prefix("OMPI_COMM_WORLD_RANK="))?;
-            (name.trim() == "harrier").then_some((rank.parse().ok()?, pid))
+            let number = |variable: &str| -> Option<usize> {
+                environment.split('\0').find_map(|v| v.strip_prefix(variable))?.parse().ok()
+            };
+            let rank = number("OMPI_COMM_WORLD_RANK=").or_else(|| number("HARRIER_RANK="))?;
+            (name.trim() == "harrier").then_some((rank, pid))
         };
         self.processes().into_iter().filter_map(rank).collect()
     }
@@ -348,6 +384,18 @@ impl Gang {
         self.rank_processes().into_values().map(cpu_time).sum()
     }
 
+    /// Waits until all ranks together compute no more than they do when there is nothing to do.
+    pub fn rest(&mut self) {
+        let mut before = self.computed();
+        self.wait_for("the ranks come to rest", |gang| {
+            thread::sleep(Duration::from_secs(1));
+            let now = gang.computed();
+            let computed = now.saturating_sub(before);
+            before = now;
+            (computed < IDLE_CPU_MAX).then_some(())
+        });
+    }
+
     /// Waits for the answer to the oldest statement that has none yet.
     pub fn answered(&mut self) -> Answer {
         let wanted = self.answers;
@@ -416,8 +464,10 @@ impl Gang {
         for pid in self.processes().into_keys() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
+        for child in self.others.iter_mut().chain([&mut self.launcher]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
