@@ -331,7 +331,12 @@ fn list(arguments: Vec<Expr>) -> FunctionArgumentList {
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    Expr::Function(Function {
+    Expr::Function(function_call(name, arguments))
+}
+
+/// A call of a function, for whoever rewrites statements.
+pub fn function_call(name: &str, arguments: Vec<Expr>) -> Function {
+    Function {
         name: ObjectName::from(vec![Ident::new(name)]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
@@ -340,7 +345,7 @@ fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         null_treatment: None,
         over: None,
         within_group: vec![],
-    })
+    }
 }
 
 fn table_alias(name: &str) -> TableAlias {

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{call, cast_to, list, normal, parts, table_alias};
+use super::{call, cast_to, function_call, list, normal, parts, table_alias};
 
 /// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
 pub(super) fn field_access(expr: &mut Expr) {
@@ -77,10 +77,8 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
             }
             arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
         }
-        let mut collected = call("array_agg", vec![]);
-        if let Expr::Function(function) = &mut collected {
-            function.args = FunctionArguments::List(arguments);
-        }
+        let args = FunctionArguments::List(arguments);
+        let collected = Expr::Function(Function { args, ..function_call("array_agg", vec![]) });
         select.projection = vec![SelectItem::UnnamedExpr(collected)];
         return call("array_or_empty", vec![Expr::Subquery(query)]);
     }
