@@ -192,16 +192,16 @@ impl Session {
         for format in ["ORC", "TEXTFILE"] {
             state.table_factories_mut().insert(format.to_string(), Arc::clone(&external) as _);
         }
-        if let Err(error) = state.register_file_format(Arc::new(OrcFormatFactory), true) {
+        if let Err(error) = state.register_file_format(OrcFormatFactory::new(), true) {
             tracing::warn!(%error, "ORC files cannot be read");
         }
-        if let Err(error) = state.register_file_format(Arc::new(AvroFormatFactory), true) {
+        if let Err(error) = state.register_file_format(AvroFormatFactory::new(), true) {
             tracing::warn!(%error, "Avro files cannot be written");
         }
         if let Err(error) = state.register_file_format(Arc::new(TextFormatFactory), true) {
             tracing::warn!(%error, "text files cannot be written");
         }
-        if let Err(error) = state.register_file_format(Arc::new(DelimitedFormatFactory), true) {
+        if let Err(error) = state.register_file_format(DelimitedFormatFactory::new(), true) {
             tracing::warn!(%error, "text files of Hive cannot be read");
         }
         for factory in state.table_factories_mut().values_mut() {

@@ -22,17 +22,8 @@ use url::Url;
 /// What stands for a value that is not shown.
 const HIDDEN: &str = "********";
 
-/// Of S3, the options that are no secret and can hold none.
-const SHOWN: [&str; 8] = [
-    "endpoint",
-    "region",
-    "allow_http",
-    "virtual_hosted_style_request",
-    "connect_seconds",
-    "request_seconds",
-    "retry_seconds",
-    "retries",
-];
+/// Options of every store that are no secret and can hold none; [`Kind::is_shown`] has those of each kind.
+const SHOWN: [&str; 4] = ["connect_seconds", "request_seconds", "retry_seconds", "retries"];
 
 /// What keys of Hadoop's configuration begin with.
 const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
@@ -40,6 +31,9 @@ const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
 /// A kind of store.
 pub(crate) trait Kind: 'static + Send + Sync + std::fmt::Debug {
     const PREFIX: &'static str;
+
+    /// Whether an option that only this kind has is no secret, and can hold none. Others are hidden, known or not.
+    fn is_shown(key: &str) -> bool;
 }
 
 #[derive(Debug)]
@@ -50,10 +44,36 @@ pub(crate) struct Hdfs;
 
 impl Kind for S3 {
     const PREFIX: &'static str = "s3";
+
+    fn is_shown(key: &str) -> bool {
+        matches!(key, "endpoint" | "region" | "allow_http" | "virtual_hosted_style_request")
+    }
 }
 
 impl Kind for Hdfs {
     const PREFIX: &'static str = "hdfs";
+
+    /// What HDFS is found and written by. Other keys of Hadoop may be passwords: of key stores, of other systems.
+    fn is_shown(key: &str) -> bool {
+        const NAMES: [&str; 9] = [
+            "dfs.nameservices",
+            "dfs.replication",
+            "dfs.blocksize",
+            "dfs.bytes-per-checksum",
+            "dfs.checksum.type",
+            "dfs.data.transfer.protection",
+            "dfs.user.home.dir.prefix",
+            "fs.defaultfs",
+            "hadoop.security.authentication",
+        ];
+        const PREFIXES: [&str; 4] = [
+            "dfs.ha.namenodes.",
+            "dfs.namenode.rpc-address.",
+            "dfs.client.failover.",
+            "dfs.client.block.write.",
+        ];
+        NAMES.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+    }
 }
 
 /// What a session has SET for stores of one kind.
@@ -99,9 +119,9 @@ impl<K: Kind> ExtensionOptions for StoreSettings<K> {
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
-        let shown = |key: &str, value: &str| match K::PREFIX == S3::PREFIX && !SHOWN.contains(&key) {
-            true => HIDDEN.to_string(),
-            false => value.to_string(),
+        let shown = |key: &str, value: &str| match SHOWN.contains(&key) || K::is_shown(key) {
+            true => value.to_string(),
+            false => HIDDEN.to_string(),
         };
         let entry = |(key, value): (&str, &str)| ConfigEntry {
             key: format!("{}.{key}", K::PREFIX),
@@ -312,6 +332,21 @@ mod tests {
         assert_eq!(value(options, "s3.secret_access_key").as_deref(), Some(HIDDEN));
         assert_eq!(value(options, "s3.endpoint").as_deref(), Some("http://here"));
         assert_eq!(value(options, "hdfs.dfs.replication").as_deref(), Some("1"));
+        for (key, is_shown) in [
+            ("retries", true),
+            ("dfs.ha.namenodes.cluster", true),
+            ("dfs.namenode.rpc-address.cluster.a", true),
+            ("ssl.client.keystore.password", false),
+            ("fs.s3a.secret.key", false),
+            ("dfs.client.failover", false),
+        ] {
+            let name = format!("hdfs.{key}");
+            options.set(&name, "hush").unwrap();
+            let expected = if is_shown { "hush" } else { HIDDEN };
+            assert_eq!(value(options, &name).as_deref(), Some(expected), "{name}");
+        }
+        let kept = of_session::<Hdfs>(options);
+        assert!(kept.iter().any(|pair| pair == ("ssl.client.keystore.password", "hush")));
         reset(options, initial.options(), Some("s3.endpoint")).unwrap();
         assert_eq!(value(options, "s3.endpoint"), None);
         assert!(of_session::<S3>(options) == Options::default().with("secret_access_key", "hush"));

@@ -5,7 +5,6 @@
 //!
 //! Memory bound: the rows of a batch, of 16 MiB or one line.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,23 +14,24 @@ use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::Session;
-use datafusion::common::{GetExt, Result, Statistics};
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::common::Result;
 use datafusion::datasource::file_format::write::BatchSerializer;
-use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
-use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use datafusion::physical_plan::ExecutionPlan;
 
 mod source;
 
+use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::sqlstate::{CodedError, SqlState};
-pub use source::DelimitedSource;
 
-/// The format's name in SQL.
-const NAME: &str = "textfile";
+/// Reads and writes text files of Hive.
+pub type DelimitedFormat = Files<Layout>;
+/// Makes [`DelimitedFormat`]s of options.
+pub type DelimitedFormatFactory = FilesFactory<Layout>;
+/// A scan of text files.
+pub type DelimitedSource = FilesSource<Layout>;
+
 /// What names of files end in.
 pub(crate) const EXTENSION: &str = "txt";
 
@@ -51,7 +51,21 @@ impl Default for Layout {
     }
 }
 
-impl Layout {
+#[async_trait]
+impl OwnFormat for Layout {
+    const NAME: &'static str = "TEXTFILE";
+    const EXTENSION: &'static str = EXTENSION;
+
+    fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "delimiter" => self.delimiter = byte(value)?,
+            "escape" => self.escape = Some(byte(value)?),
+            "null_value" => self.null = value.to_string(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Errors: its parts cannot be told apart (22023).
     fn check(&self) -> Result<()> {
         let is_end = |byte: u8| matches!(byte, b'\n' | b'\r');
@@ -67,38 +81,18 @@ impl Layout {
             false => Ok(()),
         }
     }
-}
 
-/// Makes [`DelimitedFormat`]s of options.
-#[derive(Debug, Default)]
-pub struct DelimitedFormatFactory;
-
-impl FileFormatFactory for DelimitedFormatFactory {
-    fn create(&self, _: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
-        let mut layout = Layout::default();
-        for (name, value) in options {
-            match name.strip_prefix("format.").unwrap_or(name) {
-                "delimiter" => layout.delimiter = byte(value)?,
-                "escape" => layout.escape = Some(byte(value)?),
-                "null_value" => layout.null = value.clone(),
-                other => {
-                    let message = format!("TEXTFILE has no option \"{other}\"");
-                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
-                }
-            }
-        }
-        layout.check()?;
-        Ok(Arc::new(DelimitedFormat { layout }))
+    async fn infer_schema(
+        &self,
+        _: &dyn Session,
+        _: &Arc<dyn ObjectStore>,
+        _: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "text files do not tell their columns").into())
     }
 
-    fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(DelimitedFormat::default())
-    }
-}
-
-impl GetExt for DelimitedFormatFactory {
-    fn get_ext(&self) -> String {
-        NAME.to_string()
+    fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(DelimitedSource::new(table_schema, self.clone()))
     }
 }
 
@@ -123,18 +117,6 @@ fn byte(text: &str) -> Result<u8> {
     })
 }
 
-/// Reads and writes text files of Hive.
-#[derive(Debug, Clone, Default)]
-pub struct DelimitedFormat {
-    layout: Layout,
-}
-
-impl DelimitedFormat {
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-}
-
 /// Errors: a column has a type that is not in text files (0A000).
 pub fn check(schema: &Schema) -> Result<()> {
     let has_text = |kind: &DataType| {
@@ -150,52 +132,6 @@ pub fn check(schema: &Schema) -> Result<()> {
             Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
         }
         None => Ok(()),
-    }
-}
-
-#[async_trait]
-impl FileFormat for DelimitedFormat {
-    fn get_ext(&self) -> String {
-        EXTENSION.to_string()
-    }
-
-    fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
-        Ok(EXTENSION.to_string())
-    }
-
-    fn compression_type(&self) -> Option<FileCompressionType> {
-        None
-    }
-
-    async fn infer_schema(
-        &self,
-        _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
-        _: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "text files do not tell their columns").into())
-    }
-
-    async fn infer_stats(
-        &self,
-        _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
-        table_schema: SchemaRef,
-        _: &ObjectMeta,
-    ) -> Result<Statistics> {
-        Ok(Statistics::new_unknown(&table_schema))
-    }
-
-    async fn create_physical_plan(
-        &self,
-        _: &dyn Session,
-        conf: FileScanConfig,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(DataSourceExec::from_data_source(conf))
-    }
-
-    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        Arc::new(DelimitedSource::new(table_schema, self.layout.clone()))
     }
 }
 

@@ -11,18 +11,17 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
-use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
+use datafusion::datasource::physical_plan::FileSinkConfig;
 use datafusion::datasource::sink::DataSink;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::TaskContext;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::buffered::BufWriter;
 use datafusion::object_store::path::Path;
-use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::JoinSet;
 
+use crate::file_formats::{FilesSink, OwnSink};
 use crate::{avro, orc};
 
 /// Encoded pieces that wait to be written.
@@ -61,33 +60,26 @@ impl Encoding {
 }
 
 /// Writes rows into files, as DataFusion deals them out.
-pub(crate) struct EncodedSink {
-    config: FileSinkConfig,
+///
+/// Errors: a column has a type, or a name, that cannot be written (0A000).
+pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn DataSink>> {
+    let keys: Vec<&String> = config.table_partition_cols.iter().map(|(name, _)| name).collect();
+    let all = config.output_schema().fields().iter();
+    let own = all.filter(|field| config.keep_partition_by_columns || !keys.contains(&field.name()));
+    let own = Schema::new(own.cloned().collect::<Vec<_>>());
+    let schema = encoding.written_schema(&own)?;
+    Ok(Arc::new(FilesSink::new(config, EncodedFiles { encoding, schema })))
+}
+
+#[derive(Debug)]
+struct EncodedFiles {
     encoding: Encoding,
     /// As the library encodes the columns.
     schema: SchemaRef,
 }
 
-impl EncodedSink {
-    /// Errors: a column has a type, or a name, that cannot be written (0A000).
-    pub(crate) fn try_new(config: FileSinkConfig, encoding: Encoding) -> Result<Self> {
-        let keys: Vec<&String> = config.table_partition_cols.iter().map(|(name, _)| name).collect();
-        let all = config.output_schema().fields().iter();
-        let own = all.filter(|field| config.keep_partition_by_columns || !keys.contains(&field.name()));
-        let own = Schema::new(own.cloned().collect::<Vec<_>>());
-        let schema = encoding.written_schema(&own)?;
-        Ok(Self { config, encoding, schema })
-    }
-}
-
-impl fmt::Debug for EncodedSink {
+impl fmt::Display for EncodedFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EncodedSink").field("encoding", &self.encoding).finish()
-    }
-}
-
-impl DisplayAs for EncodedSink {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.encoding {
             Encoding::Orc(codec) => write!(f, "OrcSink(compression={codec:?})"),
             Encoding::Avro(codec) => write!(f, "AvroSink(compression={codec:?})"),
@@ -96,27 +88,8 @@ impl DisplayAs for EncodedSink {
 }
 
 #[async_trait]
-impl DataSink for EncodedSink {
-    fn metrics(&self) -> Option<MetricsSet> {
-        None
-    }
-
-    fn schema(&self) -> &SchemaRef {
-        self.config.output_schema()
-    }
-
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
-    }
-}
-
-#[async_trait]
-impl FileSink for EncodedSink {
-    fn config(&self) -> &FileSinkConfig {
-        &self.config
-    }
-
-    async fn spawn_writer_tasks_and_join(
+impl OwnSink for EncodedFiles {
+    async fn write(
         &self,
         _: &Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,

@@ -19,6 +19,7 @@ pub mod avro;
 pub mod delimited;
 pub mod desk;
 pub mod disks;
+pub mod file_formats;
 pub mod front;
 pub mod limits;
 pub mod orc;

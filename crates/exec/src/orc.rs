@@ -5,65 +5,35 @@
 //!
 //! What is written has no decimal and no nested columns: the library does not encode them (0A000).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
-use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
-use datafusion::datasource::sink::DataSinkExec;
-use datafusion::datasource::source::DataSourceExec;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::datasource::physical_plan::{FileSinkConfig, FileSource};
+use datafusion::datasource::sink::DataSink;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use datafusion::physical_expr::LexRequirement;
-use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use orc_rust::error::OrcError;
 
 mod encode;
 mod source;
 
-use crate::encoded::{EncodedSink, Encoding};
+use crate::encoded::{self, Encoding};
+use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::sqlstate::{CodedError, SqlState};
 pub(crate) use encode::encode;
-pub use source::OrcSource;
+pub use source::Stripes;
 
-const EXTENSION: &str = "orc";
-
+/// Reads and writes ORC.
+pub type OrcFormat = Files<Codec>;
 /// Makes [`OrcFormat`]s of options.
-#[derive(Debug, Default)]
-pub struct OrcFormatFactory;
-
-impl FileFormatFactory for OrcFormatFactory {
-    fn create(&self, _: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
-        let mut format = OrcFormat::default();
-        for (name, value) in options {
-            match name.strip_prefix("format.").unwrap_or(name) {
-                "compression" => format.compression = Codec::of(value)?,
-                other => {
-                    let message = format!("ORC has no option \"{other}\"");
-                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
-                }
-            }
-        }
-        Ok(Arc::new(format))
-    }
-
-    fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(OrcFormat::default())
-    }
-}
-
-impl GetExt for OrcFormatFactory {
-    fn get_ext(&self) -> String {
-        EXTENSION.to_string()
-    }
-}
+pub type OrcFormatFactory = FilesFactory<Codec>;
+/// A scan of ORC files.
+pub type OrcSource = FilesSource<Stripes>;
 
 /// How the streams of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,19 +76,6 @@ impl Codec {
     }
 }
 
-/// Reads and writes ORC.
-#[derive(Debug, Clone, Default)]
-pub struct OrcFormat {
-    compression: Codec,
-}
-
-impl OrcFormat {
-    /// How what it writes is compressed.
-    pub fn compression(&self) -> Codec {
-        self.compression
-    }
-}
-
 /// The columns of a file as they are written.
 ///
 /// Errors: one has a type that cannot be (0A000).
@@ -128,17 +85,16 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
 }
 
 #[async_trait]
-impl FileFormat for OrcFormat {
-    fn get_ext(&self) -> String {
-        EXTENSION.to_string()
-    }
+impl OwnFormat for Codec {
+    const NAME: &'static str = "ORC";
+    const EXTENSION: &'static str = "orc";
 
-    fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
-        Ok(EXTENSION.to_string())
-    }
-
-    fn compression_type(&self) -> Option<FileCompressionType> {
-        None
+    fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "compression" => *self = Self::of(value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     async fn infer_schema(
@@ -162,7 +118,6 @@ impl FileFormat for OrcFormat {
 
     async fn infer_stats(
         &self,
-        _: &dyn Session,
         store: &Arc<dyn ObjectStore>,
         table_schema: SchemaRef,
         object: &ObjectMeta,
@@ -174,27 +129,12 @@ impl FileFormat for OrcFormat {
             .with_total_byte_size(Precision::Inexact(object.size as usize)))
     }
 
-    async fn create_physical_plan(
-        &self,
-        _: &dyn Session,
-        conf: FileScanConfig,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(DataSourceExec::from_data_source(conf))
+    fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(OrcSource::new(table_schema, Stripes))
     }
 
-    async fn create_writer_physical_plan(
-        &self,
-        input: Arc<dyn ExecutionPlan>,
-        _: &dyn Session,
-        conf: FileSinkConfig,
-        order: Option<LexRequirement>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sink = Arc::new(EncodedSink::try_new(conf, Encoding::Orc(self.compression))?);
-        Ok(Arc::new(DataSinkExec::new(input, sink, order)))
-    }
-
-    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        Arc::new(OrcSource::new(table_schema))
+    fn sink(&self, config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
+        encoded::sink(config, Encoding::Orc(*self))
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod bucket;
 mod codec;
+mod destination;
 mod format;
 mod live_rows;
 pub mod location;
@@ -23,6 +24,7 @@ mod write;
 pub use crate::colocate::FileBucket;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
+pub use destination::{cannot_stage, cannot_stage_in_store, store_root};
 pub use format::WriteFormat;
 pub use harrier_store_folders::Takes;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
@@ -35,6 +37,5 @@ pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
-    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, cannot_stage_in_store,
-    partition_folder, store_root, write_delete_file,
+    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, partition_folder, write_delete_file,
 };

@@ -24,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::relations::{CatalogSchema, Keywords};
 use crate::system::PG_CATALOG;
 
-pub use crate::rewrite::{column_names, rewrite};
+pub use crate::rewrite::{column_names, function_call, rewrite};
 pub use crate::source::{
     Activity, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement, Relation,
     Role, Schema, Setting, Source, Spread, oid,

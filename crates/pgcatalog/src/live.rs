@@ -1,24 +1,26 @@
-//! The rows of the relations that say what the session sees. A column that nothing is known of has PostgreSQL's nothing: null, or
-//! zero, false or the empty text where PostgreSQL has no null.
+//! The rows of the relations that say what the session sees, here those of `pg_catalog`. A column that nothing is known of has
+//! PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has no null.
+
+mod information;
+mod stored_types;
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder,
-    RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
+    ArrayRef, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder, RecordBatch,
+    RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::compute::{cast, concat_batches};
-use datafusion::arrow::datatypes::{DataType, Int32Type};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
-use crate::catalog::{
-    Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list, system_schemas,
-};
+use self::stored_types::{type_oid, types};
+use crate::catalog::{Catalog, DATABASE_OID, OWNER_OID, TABLE_PRIVILEGES, access_list};
 use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
-use crate::types::{format_type, postgres_type_of_field};
+use crate::types::postgres_type_of_field;
 
 /// The oid of `pg_class`, by which comments and dependencies say that they are of a relation.
 pub(crate) const PG_CLASS: i32 = 1259;
@@ -174,6 +176,11 @@ impl View<'_> {
     /// What PostgreSQL always has, and then these.
     fn with_system(&self, own: RecordBatch) -> Result<RecordBatch> {
         Ok(concat_batches(&self.relation.schema, [self.relation.rows()?, &own])?)
+    }
+
+    fn may(&self, object: &Object<'_>, privileges: &[&str]) -> bool {
+        let user = self.catalog.source.user();
+        privileges.iter().any(|privilege| self.catalog.source.may(&user, object, privilege))
     }
 
     fn pg_class(&self) -> Result<RecordBatch> {
@@ -641,253 +648,6 @@ impl View<'_> {
             .maybe_texts("histogram_bounds", found.iter().map(|of| of.3.bounds.as_ref()));
         self.batch(found.len(), columns)
     }
-
-    fn may(&self, object: &Object<'_>, privileges: &[&str]) -> bool {
-        let user = self.catalog.source.user();
-        privileges.iter().any(|privilege| self.catalog.source.may(&user, object, privilege))
-    }
-
-    /// The relations that the user may do anything with, as `information_schema` shows no others.
-    fn granted<'i>(&self, index: &'i Index) -> Vec<(&'i Relation, &'i Schema)> {
-        let any = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
-        let columns = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
-        index
-            .user_relations()
-            .filter(|(r, _)| {
-                let column = |column: &Column| self.may(&Object::Column(r.id, column.field.name()), &columns);
-                self.may(&Object::Relation(r.id), &any) || r.columns.iter().any(column)
-            })
-            .collect()
-    }
-
-    fn schemata(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let owner = self.catalog.source.owner();
-        let mut found: Vec<(&str, &str)> = system_schemas().map(|(_, name)| (name, owner.as_str())).collect();
-        let seen =
-            index.contents.schemas.iter().filter(|s| self.may(&Object::Schema(s.id), &["USAGE", "CREATE"]));
-        found.extend(seen.map(|schema| (schema.name.as_str(), schema.owner.as_str())));
-        let rows = found.len();
-        let columns = Columns::default()
-            .all("catalog_name", self.catalog.source.database().as_str(), rows)?
-            .texts("schema_name", found.iter().map(|s| s.0))
-            .texts("schema_owner", found.iter().map(|s| s.1));
-        self.batch(rows, columns)
-    }
-
-    fn tables(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let mut found: Vec<(String, &str, &str, &str)> = vec![];
-        for (relation, schema) in self.granted(&index) {
-            let (kind, insertable) = match relation.kind {
-                Kind::Table => ("BASE TABLE", "YES"),
-                Kind::TemporaryTable => ("LOCAL TEMPORARY", "YES"),
-                Kind::View => ("VIEW", "NO"),
-            };
-            found.push((schema.name.clone(), &relation.name, kind, insertable));
-        }
-        for relation in system_relations() {
-            let kind = if relation.kind == "v" { "VIEW" } else { "BASE TABLE" };
-            found.push((
-                index.schema_name(relation.namespace).unwrap_or_default(),
-                relation.name,
-                kind,
-                "NO",
-            ));
-        }
-        let rows = found.len();
-        let columns = Columns::default()
-            .all("table_catalog", self.catalog.source.database().as_str(), rows)?
-            .texts("table_schema", found.iter().map(|t| &t.0))
-            .texts("table_name", found.iter().map(|t| t.1))
-            .texts("table_type", found.iter().map(|t| t.2))
-            .texts("is_insertable_into", found.iter().map(|t| t.3))
-            .all("is_typed", "NO", rows)?;
-        self.batch(rows, columns)
-    }
-
-    fn columns(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let mut found: Vec<Described> = vec![];
-        for (relation, schema) in self.granted(&index) {
-            for (column, number) in relation.columns.iter().zip(1..) {
-                let (type_oid, modifier) = postgres_type_of_field(&column.field);
-                found.push(Described {
-                    schema: schema.name.clone(),
-                    relation: &relation.name,
-                    name: column.field.name(),
-                    number,
-                    default: column.default.as_deref(),
-                    nullable: column.field.is_nullable(),
-                    type_oid: type_oid as i32,
-                    modifier,
-                    updatable: relation.kind != Kind::View,
-                });
-            }
-        }
-        for relation in system_relations() {
-            for (column, number) in relation.columns.iter().zip(1..) {
-                found.push(Described {
-                    schema: index.schema_name(relation.namespace).unwrap_or_default(),
-                    relation: relation.name,
-                    name: column.name,
-                    number,
-                    default: None,
-                    nullable: !column.not_null,
-                    type_oid: type_oid(column.type_name),
-                    modifier: -1,
-                    updatable: false,
-                });
-            }
-        }
-        let rows = found.len();
-        let database = self.catalog.source.database();
-        let types = types();
-        let type_name = |d: &Described| types.get(&d.type_oid).map_or("text", |t| t.name);
-        let is_array = |d: &Described| types.get(&d.type_oid).is_some_and(|t| t.is_array);
-        let word = |d: &Described| match is_array(d) {
-            true => "ARRAY".to_string(),
-            false => format_type(d.type_oid as u32, -1).unwrap_or_else(|| "USER-DEFINED".to_string()),
-        };
-        // Bits of a binary number, digits of a decimal one.
-        let precision = |d: &Described| match type_name(d) {
-            "int2" => Some((16, 2)),
-            "int4" => Some((32, 2)),
-            "int8" => Some((64, 2)),
-            "float4" => Some((24, 2)),
-            "float8" => Some((53, 2)),
-            "numeric" if d.modifier >= 0 => Some(((d.modifier - 4) >> 16 & 0xffff, 10)),
-            _ => None,
-        };
-        let scale = |d: &Described| match type_name(d) {
-            "int2" | "int4" | "int8" => Some(0),
-            "numeric" if d.modifier >= 0 => Some((((d.modifier - 4) & 0x7ff) ^ 1024) - 1024),
-            _ => None,
-        };
-        let radix = |d: &Described| precision(d).map(|p| p.1).or((type_name(d) == "numeric").then_some(10));
-        let time = |d: &Described| match type_name(d) {
-            "date" => Some(0),
-            "time" | "timetz" | "timestamp" | "timestamptz" | "interval" => Some(6),
-            _ => None,
-        };
-        let bytes = |d: &Described| matches!(type_name(d), "varchar" | "text" | "bpchar").then_some(1 << 30);
-        let yes = |yes: bool| if yes { "YES" } else { "NO" };
-        let optional = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
-        let mut columns = Columns::default()
-            .all("table_catalog", database.as_str(), rows)?
-            .texts("table_schema", found.iter().map(|d| &d.schema))
-            .texts("table_name", found.iter().map(|d| d.relation))
-            .texts("column_name", found.iter().map(|d| d.name))
-            .numbers("ordinal_position", found.iter().map(|d| d.number))
-            .maybe_texts("column_default", found.iter().map(|d| d.default))
-            .texts("is_nullable", found.iter().map(|d| yes(d.nullable)))
-            .texts("data_type", found.iter().map(word))
-            .all("udt_catalog", database.as_str(), rows)?
-            .all("udt_schema", "pg_catalog", rows)?
-            .texts("udt_name", found.iter().map(type_name))
-            .texts("dtd_identifier", found.iter().map(|d| d.number.to_string()))
-            .all("is_self_referencing", "NO", rows)?
-            .all("is_identity", "NO", rows)?
-            .all("identity_cycle", "NO", rows)?
-            .all("is_generated", "NEVER", rows)?
-            .texts("is_updatable", found.iter().map(|d| yes(d.updatable)));
-        let numbers = [
-            ("character_octet_length", found.iter().map(bytes).collect()),
-            ("numeric_precision", found.iter().map(|d| precision(d).map(|p| p.0)).collect()),
-            ("numeric_precision_radix", found.iter().map(radix).collect()),
-            ("numeric_scale", found.iter().map(scale).collect()),
-            ("datetime_precision", found.iter().map(time).collect()),
-        ];
-        columns.0.extend(numbers.map(|(name, values)| (name, optional(values))));
-        self.batch(rows, columns)
-    }
-
-    fn views(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let user = self.catalog.source.user();
-        let views =
-            self.granted(&index).into_iter().filter(|(r, _)| r.kind == Kind::View).collect::<Vec<_>>();
-        let rows = views.len();
-        // Only who owns it is shown how a view is made.
-        let definition =
-            |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
-                true => relation.definition.as_deref().map(with_semicolon),
-                false => None,
-            };
-        let mut columns = Columns::default()
-            .all("table_catalog", self.catalog.source.database().as_str(), rows)?
-            .texts("table_schema", views.iter().map(|(_, schema)| &schema.name))
-            .texts("table_name", views.iter().map(|(r, _)| &r.name))
-            .maybe_texts("view_definition", views.iter().map(|(r, _)| definition(r)))
-            .all("check_option", "NONE", rows)?;
-        for name in [
-            "is_updatable",
-            "is_insertable_into",
-            "is_trigger_updatable",
-            "is_trigger_deletable",
-            "is_trigger_insertable_into",
-        ] {
-            columns = columns.all(name, "NO", rows)?;
-        }
-        self.batch(rows, columns)
-    }
-
-    fn table_privileges(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let mut found = vec![];
-        let all = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
-        for (relation, schema) in self.granted(&index) {
-            let own = all.map(|privilege| {
-                (relation.owner.clone(), relation.owner.clone(), privilege.to_string(), true)
-            });
-            let granted = relation.grants.iter().flat_map(|grant| {
-                let grantee = grant.role.clone().unwrap_or_else(|| "PUBLIC".to_string());
-                grant.privileges.iter().map(move |(privilege, option)| {
-                    (grant.grantor.clone(), grantee.clone(), privilege.clone(), *option)
-                })
-            });
-            found.extend(own.into_iter().chain(granted).map(|privilege| (relation, schema, privilege)));
-        }
-        let rows = found.len();
-        let yes = |yes: bool| if yes { "YES" } else { "NO" };
-        let columns = Columns::default()
-            .texts("grantor", found.iter().map(|f| &f.2.0))
-            .texts("grantee", found.iter().map(|f| &f.2.1))
-            .all("table_catalog", self.catalog.source.database().as_str(), rows)?
-            .texts("table_schema", found.iter().map(|f| &f.1.name))
-            .texts("table_name", found.iter().map(|f| &f.0.name))
-            .texts("privilege_type", found.iter().map(|f| &f.2.2))
-            .texts("is_grantable", found.iter().map(|f| yes(f.2.3)))
-            .texts("with_hierarchy", found.iter().map(|f| yes(f.2.2 == "SELECT")));
-        self.batch(rows, columns)
-    }
-
-    fn enabled_roles(&self) -> Result<RecordBatch> {
-        let roles = self.catalog.source.roles()?;
-        let user = self.catalog.source.user();
-        let enabled = roles.iter().filter(|role| self.catalog.has_role(&roles, &user, &role.name));
-        let names = enabled.map(|role| role.name.clone()).collect::<Vec<_>>();
-        self.batch(names.len(), Columns::default().texts("role_name", names))
-    }
-
-    fn applicable_roles(&self) -> Result<RecordBatch> {
-        let roles = self.catalog.source.roles()?;
-        let user = self.catalog.source.user();
-        let found = roles
-            .iter()
-            .filter(|role| self.catalog.has_role(&roles, &user, &role.name))
-            .flat_map(|role| role.member_of.iter().map(move |(group, option)| (&role.name, group, *option)))
-            .collect::<Vec<_>>();
-        let columns = Columns::default()
-            .texts("grantee", found.iter().map(|f| f.0))
-            .texts("role_name", found.iter().map(|f| f.1))
-            .texts("is_grantable", found.iter().map(|f| if f.2 { "YES" } else { "NO" }));
-        self.batch(found.len(), columns)
-    }
-
-    fn catalog_name(&self) -> Result<RecordBatch> {
-        self.batch(1, Columns::default().texts("catalog_name", [self.catalog.source.database()]))
-    }
 }
 
 struct Attribute<'a> {
@@ -899,100 +659,6 @@ struct Attribute<'a> {
     not_null: bool,
     default: bool,
     acl: Option<Vec<String>>,
-}
-
-struct Described<'a> {
-    schema: String,
-    relation: &'a str,
-    name: &'a str,
-    number: i32,
-    default: Option<&'a str>,
-    nullable: bool,
-    type_oid: i32,
-    modifier: i32,
-    updatable: bool,
-}
-
-/// What `pg_type` says of how values of a type are stored.
-#[derive(Clone, Copy)]
-struct Stored {
-    name: &'static str,
-    length: i16,
-    by_value: bool,
-    align: &'static str,
-    storage: &'static str,
-    collation: i32,
-    is_array: bool,
-}
-
-impl Default for Stored {
-    fn default() -> Self {
-        Self {
-            name: "text",
-            length: -1,
-            by_value: false,
-            align: "i",
-            storage: "x",
-            collation: 0,
-            is_array: false,
-        }
-    }
-}
-
-fn types() -> &'static HashMap<i32, Stored> {
-    static TYPES: OnceLock<HashMap<i32, Stored>> = OnceLock::new();
-    TYPES.get_or_init(|| {
-        let Some(Ok(rows)) = SYSTEM.catalog("pg_type").map(SystemRelation::rows) else {
-            return HashMap::new();
-        };
-        let column = |name: &str| rows.column_by_name(name);
-        let (
-            Some(oids),
-            Some(names),
-            Some(lengths),
-            Some(by_value),
-            Some(align),
-            Some(storage),
-            Some(collations),
-            Some(category),
-        ) = (
-            column("oid"),
-            column("typname"),
-            column("typlen"),
-            column("typbyval"),
-            column("typalign"),
-            column("typstorage"),
-            column("typcollation"),
-            column("typcategory"),
-        )
-        else {
-            return HashMap::new();
-        };
-        let lengths = lengths.as_primitive::<datafusion::arrow::datatypes::Int16Type>();
-        (0..rows.num_rows())
-            .map(|row| {
-                let stored = Stored {
-                    name: names.as_string::<i32>().value(row),
-                    length: lengths.value(row),
-                    by_value: by_value.as_boolean().value(row),
-                    align: align.as_string::<i32>().value(row),
-                    storage: storage.as_string::<i32>().value(row),
-                    collation: collations.as_primitive::<Int32Type>().value(row),
-                    is_array: category.as_string::<i32>().value(row) == "A"
-                        && lengths.value(row) == -1
-                        && names.as_string::<i32>().value(row).starts_with('_'),
-                };
-                (oids.as_primitive::<Int32Type>().value(row), stored)
-            })
-            .collect()
-    })
-}
-
-/// The oid of a type by its name in `pg_type`.
-fn type_oid(name: &str) -> i32 {
-    static NAMES: OnceLock<HashMap<&str, i32>> = OnceLock::new();
-    let names = NAMES.get_or_init(|| types().iter().map(|(oid, stored)| (stored.name, *oid)).collect());
-    names.get(name).copied().unwrap_or_default()
 }
 
 /// The relations that `pg_class` lists.

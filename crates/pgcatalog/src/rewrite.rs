@@ -15,7 +15,10 @@
 //! - `tableoid` of a system relation is the number that it is.
 
 mod columns;
+mod empty;
 mod names;
+mod objects;
+mod sets;
 mod subqueries;
 
 use std::collections::HashSet;
@@ -23,13 +26,15 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, Join,
-    JoinOperator, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, ValueWithSpan,
-    Visit, VisitMut, Visitor, VisitorMut, visit_relations,
+    Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
+    Select, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableAlias, TableFactor, Value,
+    ValueWithSpan, VisitMut, VisitorMut, visit_relations,
 };
 
+use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
+use self::objects::{cast, name_objects, plain_type};
+use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
@@ -326,7 +331,12 @@ fn list(arguments: Vec<Expr>) -> FunctionArgumentList {
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    Expr::Function(Function {
+    Expr::Function(function_call(name, arguments))
+}
+
+/// A call of a function, for whoever rewrites statements.
+pub fn function_call(name: &str, arguments: Vec<Expr>) -> Function {
+    Function {
         name: ObjectName::from(vec![Ident::new(name)]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
@@ -335,7 +345,7 @@ fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         null_treatment: None,
         over: None,
         within_group: vec![],
-    })
+    }
 }
 
 fn table_alias(name: &str) -> TableAlias {
@@ -506,399 +516,6 @@ fn array_of_text(expr: &Expr) -> Option<Expr> {
             })
         }
     }
-}
-
-/// The types whose values are numbers of objects and whose texts are names of objects.
-const OBJECT_TYPES: [&str; 7] =
-    ["regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "oid"];
-
-/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
-fn custom_type(data_type: &DataType) -> Option<String> {
-    match data_type {
-        DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
-            [name] => Some(name.clone()),
-            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => {
-                Some(name.clone())
-            }
-            _ => None,
-        },
-        DataType::Regclass => Some("regclass".to_string()),
-        _ => None,
-    }
-}
-
-/// Gives types of `pg_catalog` the names that DataFusion knows.
-fn plain_type(data_type: &mut DataType) {
-    if let DataType::Array(
-        ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
-    ) = data_type
-    {
-        return plain_type(inner);
-    }
-    let Some(name) = custom_type(data_type) else { return };
-    *data_type = match name.as_str() {
-        "bool" => DataType::Boolean,
-        "int2" | "smallint" => DataType::SmallInt(None),
-        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
-        | "regrole" | "cardinal_number" => DataType::Integer(None),
-        "int8" | "bigint" => DataType::BigInt(None),
-        "float4" => DataType::Real,
-        "float8" => DataType::DoublePrecision,
-        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr"
-        | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no"
-        | "jsonb" | "json" => DataType::Text,
-        "bytea" => DataType::Bytea,
-        "date" => DataType::Date,
-        "timestamp" => DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::None),
-        "timestamptz" | "time_stamp" => {
-            DataType::Timestamp(None, datafusion::sql::sqlparser::ast::TimezoneInfo::Tz)
-        }
-        _ => return,
-    };
-}
-
-/// Casts to and from the types of object names become functions, and other types get their names.
-fn cast(expr: &mut Expr) {
-    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
-    let name = custom_type(data_type);
-    if let Some(name) = name.filter(|name| OBJECT_TYPES.contains(&name.as_str())) {
-        let inner = std::mem::replace(&mut **inner, null());
-        *expr = call(&format!("{name}in"), vec![inner]);
-        return;
-    }
-    plain_type(data_type);
-    let is_text = matches!(data_type, DataType::Text | DataType::Varchar(_));
-    // The text of an object's number is its name.
-    if is_text && let Some(named) = object_text(inner) {
-        *expr = named;
-        return;
-    }
-    if matches!(data_type, DataType::Array(_))
-        && let Some(array) = array_of_text(inner)
-    {
-        **inner = array;
-    }
-}
-
-/// The name of the object that an expression is the number of, if the expression says so itself.
-fn object_text(expr: &Expr) -> Option<Expr> {
-    match expr {
-        Expr::Nested(inner) => object_text(inner),
-        Expr::Function(function) => {
-            let name = parts(&function.name).pop()?;
-            if let Some(kind) = name.strip_prefix("to_").filter(|name| OBJECT_TYPES.contains(name)) {
-                return Some(call(&format!("{kind}out"), vec![expr.clone()]));
-            }
-            let name =
-                name.strip_suffix("in").filter(|name| OBJECT_TYPES.contains(name) && *name != "oid")?;
-            let mut renamed = function.clone();
-            renamed.name = ObjectName::from(vec![Ident::new(format!("{name}out"))]);
-            Some(Expr::Function(renamed))
-        }
-        Expr::Identifier(column) if is_function_column(&normal(column)) => {
-            Some(call("regprocout", vec![expr.clone()]))
-        }
-        Expr::CompoundIdentifier(parts) if is_function_column(&normal(parts.last()?)) => {
-            Some(call("regprocout", vec![expr.clone()]))
-        }
-        _ => None,
-    }
-}
-
-/// The columns of system relations whose type is `regproc`; no two relations share the name of one.
-fn is_function_column(name: &str) -> bool {
-    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
-        columns.filter(|column| column.type_name == "regproc").map(|column| column.name).collect()
-    });
-    COLUMNS.contains(name)
-}
-
-/// In the rows that a client gets, objects are shown by their names.
-fn name_objects(body: &mut SetExpr) {
-    match body {
-        SetExpr::Select(select) => {
-            let mut taken: HashSet<String> = HashSet::new();
-            for item in &select.projection {
-                taken.extend(match item {
-                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
-                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
-                    SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
-                    _ => None,
-                });
-            }
-            for item in &mut select.projection {
-                match item {
-                    SelectItem::UnnamedExpr(expr) => {
-                        let Some(named) = object_text(expr) else { continue };
-                        // The name that the expression had before, so that ORDER BY finds it, unless another has it.
-                        let name = names::of_expression(expr);
-                        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-                        *item = match taken.insert(name.clone()) || is_column {
-                            true => {
-                                SelectItem::ExprWithAlias { expr: named, alias: Ident::with_quote('"', name) }
-                            }
-                            false => SelectItem::UnnamedExpr(named),
-                        };
-                    }
-                    SelectItem::ExprWithAlias { expr, .. } => {
-                        if let Some(named) = object_text(expr) {
-                            *expr = named;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-        SetExpr::Query(query) => name_objects(&mut query.body),
-        SetExpr::SetOperation { left, right, .. } => {
-            name_objects(left);
-            name_objects(right);
-        }
-        _ => {}
-    }
-}
-
-/// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
-fn field_access(expr: &mut Expr) {
-    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
-    let [AccessExpr::Dot(Expr::Identifier(field))] = access_chain.as_slice() else { return };
-    let field = Expr::value(Value::SingleQuotedString(normal(field)));
-    let root = match &**root {
-        Expr::Nested(inner) => (**inner).clone(),
-        other => other.clone(),
-    };
-    let root = match &root {
-        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => {
-            call("unnest", vec![root])
-        }
-        Expr::Function(_) | Expr::CompoundIdentifier(_) | Expr::Identifier(_) => root,
-        _ => return,
-    };
-    *expr = call("get_field", vec![root, field]);
-}
-
-/// Functions that return sets become `unnest` of the list of their rows. Only the outermost is looked at.
-fn unfold(expr: &mut Expr) {
-    let Expr::Function(function) = expr else { return };
-    let FunctionArguments::List(arguments) = &function.args else { return };
-    let arguments = arguments.args.iter().filter_map(|argument| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-        _ => None,
-    });
-    let arguments = arguments.collect::<Vec<_>>();
-    match (parts(&function.name).pop().as_deref(), arguments.as_slice()) {
-        (Some("generate_series" | "_pg_expandarray"), _) => {
-            *expr = call("unnest", vec![expr.clone()]);
-        }
-        (Some("generate_subscripts"), [array, dimension]) => {
-            let end = call("array_upper", vec![array.clone(), dimension.clone()]);
-            let start = Expr::value(Value::Number("1".to_string(), false));
-            let end = cast_to(end, DataType::BigInt(None));
-            *expr = call("unnest", vec![call("generate_series", vec![start, end])]);
-        }
-        _ => {}
-    }
-}
-
-fn is_array_subquery(function: &Function) -> bool {
-    parts(&function.name) == ["array"] && matches!(function.args, FunctionArguments::Subquery(_))
-}
-
-/// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
-fn aggregate(mut query: Box<Query>) -> Expr {
-    let order = query.order_by.take();
-    if let SetExpr::Select(select) = &mut *query.body
-        && select.distinct.is_none()
-        && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
-            select.projection.as_slice()
-    {
-        let item = item.clone();
-        let mut arguments = list(vec![item.clone()]);
-        if let Some(OrderByKind::Expressions(mut order)) = order.map(|order| order.kind) {
-            for by in &mut order {
-                // `ORDER BY 1` is by the item itself.
-                if matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. })) {
-                    by.expr = item.clone();
-                }
-            }
-            arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
-        }
-        let mut collected = call("array_agg", vec![]);
-        if let Expr::Function(function) = &mut collected {
-            function.args = FunctionArguments::List(arguments);
-        }
-        select.projection = vec![SelectItem::UnnamedExpr(collected)];
-        return call("array_or_empty", vec![Expr::Subquery(query)]);
-    }
-    query.order_by = order;
-    Expr::Subquery(query)
-}
-
-/// The columns that hold arrays and never have a value here: those of relations that have no rows, and options.
-fn is_empty_array(name: &str) -> bool {
-    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-        let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
-        let never = SYSTEM.relations.iter().filter(|relation| relation.is_always_empty());
-        let columns =
-            never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
-        columns
-            .map(|column| column.name)
-            .chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"])
-            .collect()
-    });
-    COLUMNS.contains(name)
-}
-
-/// Whether something has a column in it that is such an array.
-fn has_empty_array<N: Visit>(node: &N) -> bool {
-    struct Finder;
-    impl Visitor for Finder {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            let name = match expr {
-                Expr::Identifier(name) => Some(name),
-                Expr::CompoundIdentifier(parts) => parts.last(),
-                _ => None,
-            };
-            match name.is_some_and(|name| is_empty_array(&normal(name))) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }
-    }
-    node.visit(&mut Finder).is_break()
-}
-
-/// Whether an entry of FROM is a function of such an array.
-fn is_empty_function(factor: &TableFactor) -> bool {
-    match factor {
-        TableFactor::Table { args: Some(args), .. } => has_empty_array(&args.args),
-        TableFactor::Function { args, .. } => has_empty_array(args),
-        TableFactor::UNNEST { array_exprs, .. } => has_empty_array(array_exprs),
-        _ => false,
-    }
-}
-
-/// Whether an entry of FROM is a system relation that never has rows.
-fn is_empty_relation(factor: &TableFactor) -> bool {
-    let TableFactor::Table { name, args: None, .. } = factor else { return false };
-    let relation = match parts(name).as_slice() {
-        [relation] => SYSTEM.catalog(relation),
-        [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation),
-        _ => None,
-    };
-    relation.is_some_and(|relation| relation.is_always_empty())
-}
-
-/// Whether a subquery has no rows because it unfolds such an array, or compares with its elements.
-fn unfolds_nothing(query: &Query) -> bool {
-    let SetExpr::Select(select) = &*query.body else { return false };
-    // The other side of an outer join need not have rows.
-    let inner = |join: &&Join| {
-        matches!(
-            join.join_operator,
-            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
-        )
-    };
-    let from = select.from.iter().flat_map(|from| {
-        std::iter::once(&from.relation).chain(from.joins.iter().filter(inner).map(|join| &join.relation))
-    });
-    if from.into_iter().any(|factor| is_empty_function(factor) || is_empty_relation(factor)) {
-        return true;
-    }
-    fn needs(expr: &Expr) -> bool {
-        match expr {
-            Expr::BinaryOp { left, op: BinaryOperator::And, right } => needs(left) || needs(right),
-            Expr::Nested(inner) => needs(inner),
-            Expr::AnyOp { right, .. } => has_empty_array(&**right),
-            _ => false,
-        }
-    }
-    select.selection.as_ref().is_some_and(needs)
-}
-
-/// Whether a subquery counts, so that no rows are zero and not null.
-fn is_count(query: &Query) -> bool {
-    match &*query.body {
-        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
-            SelectItem::UnnamedExpr(Expr::Function(function))
-            | SelectItem::ExprWithAlias { expr: Expr::Function(function), .. } => {
-                parts(&function.name).last().is_some_and(|name| name == "count")
-            }
-            _ => false,
-        }),
-        _ => false,
-    }
-}
-
-/// What has the columns that an entry of FROM has, and no rows.
-fn nothing(factor: &TableFactor) -> TableFactor {
-    let (alias, ordinality) = match factor {
-        TableFactor::Table { alias, with_ordinality, .. }
-        | TableFactor::Function { alias, with_ordinality, .. }
-        | TableFactor::UNNEST { alias, with_ordinality, .. } => (alias.clone(), *with_ordinality),
-        _ => (None, false),
-    };
-    let alias = alias.unwrap_or_else(|| table_alias("unnest"));
-    let mut columns: Vec<Ident> = alias.columns.iter().map(|column| column.name.clone()).collect();
-    if columns.is_empty() {
-        columns.push(alias.name.clone());
-    }
-    if ordinality && columns.len() < 2 {
-        columns.push(Ident::new("ordinality"));
-    }
-    let mut query = no_query();
-    if let SetExpr::Select(select) = &mut *query.body {
-        let integer = cast_to(null(), DataType::Integer(None));
-        select.projection = columns
-            .into_iter()
-            .map(|alias| SelectItem::ExprWithAlias { expr: integer.clone(), alias })
-            .collect();
-        select.selection = Some(Expr::value(Value::Boolean(false)));
-    }
-    let alias = TableAlias { columns: vec![], ..alias };
-    TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None }
-}
-
-/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
-fn series(factor: &TableFactor) -> Option<TableFactor> {
-    let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
-    if parts(name).last()? != "generate_series" {
-        return None;
-    }
-    let bounds = args.args.iter().map(|argument| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-        _ => None,
-    });
-    let bounds = bounds.collect::<Option<Vec<_>>>()?;
-    if bounds.iter().all(|bound| matches!(bound, Expr::Value(_))) {
-        return None;
-    }
-    let alias = alias.clone().unwrap_or_else(|| table_alias("generate_series"));
-    let column = alias.columns.first().map_or_else(|| alias.name.clone(), |column| column.name.clone());
-    let bounds = bounds.into_iter().map(|bound| cast_to(bound, DataType::BigInt(None))).collect();
-    let expr = call("unnest", vec![call("generate_series", bounds)]);
-    let mut query = no_query();
-    if let SetExpr::Select(select) = &mut *query.body {
-        select.projection = vec![SelectItem::ExprWithAlias { expr, alias: column }];
-    }
-    let alias = Some(TableAlias { columns: vec![], ..alias });
-    Some(TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None })
-}
-
-/// `SELECT` of nothing, to be filled.
-fn no_query() -> Query {
-    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use datafusion::sql::sqlparser::parser::Parser;
-    static QUERY: LazyLock<Option<Query>> = LazyLock::new(|| {
-        let statements = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1").ok()?;
-        statements.into_iter().find_map(|statement| match statement {
-            Statement::Query(query) => Some(*query),
-            _ => None,
-        })
-    });
-    QUERY.clone().expect("SELECT 1 is a query")
 }
 
 #[cfg(test)]

@@ -25,10 +25,12 @@ mod gate;
 mod ingest;
 mod login;
 mod metadata;
+mod options;
 mod prepared;
 mod service;
 mod status;
 mod turn;
+mod whole;
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,7 +49,8 @@ use tonic::transport::Server;
 
 use self::gate::Gate;
 use self::login::Site;
-use self::service::{Service, Whole};
+use self::service::Service;
+use self::whole::Whole;
 use crate::backend::{Backend, Failure};
 use crate::registry::Registry;
 

@@ -17,15 +17,15 @@ use datafusion::datasource::file_format::write::BatchSerializer;
 use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
 use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSink, FileSinkConfig, FileSource};
-use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::sink::DataSinkExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::TaskContext;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
-use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::physical_plan::ExecutionPlan;
+use harrier_exec::file_formats::{FilesSink, OwnSink};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::out::{encode, header};
@@ -149,7 +149,7 @@ impl FileFormat for TextFormat {
         config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sink = Arc::new(TextSink { config, format: self.clone() });
+        let sink = Arc::new(FilesSink::new(config, self.clone()));
         Ok(Arc::new(DataSinkExec::new(input, sink, order)))
     }
 
@@ -159,49 +159,24 @@ impl FileFormat for TextFormat {
     }
 }
 
-/// Writes rows into files of text.
-#[derive(Debug)]
-struct TextSink {
-    config: FileSinkConfig,
-    format: TextFormat,
-}
-
-impl DisplayAs for TextSink {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// What writes it, as plans show it.
+impl fmt::Display for TextFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TextSink")
     }
 }
 
 #[async_trait]
-impl DataSink for TextSink {
-    fn metrics(&self) -> Option<MetricsSet> {
-        None
-    }
-
-    fn schema(&self) -> &SchemaRef {
-        self.config.output_schema()
-    }
-
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
-    }
-}
-
-#[async_trait]
-impl FileSink for TextSink {
-    fn config(&self) -> &FileSinkConfig {
-        &self.config
-    }
-
-    async fn spawn_writer_tasks_and_join(
+impl OwnSink for TextFormat {
+    async fn write(
         &self,
         context: &Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,
         files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
-        let lines = Arc::new(Lines(self.format.layout.clone()));
-        spawn_writer_tasks_and_join(context, lines, self.format.compression, None, store, demux, files).await
+        let lines = Arc::new(Lines(self.layout.clone()));
+        spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).await
     }
 }
 

@@ -1,10 +1,10 @@
 //! `FETCH FIRST n ROWS ONLY` as LIMIT, and `WITH TIES` as a condition on the rank.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, Function, FunctionArgumentList, FunctionArguments, Ident, LimitClause,
-    ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Value, ValueWithSpan, WindowSpec,
-    WindowType,
+    BinaryOperator, Expr, Fetch, Function, Ident, LimitClause, OrderByExpr, OrderByKind, Query, SelectItem,
+    SetExpr, Value, ValueWithSpan, WindowSpec, WindowType,
 };
+use harrier_pgcatalog::function_call;
 
 /// Rewrites the FETCH of a query. What stays is what cannot be said otherwise, and fails when it is planned.
 pub(super) fn to_limit(query: &mut Query) {
@@ -102,25 +102,13 @@ fn same(one: &Ident, other: &Ident) -> bool {
 }
 
 fn rank(order_by: Vec<OrderByExpr>) -> Expr {
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new("rank")]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: Vec::new(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: Some(WindowType::WindowSpec(WindowSpec {
-            window_name: None,
-            partition_by: Vec::new(),
-            order_by,
-            window_frame: None,
-        })),
-        within_group: Vec::new(),
-    })
+    let over = Some(WindowType::WindowSpec(WindowSpec {
+        window_name: None,
+        partition_by: Vec::new(),
+        order_by,
+        window_frame: None,
+    }));
+    Expr::Function(Function { over, ..function_call("rank", vec![]) })
 }
 
 #[cfg(test)]

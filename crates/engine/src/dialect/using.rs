@@ -4,10 +4,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, Join,
-    JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectItem, TableFactor,
-    TableWithJoins, VisitMut, VisitorMut,
+    Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectItem,
+    TableFactor, TableWithJoins, VisitMut, VisitorMut,
 };
+use harrier_pgcatalog::function_call;
 
 use crate::names::plain;
 
@@ -129,21 +129,7 @@ fn relation(factor: &TableFactor) -> Option<Ident> {
 }
 
 fn coalesced(left: Expr, right: Expr) -> Expr {
-    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new("coalesce")]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: vec![argument(left), argument(right)],
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
+    Expr::Function(function_call("coalesce", vec![left, right]))
 }
 
 struct Qualifier<'c> {

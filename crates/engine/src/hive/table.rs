@@ -192,11 +192,11 @@ impl FolderTable {
             }
             written.format = WriteFormat::Json(json.options().compression);
         } else if let Some(orc) = format.downcast_ref::<OrcFormat>() {
-            written.format = WriteFormat::Orc(orc.compression());
+            written.format = WriteFormat::Orc(*orc.own());
         } else if let Some(avro) = format.downcast_ref::<AvroFormat>() {
-            written.format = WriteFormat::Avro(avro.compression());
+            written.format = WriteFormat::Avro(*avro.own());
         } else if let Some(text) = format.downcast_ref::<DelimitedFormat>() {
-            written.format = WriteFormat::Delimited(text.layout().clone());
+            written.format = WriteFormat::Delimited(text.own().clone());
         } else {
             return Ok(None);
         }

@@ -8,22 +8,16 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{Field, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
-use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
-use datafusion::datasource::table_schema::TableSchema;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_plan::apply_expression_roots;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use super::Layout;
+use crate::file_formats::OwnScan;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// Texts of a batch that are no longer than this come together.
@@ -31,86 +25,21 @@ const BATCH_BYTES: usize = 16 << 20;
 /// A line that is longer is none.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// A scan of text files.
-#[derive(Debug, Clone)]
-pub struct DelimitedSource {
-    table_schema: TableSchema,
-    layout: Layout,
-    batch_size: Option<usize>,
-    projection: SplitProjection,
-    metrics: ExecutionPlanMetricsSet,
-}
+impl OwnScan for Layout {
+    const NAME: &'static str = "textfile";
+    /// Where a line begins is not known in the middle of a file.
+    const CUTS_FILES: bool = false;
 
-impl DelimitedSource {
-    pub fn new(table_schema: TableSchema, layout: Layout) -> Self {
-        Self {
-            projection: SplitProjection::unprojected(&table_schema),
-            table_schema,
-            layout,
-            batch_size: None,
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
-    }
-
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-}
-
-impl FileSource for DelimitedSource {
-    fn create_file_opener(
+    fn opener(
         &self,
         store: Arc<dyn ObjectStore>,
-        _: &FileScanConfig,
-        _: usize,
+        file_schema: &SchemaRef,
+        columns: &[usize],
+        batch_rows: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let file_schema = self.table_schema.file_schema();
-        let opener = DelimitedOpener {
-            store,
-            layout: self.layout.clone(),
-            batch_rows: self.batch_size.ok_or_else(|| internal_datafusion_err!("no batch size"))?,
-            schema: Arc::new(file_schema.project(&self.projection.file_indices)?),
-            columns: self.projection.file_indices.clone(),
-        };
-        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
-    }
-
-    fn table_schema(&self) -> &TableSchema {
-        &self.table_schema
-    }
-
-    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
-    }
-
-    fn projection(&self) -> Option<&ProjectionExprs> {
-        Some(&self.projection.source)
-    }
-
-    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        let merged = self.projection.source.try_merge(projection)?;
-        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
-        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
-    }
-
-    fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        &self.metrics
-    }
-
-    fn file_type(&self) -> &str {
-        "textfile"
-    }
-
-    /// Where a line begins is not known in the middle of a file.
-    fn supports_repartitioning(&self) -> bool {
-        false
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(self.projection.source.iter(), f)
+        let schema = Arc::new(file_schema.project(columns)?);
+        let (layout, columns) = (self.clone(), columns.to_vec());
+        Ok(Arc::new(DelimitedOpener { store, layout, batch_rows, schema, columns }))
     }
 }
 

@@ -6,17 +6,10 @@ use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
-use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
-use datafusion::datasource::table_schema::TableSchema;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_plan::apply_expression_roots;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use orc_rust::ArrowReaderBuilder;
@@ -25,84 +18,34 @@ use orc_rust::reader::AsyncChunkReader;
 use orc_rust::schema::TimestampPrecision;
 
 use super::explain;
+use crate::file_formats::OwnScan;
 
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// A scan of ORC files.
-#[derive(Debug, Clone)]
-pub struct OrcSource {
-    table_schema: TableSchema,
-    batch_size: Option<usize>,
-    projection: SplitProjection,
-    metrics: ExecutionPlanMetricsSet,
-}
+/// How ORC files are opened: at those of their stripes that are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Stripes;
 
-impl OrcSource {
-    pub fn new(table_schema: TableSchema) -> Self {
-        Self {
-            projection: SplitProjection::unprojected(&table_schema),
-            table_schema,
-            batch_size: None,
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
-    }
-}
+impl OwnScan for Stripes {
+    const NAME: &'static str = "orc";
+    const CUTS_FILES: bool = true;
 
-impl FileSource for OrcSource {
-    fn create_file_opener(
+    fn opener(
         &self,
         store: Arc<dyn ObjectStore>,
-        _: &FileScanConfig,
-        _: usize,
+        file_schema: &SchemaRef,
+        columns: &[usize],
+        batch_rows: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let file_schema = self.table_schema.file_schema();
-        let opener = OrcOpener {
-            store,
-            batch_size: self.batch_size.ok_or_else(|| internal_datafusion_err!("no batch size"))?,
-            file_schema: Arc::clone(file_schema),
-            columns: self.projection.file_indices.clone(),
-        };
-        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
-    }
-
-    fn table_schema(&self) -> &TableSchema {
-        &self.table_schema
-    }
-
-    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
-    }
-
-    fn projection(&self) -> Option<&ProjectionExprs> {
-        Some(&self.projection.source)
-    }
-
-    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        let merged = self.projection.source.try_merge(projection)?;
-        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
-        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
-    }
-
-    fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        &self.metrics
-    }
-
-    fn file_type(&self) -> &str {
-        "orc"
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(self.projection.source.iter(), f)
+        let (file_schema, columns) = (Arc::clone(file_schema), columns.to_vec());
+        Ok(Arc::new(OrcOpener { store, batch_rows, file_schema, columns }))
     }
 }
 
 struct OrcOpener {
     store: Arc<dyn ObjectStore>,
-    batch_size: usize,
+    batch_rows: usize,
     /// Of the table, without its partition columns.
     file_schema: SchemaRef,
     /// Those of them that are read.
@@ -112,7 +55,7 @@ struct OrcOpener {
 impl FileOpener for OrcOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let store = Arc::clone(&self.store);
-        let batch_size = self.batch_size;
+        let batch_rows = self.batch_rows;
         let file_schema = Arc::clone(&self.file_schema);
         let columns = self.columns.clone();
         Ok(async move {
@@ -135,7 +78,7 @@ impl FileOpener for OrcOpener {
             if let Some(range) = &file.range {
                 builder = builder.with_file_byte_range(range.start as usize..range.end as usize);
             }
-            let batches = builder.with_batch_size(batch_size).with_projection(mask).build_async();
+            let batches = builder.with_batch_size(batch_rows).with_projection(mask).build_async();
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
             Ok(batches.map(move |batch| shape(&batch?, &wanted, &places, &read_names)).boxed())
         }

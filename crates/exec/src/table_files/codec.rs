@@ -25,7 +25,7 @@ use super::visible_rows::VisibleRowsExec;
 use super::write::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
 use crate::delimited::{self, DelimitedSource};
 use crate::functions::scalar_function;
-use crate::orc::OrcSource;
+use crate::orc::{OrcSource, Stripes};
 use crate::planning::file_scan;
 use crate::{avro, orc, wire};
 
@@ -345,7 +345,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             let table_schema = FileScanConfig::parse_table_schema_from_proto(scan)?;
             let source: Arc<dyn FileSource> = match layout {
                 Some(layout) => Arc::new(DelimitedSource::new(table_schema, layout)),
-                None => Arc::new(OrcSource::new(table_schema)),
+                None => Arc::new(OrcSource::new(table_schema, Stripes)),
             };
             let decoding = PhysicalPlanDecodeContext::new(context, self);
             let config = parse_protobuf_file_scan_config(scan, &decoding, converter, source)?;
@@ -383,7 +383,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         } else if let Some(scan) = file_scan(&node)
             && let Some(source) = scan.file_source().downcast_ref::<DelimitedSource>()
         {
-            let layout = Some(source.layout().into());
+            let layout = Some(source.own().into());
             let scan = Some(serialize_file_scan_config(scan, self, converter)?);
             Kind::DelimitedScan(DelimitedScan { scan, layout })
         } else {

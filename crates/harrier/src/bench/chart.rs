@@ -1,6 +1,7 @@
 //! The chart of a benchmark as SVG: totals as bars across, then the queries as groups of bars, times upwards.
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
@@ -12,6 +13,9 @@ pub(super) const COLOURS: [&str; CONFIGURATIONS_MAX] =
 
 /// Pixels.
 pub(super) const MARGIN: f64 = 24.0;
+/// Of the legend that [`begin`] draws, and of each of its lines.
+pub(super) const LEGEND_TOP: f64 = MARGIN + 46.0;
+pub(super) const LEGEND_HEIGHT: f64 = 20.0;
 const AXIS_WIDTH: f64 = 44.0;
 const PLOT_HEIGHT: f64 = 260.0;
 const TOTAL_HEIGHT: f64 = 20.0;
@@ -69,12 +73,11 @@ pub fn svg(results: &[Value], figure: &Figure) -> Result<String, String> {
         first["scale"].as_f64().unwrap_or_default()
     );
     let subtitle = format!(
-        "seconds, {} of {} timed runs; total of {} queries; {}, {} cores",
+        "seconds, {} of {} timed runs; total of {} queries; {}",
         figure.words,
         first["runs"],
         complete.len(),
-        first["machine"]["cpu"].as_str().unwrap_or("unknown processor"),
-        first["machine"]["cores"]
+        machine(first)
     );
     let queries: Vec<String> = queries.into_iter().map(str::to_owned).collect();
     for (series, total_s) in series.iter_mut().zip(totals_s) {
@@ -189,6 +192,81 @@ pub(super) fn open(out: &mut String, width: f64, height: f64) {
     );
 }
 
+/// On what a result was measured.
+pub(super) fn machine(result: &Value) -> String {
+    let cpu = result["machine"]["cpu"].as_str().unwrap_or("unknown processor");
+    format!("{cpu}, {} cores", result["machine"]["cores"])
+}
+
+/// Begins a drawing of lines: its title, what else is said of it, and the names of the lines with their colours.
+pub(super) fn begin(
+    out: &mut String,
+    (width, height): (f64, f64),
+    title: &str,
+    subtitle: &str,
+    names: &[impl AsRef<str>],
+) {
+    open(out, width, height);
+    text(out, MARGIN, MARGIN + 12.0, "font-size=\"17\" font-weight=\"600\"", title);
+    text(out, MARGIN, MARGIN + 32.0, "fill=\"#666\"", subtitle);
+    for (index, name) in names.iter().enumerate() {
+        let y = LEGEND_TOP + index as f64 * LEGEND_HEIGHT;
+        let _ = writeln!(
+            out,
+            "<rect x=\"{MARGIN:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>",
+            y + 2.0,
+            COLOURS[index]
+        );
+        text(out, MARGIN + 20.0, y + 12.0, "", name.as_ref());
+    }
+}
+
+/// The powers of ten below and above; never the same.
+pub(super) fn powers(lowest: f64, highest: f64) -> (f64, f64) {
+    let bottom = lowest.log10().floor();
+    (bottom, highest.log10().ceil().max(bottom + 1.0))
+}
+
+/// Lines across a panel at powers of ten, with their numbers; that of `base` is darker.
+pub(super) fn grid(
+    out: &mut String,
+    (left, width): (f64, f64),
+    powers: RangeInclusive<i32>,
+    base: Option<i32>,
+    y: impl Fn(f64) -> f64,
+) {
+    for power in powers {
+        let tick = 10f64.powi(power);
+        let stroke = if base == Some(power) { "#888" } else { "#e4e4e4" };
+        let _ = writeln!(
+            out,
+            "<line x1=\"{left:.1}\" y1=\"{0:.1}\" x2=\"{1:.1}\" y2=\"{0:.1}\" stroke=\"{stroke}\"/>",
+            y(tick),
+            left + width
+        );
+        let decimals = (-power).max(0) as usize;
+        let attributes = "text-anchor=\"end\" fill=\"#666\"";
+        text(out, left - 6.0, y(tick) + 4.0, attributes, &format!("{tick:.decimals$}"));
+    }
+}
+
+/// A line through points, each with what it says when it is pointed at.
+pub(super) fn line(out: &mut String, colour: &str, points: &[(f64, f64, String)]) {
+    let places: Vec<String> = points.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
+    let _ = writeln!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+        places.join(" ")
+    );
+    for (x, y, said) in points {
+        let _ = writeln!(
+            out,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>",
+            escape(said)
+        );
+    }
+}
+
 /// The legend: each configuration's sum as a bar, with its ratio to the first.
 fn totals(out: &mut String, series: &[Series], top: f64, width: f64) {
     let label_width = series.iter().map(|series| series.label().chars().count()).max().unwrap_or(0) as f64
@@ -265,6 +343,12 @@ mod tests {
     fn other_values_are_refused() {
         assert!(svg(&[json!({})], &MEDIAN).is_err());
         assert!(svg(&[json!({"configurations": [{}]})], &MEDIAN).is_err());
+    }
+
+    #[test]
+    fn axes_end_at_powers_of_ten() {
+        assert_eq!(powers(0.02, 7.0), (-2.0, 1.0));
+        assert_eq!(powers(1.0, 1.0), (0.0, 1.0));
     }
 
     #[test]

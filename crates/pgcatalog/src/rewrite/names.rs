@@ -4,7 +4,8 @@ use datafusion::sql::sqlparser::ast::{
     AccessExpr, DataType, Expr, FunctionArguments, Query, SelectItem, SetExpr, Statement,
 };
 
-use super::{custom_type, normal, parts};
+use super::objects::{OBJECT_TYPES, custom_type};
+use super::{normal, parts};
 
 const UNKNOWN: &str = "?column?";
 
@@ -73,7 +74,7 @@ fn figure(expr: &Expr) -> Option<(String, bool)> {
             let name = parts(&function.name).pop()?;
             // What the rewriting has put in place of a cast.
             let object = name.strip_suffix("in").or_else(|| name.strip_suffix("out"));
-            match (object.filter(|name| super::OBJECT_TYPES.contains(name)), &function.args) {
+            match (object.filter(|name| OBJECT_TYPES.contains(name)), &function.args) {
                 (Some(object), FunctionArguments::List(list)) => {
                     let inner = list.args.first().and_then(|argument| match argument {
                         datafusion::sql::sqlparser::ast::FunctionArg::Unnamed(

@@ -22,9 +22,9 @@ use arrow_flight::sql::{
     EndTransaction, ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
 use arrow_flight::{
-    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty,
-    FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
-    IpcMessage, PollInfo, SchemaAsIpc, SchemaResult, Ticket,
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightData,
+    FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage,
+    SchemaAsIpc, Ticket,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -42,10 +42,10 @@ use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
 use super::status::{refused, status};
 use super::turn::{Consumer, Discard, Forward, Given, Rows, Turn};
-use super::{Attempt, gate, ingest, metadata, prepared};
+use super::{Attempt, gate, ingest, metadata, options, prepared};
 use crate::backend::{Done, Failure};
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 /// Bytes of parameters that are kept for a prepared statement.
@@ -122,7 +122,7 @@ type RowsWork =
     Box<dyn for<'a> FnOnce(&'a mut Turn, &'a mut Forward) -> BoxFuture<'a, Result<(), Failure>> + Send>;
 
 impl Service {
-    fn login<T>(request: &Request<T>) -> Result<Arc<Login>, Status> {
+    pub(super) fn login<T>(request: &Request<T>) -> Result<Arc<Login>, Status> {
         let login = request.extensions().get::<Arc<Login>>().cloned();
         login.ok_or_else(|| Status::internal("a call came past the gate"))
     }
@@ -220,7 +220,7 @@ impl Service {
     }
 
     /// The schema of a command's answer.
-    async fn schema_of(&self, login: &Arc<Login>, command: Command) -> Result<SchemaRef, Status> {
+    pub(super) async fn schema_of(&self, login: &Arc<Login>, command: Command) -> Result<SchemaRef, Status> {
         Ok(match command {
             Command::CommandStatementQuery(query) => {
                 let text = query.query;
@@ -839,157 +839,5 @@ fn update_all(
             }
             Ok(count)
         })
-    }
-}
-
-/// All of Flight, of which Flight SQL is a part: adds what [`FlightSqlService`] leaves out.
-#[derive(Clone)]
-pub(super) struct Whole(pub Service);
-
-#[tonic::async_trait]
-impl FlightService for Whole {
-    type HandshakeStream = <Service as FlightService>::HandshakeStream;
-    type ListFlightsStream = <Service as FlightService>::ListFlightsStream;
-    type DoGetStream = <Service as FlightService>::DoGetStream;
-    type DoPutStream = <Service as FlightService>::DoPutStream;
-    type DoActionStream = <Service as FlightService>::DoActionStream;
-    type ListActionsStream = <Service as FlightService>::ListActionsStream;
-    type DoExchangeStream = <Service as FlightService>::DoExchangeStream;
-
-    async fn handshake(
-        &self,
-        request: Request<Streaming<HandshakeRequest>>,
-    ) -> Answer<Self::HandshakeStream> {
-        self.0.handshake(request).await
-    }
-
-    async fn list_flights(&self, _: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
-        // Nothing is offered beside what is asked for by SQL.
-        Ok(Response::new(Box::pin(futures::stream::empty())))
-    }
-
-    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
-        self.0.get_flight_info(request).await
-    }
-
-    async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
-        // Rows can be had as soon as it answers.
-        let info = self.0.get_flight_info(request).await?.into_inner();
-        Ok(Response::new(PollInfo::new().with_info(info)))
-    }
-
-    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let login = Service::login(&request)?;
-        let unreadable = |error: prost::DecodeError| Status::invalid_argument(error.to_string());
-        let command = Any::decode(request.into_inner().cmd).map_err(unreadable)?;
-        let command =
-            Command::try_from(command).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let schema = self.0.schema_of(&login, command).await?;
-        let result = SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into();
-        let result =
-            result.map_err(|error| Status::internal(format!("a schema could not be encoded: {error}")))?;
-        Ok(Response::new(result))
-    }
-
-    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
-        self.0.do_get(request).await
-    }
-
-    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
-        self.0.do_put(request).await
-    }
-
-    async fn do_action(&self, request: Request<Action>) -> Answer<Self::DoActionStream> {
-        self.0.do_action(request).await
-    }
-
-    async fn list_actions(&self, request: Request<Empty>) -> Answer<Self::ListActionsStream> {
-        self.0.list_actions(request).await
-    }
-
-    async fn do_exchange(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoExchangeStream> {
-        self.0.do_exchange(request).await
-    }
-}
-
-/// Messages of Flight's sessions, which the library has not: see Flight.proto, SessionOptionValue and what follows.
-mod options {
-    use std::collections::HashMap;
-
-    pub const INVALID_NAME: i32 = 1;
-    pub const INVALID_VALUE: i32 = 2;
-    pub const CLOSED: i32 = 1;
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct SetRequest {
-        #[prost(map = "string, message", tag = "1")]
-        pub session_options: HashMap<String, Value>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct SetResult {
-        #[prost(map = "string, message", tag = "1")]
-        pub errors: HashMap<String, Error>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct GetResult {
-        #[prost(map = "string, message", tag = "1")]
-        pub session_options: HashMap<String, Value>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct CloseResult {
-        #[prost(int32, tag = "1")]
-        pub status: i32,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Error {
-        #[prost(int32, tag = "1")]
-        pub value: i32,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Value {
-        #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
-        pub kind: Option<Kind>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum Kind {
-        #[prost(string, tag = "1")]
-        Text(String),
-        #[prost(bool, tag = "2")]
-        Bool(bool),
-        #[prost(sfixed64, tag = "3")]
-        Integer(i64),
-        #[prost(double, tag = "4")]
-        Double(f64),
-        #[prost(message, tag = "5")]
-        List(List),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct List {
-        #[prost(string, repeated, tag = "1")]
-        pub values: Vec<String>,
-    }
-
-    impl Value {
-        pub fn of(text: &str) -> Self {
-            Self { kind: Some(Kind::Text(text.to_string())) }
-        }
-
-        /// As SQL takes it. `None`: it is to be what it was.
-        pub fn text(&self) -> Option<String> {
-            self.kind.as_ref().map(|kind| match kind {
-                Kind::Text(text) => text.clone(),
-                Kind::Bool(value) => value.to_string(),
-                Kind::Integer(value) => value.to_string(),
-                Kind::Double(value) => value.to_string(),
-                Kind::List(list) => list.values.join(", "),
-            })
-        }
     }
 }

@@ -1,14 +1,13 @@
 //! The chart of `bench commit` as SVG, as its source has it: how many times longer a way takes than the direct one, by the number of
 //! files; a panel for each store, a line for each way, both axes logarithmic.
 
-use std::fmt::Write;
-
 use serde_json::Value;
 
-use crate::bench::chart::{COLOURS, MARGIN, all, escape, open, text};
+use crate::bench::chart::{
+    COLOURS, LEGEND_HEIGHT, LEGEND_TOP, MARGIN, all, begin, grid, line, machine, text,
+};
 
 /// Pixels.
-const LEGEND_HEIGHT: f64 = 20.0;
 const PANEL_WIDTH: f64 = 360.0;
 const PANEL_HEIGHT: f64 = 220.0;
 const AXIS_WIDTH: f64 = 48.0;
@@ -26,32 +25,18 @@ pub fn svg(result: &Value) -> Result<String, String> {
     if ways.is_empty() || ways.len() > COLOURS.len() || stores.is_empty() {
         return Err("a chart shows one store and one way at least".to_owned());
     }
-    let legend_top = MARGIN + 46.0;
-    let panels_top = legend_top + ways.len() as f64 * LEGEND_HEIGHT + 34.0;
+    let panels_top = LEGEND_TOP + ways.len() as f64 * LEGEND_HEIGHT + 34.0;
     let width = MARGIN + stores.len() as f64 * (MARGIN + AXIS_WIDTH + PANEL_WIDTH);
     let height = panels_top + PANEL_HEIGHT + PANEL_FOOT;
     let mut out = String::new();
-    open(&mut out, width.max(720.0), height);
     let title = format!("{}: time against the direct way", result["title"].as_str().unwrap_or("Commits"));
-    text(&mut out, MARGIN, MARGIN + 12.0, "font-size=\"17\" font-weight=\"600\"", &title);
     let subtitle = format!(
-        "scale {}; median of {} interleaved runs; {}, {} cores",
+        "scale {}; median of {} interleaved runs; {}",
         result["scale"],
         result["runs"],
-        result["machine"]["cpu"].as_str().unwrap_or("unknown processor"),
-        result["machine"]["cores"]
+        machine(result)
     );
-    text(&mut out, MARGIN, MARGIN + 32.0, "fill=\"#666\"", &subtitle);
-    for (index, way) in ways.iter().enumerate() {
-        let y = legend_top + index as f64 * LEGEND_HEIGHT;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{MARGIN:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>",
-            y + 2.0,
-            COLOURS[index]
-        );
-        text(&mut out, MARGIN + 20.0, y + 12.0, "", way);
-    }
+    begin(&mut out, (width.max(720.0), height), &title, &subtitle, &ways);
     let highest = stores
         .iter()
         .flat_map(|store| (1..ways.len()).flat_map(|way| points(result, store, way)))
@@ -104,25 +89,7 @@ impl Panel {
         let y = |ratio: f64| bottom - (ratio.max(0.1).log10() + 1.0) / span * PANEL_HEIGHT;
         let decades = most.log10().ceil().max(1.0);
         let x = |files: f64| self.left + 10.0 + files.log10() / decades * (PANEL_WIDTH - 20.0);
-        for power in powers.0..=powers.1 {
-            let tick = 10f64.powi(power);
-            let stroke = if power == 0 { "#888" } else { "#e4e4e4" };
-            let _ = writeln!(
-                out,
-                "<line x1=\"{0:.1}\" y1=\"{1:.1}\" x2=\"{2:.1}\" y2=\"{1:.1}\" stroke=\"{stroke}\"/>",
-                self.left,
-                y(tick),
-                self.left + PANEL_WIDTH
-            );
-            let decimals = (-power).max(0) as usize;
-            text(
-                out,
-                self.left - 6.0,
-                y(tick) + 4.0,
-                "text-anchor=\"end\" fill=\"#666\"",
-                &format!("{tick:.decimals$}"),
-            );
-        }
+        grid(out, (self.left, PANEL_WIDTH), powers.0..=powers.1, Some(0), y);
         for power in 0..=decades as i32 {
             let files = 10f64.powi(power);
             text(out, x(files), bottom + 16.0, "text-anchor=\"middle\"", &format!("{files:.0}"));
@@ -135,23 +102,9 @@ impl Panel {
             "files written",
         );
         for (way, points) in ways.iter().enumerate() {
-            let colour = COLOURS[way];
-            let line: Vec<String> =
-                points.iter().map(|(files, ratio, _)| format!("{:.1},{:.1}", x(*files), y(*ratio))).collect();
-            let _ = writeln!(
-                out,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                line.join(" ")
-            );
-            for (files, ratio, name) in points {
-                let _ = writeln!(
-                    out,
-                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>",
-                    x(*files),
-                    y(*ratio),
-                    escape(name)
-                );
-            }
+            let points: Vec<(f64, f64, String)> =
+                points.iter().map(|(files, ratio, said)| (x(*files), y(*ratio), said.clone())).collect();
+            line(out, COLOURS[way], &points);
         }
     }
 }

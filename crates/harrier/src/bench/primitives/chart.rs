@@ -6,10 +6,11 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::report::size;
-use crate::bench::chart::{COLOURS, MARGIN, all, escape, open, text};
+use crate::bench::chart::{
+    COLOURS, LEGEND_HEIGHT, LEGEND_TOP, MARGIN, all, begin, escape, grid, line, machine, powers, text,
+};
 
 /// Pixels.
-const LEGEND_HEIGHT: f64 = 20.0;
 const PANEL_WIDTH: f64 = 470.0;
 const PANEL_HEIGHT: f64 = 260.0;
 const AXIS_WIDTH: f64 = 56.0;
@@ -31,37 +32,23 @@ pub fn svg(result: &Value) -> Result<String, String> {
     if names.is_empty() || names.len() > COLOURS.len() {
         return Err(format!("a chart shows 1 to {} configurations, not {}", COLOURS.len(), names.len()));
     }
-    let legend_top = MARGIN + 46.0;
-    let panels_top = legend_top + names.len() as f64 * LEGEND_HEIGHT + 34.0;
+    let panels_top = LEGEND_TOP + names.len() as f64 * LEGEND_HEIGHT + 34.0;
     let width = 2.0 * (MARGIN + AXIS_WIDTH + PANEL_WIDTH) + MARGIN;
     let tasks_top = panels_top + PANEL_HEIGHT + PANEL_FOOT + 10.0;
     let tasks = all(&result["blocking"], "styles").iter().map(|style| all(style, "spans").len()).max();
     let tasks_height = tasks.map_or(0.0, |tasks| tasks as f64 * TASK_HEIGHT + PANEL_FOOT);
     let mut out = String::new();
-    open(&mut out, width, tasks_top + tasks_height + MARGIN);
     let title = result["title"].as_str().unwrap_or("Benchmark");
-    text(&mut out, MARGIN, MARGIN + 12.0, "font-size=\"17\" font-weight=\"600\"", title);
-    let subtitle = format!(
-        "median of {} interleaved runs; {}, {} cores",
-        result["runs"],
-        result["machine"]["cpu"].as_str().unwrap_or("unknown processor"),
-        result["machine"]["cores"]
-    );
-    text(&mut out, MARGIN, MARGIN + 32.0, "fill=\"#666\"", &subtitle);
-    for (index, configuration) in configurations.iter().enumerate() {
-        let y = legend_top + index as f64 * LEGEND_HEIGHT;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{MARGIN:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>",
-            y + 2.0,
-            COLOURS[index]
-        );
+    let subtitle = format!("median of {} interleaved runs; {}", result["runs"], machine(result));
+    let legend = |(name, configuration): (&&str, &Value)| {
         let engine = configuration["engine"].as_str().unwrap_or_default();
         // What follows is who packaged it, and where it lies.
         let engine = engine.split(['\n', '(']).next().unwrap_or_default();
         let engine = engine.split(", package").next().unwrap_or_default();
-        text(&mut out, MARGIN + 20.0, y + 12.0, "", &format!("{}: {engine}", names[index]));
-    }
+        format!("{name}: {engine}")
+    };
+    let legend: Vec<String> = names.iter().zip(configurations).map(legend).collect();
+    begin(&mut out, (width, tasks_top + tasks_height + MARGIN), title, &subtitle, &legend);
     for (column, (key, words)) in FIGURES.iter().enumerate() {
         let left = MARGIN + AXIS_WIDTH + column as f64 * (MARGIN + AXIS_WIDTH + PANEL_WIDTH);
         lines(&mut out, result, key, words, &names, (left, panels_top));
@@ -85,22 +72,10 @@ fn lines(out: &mut String, result: &Value, key: &str, words: &str, names: &[&str
     if highest == 0.0 {
         return;
     }
-    let bottom_power = lowest.log10().floor();
-    let top_power = highest.log10().ceil().max(bottom_power + 1.0);
+    let (bottom_power, top_power) = powers(lowest, highest);
     let bottom = top + PANEL_HEIGHT;
     let y = |value: f64| bottom - (value.log10() - bottom_power) / (top_power - bottom_power) * PANEL_HEIGHT;
-    for power in bottom_power as i32..=top_power as i32 {
-        let tick = 10f64.powi(power);
-        let _ = writeln!(
-            out,
-            "<line x1=\"{left:.1}\" y1=\"{0:.1}\" x2=\"{1:.1}\" y2=\"{0:.1}\" stroke=\"#e4e4e4\"/>",
-            y(tick),
-            left + PANEL_WIDTH
-        );
-        let decimals = (-power).max(0) as usize;
-        let attributes = "text-anchor=\"end\" fill=\"#666\"";
-        text(out, left - 6.0, y(tick) + 4.0, attributes, &format!("{tick:.decimals$}"));
-    }
+    grid(out, (left, PANEL_WIDTH), bottom_power as i32..=top_power as i32, None, y);
     let x = |position: usize| left + (position as f64 + 0.5) * PANEL_WIDTH / cases.len() as f64;
     let label = |case: &Value| size(case["bytes"].as_u64().unwrap_or_default() as usize);
     // Every second one: they would run into each other.
@@ -108,30 +83,15 @@ fn lines(out: &mut String, result: &Value, key: &str, words: &str, names: &[&str
         text(out, x(position), bottom + 16.0, "text-anchor=\"middle\"", &label(case));
     }
     for (index, name) in names.iter().enumerate() {
-        let points: Vec<(usize, &Value, f64)> = cases
+        let points: Vec<(f64, f64, String)> = cases
             .iter()
             .enumerate()
-            .filter_map(|(position, case)| Some((position, case, value(case, index)?)))
+            .filter_map(|(position, case)| {
+                let value = value(case, index)?;
+                Some((x(position), y(value), format!("{name}, {}: {value:.3}", label(case))))
+            })
             .collect();
-        let line: Vec<String> = points
-            .iter()
-            .map(|(position, _, value)| format!("{:.1},{:.1}", x(*position), y(*value)))
-            .collect();
-        let colour = COLOURS[index];
-        let _ = writeln!(
-            out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-            line.join(" ")
-        );
-        for (position, case, value) in points {
-            let _ = writeln!(
-                out,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>",
-                x(position),
-                y(value),
-                escape(&format!("{name}, {}: {value:.3}", label(case)))
-            );
-        }
+        line(out, COLOURS[index], &points);
     }
 }
 

@@ -1,0 +1,141 @@
+//! What never has a value or a row here: arrays of system relations that are always empty, and what unfolds them.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, Ident, Join, JoinOperator, Query, SelectItem, SetExpr, TableAlias,
+    TableFactor, Value, Visit, Visitor,
+};
+
+use super::sets::no_query;
+use super::{cast_to, normal, null, parts, table_alias};
+use crate::CATALOG_SCHEMA;
+use crate::system::SYSTEM;
+
+/// The columns that hold arrays and never have a value here: those of relations that have no rows, and options.
+pub(super) fn is_empty_array(name: &str) -> bool {
+    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
+        let never = SYSTEM.relations.iter().filter(|relation| relation.is_always_empty());
+        let columns =
+            never.flat_map(|relation| &relation.columns).filter(|column| is_array(column.type_name));
+        columns
+            .map(|column| column.name)
+            .chain(["reloptions", "attoptions", "attfdwoptions", "spcoptions"])
+            .collect()
+    });
+    COLUMNS.contains(name)
+}
+
+/// Whether something has a column in it that is such an array.
+fn has_empty_array<N: Visit>(node: &N) -> bool {
+    struct Finder;
+    impl Visitor for Finder {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            match name.is_some_and(|name| is_empty_array(&normal(name))) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    node.visit(&mut Finder).is_break()
+}
+
+/// Whether an entry of FROM is a function of such an array.
+pub(super) fn is_empty_function(factor: &TableFactor) -> bool {
+    match factor {
+        TableFactor::Table { args: Some(args), .. } => has_empty_array(&args.args),
+        TableFactor::Function { args, .. } => has_empty_array(args),
+        TableFactor::UNNEST { array_exprs, .. } => has_empty_array(array_exprs),
+        _ => false,
+    }
+}
+
+/// Whether an entry of FROM is a system relation that never has rows.
+fn is_empty_relation(factor: &TableFactor) -> bool {
+    let TableFactor::Table { name, args: None, .. } = factor else { return false };
+    let relation = match parts(name).as_slice() {
+        [relation] => SYSTEM.catalog(relation),
+        [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation),
+        _ => None,
+    };
+    relation.is_some_and(|relation| relation.is_always_empty())
+}
+
+/// Whether a subquery has no rows because it unfolds such an array, or compares with its elements.
+pub(super) fn unfolds_nothing(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else { return false };
+    // The other side of an outer join need not have rows.
+    let inner = |join: &&Join| {
+        matches!(
+            join.join_operator,
+            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+        )
+    };
+    let from = select.from.iter().flat_map(|from| {
+        std::iter::once(&from.relation).chain(from.joins.iter().filter(inner).map(|join| &join.relation))
+    });
+    if from.into_iter().any(|factor| is_empty_function(factor) || is_empty_relation(factor)) {
+        return true;
+    }
+    fn needs(expr: &Expr) -> bool {
+        match expr {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => needs(left) || needs(right),
+            Expr::Nested(inner) => needs(inner),
+            Expr::AnyOp { right, .. } => has_empty_array(&**right),
+            _ => false,
+        }
+    }
+    select.selection.as_ref().is_some_and(needs)
+}
+
+/// Whether a subquery counts, so that no rows are zero and not null.
+pub(super) fn is_count(query: &Query) -> bool {
+    match &*query.body {
+        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(Expr::Function(function))
+            | SelectItem::ExprWithAlias { expr: Expr::Function(function), .. } => {
+                parts(&function.name).last().is_some_and(|name| name == "count")
+            }
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// What has the columns that an entry of FROM has, and no rows.
+pub(super) fn nothing(factor: &TableFactor) -> TableFactor {
+    let (alias, ordinality) = match factor {
+        TableFactor::Table { alias, with_ordinality, .. }
+        | TableFactor::Function { alias, with_ordinality, .. }
+        | TableFactor::UNNEST { alias, with_ordinality, .. } => (alias.clone(), *with_ordinality),
+        _ => (None, false),
+    };
+    let alias = alias.unwrap_or_else(|| table_alias("unnest"));
+    let mut columns: Vec<Ident> = alias.columns.iter().map(|column| column.name.clone()).collect();
+    if columns.is_empty() {
+        columns.push(alias.name.clone());
+    }
+    if ordinality && columns.len() < 2 {
+        columns.push(Ident::new("ordinality"));
+    }
+    let mut query = no_query();
+    if let SetExpr::Select(select) = &mut *query.body {
+        let integer = cast_to(null(), DataType::Integer(None));
+        select.projection = columns
+            .into_iter()
+            .map(|alias| SelectItem::ExprWithAlias { expr: integer.clone(), alias })
+            .collect();
+        select.selection = Some(Expr::value(Value::Boolean(false)));
+    }
+    let alias = TableAlias { columns: vec![], ..alias };
+    TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None }
+}

@@ -1,0 +1,161 @@
+//! Types of `pg_catalog`, and those of them whose values are objects: casts become functions, and rows show names.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, SelectItem, SetExpr, TimezoneInfo,
+};
+
+use super::{array_of_text, call, names, normal, null, parts};
+use crate::CATALOG_SCHEMA;
+use crate::system::SYSTEM;
+
+/// The types whose values are numbers of objects and whose texts are names of objects.
+pub(super) const OBJECT_TYPES: [&str; 7] =
+    ["regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "oid"];
+
+/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
+pub(super) fn custom_type(data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
+            [name] => Some(name.clone()),
+            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => {
+                Some(name.clone())
+            }
+            _ => None,
+        },
+        DataType::Regclass => Some("regclass".to_string()),
+        _ => None,
+    }
+}
+
+/// Gives types of `pg_catalog` the names that DataFusion knows.
+pub(super) fn plain_type(data_type: &mut DataType) {
+    if let DataType::Array(
+        ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
+    ) = data_type
+    {
+        return plain_type(inner);
+    }
+    let Some(name) = custom_type(data_type) else { return };
+    *data_type = match name.as_str() {
+        "bool" => DataType::Boolean,
+        "int2" | "smallint" => DataType::SmallInt(None),
+        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
+        | "regrole" | "cardinal_number" => DataType::Integer(None),
+        "int8" | "bigint" => DataType::BigInt(None),
+        "float4" => DataType::Real,
+        "float8" => DataType::DoublePrecision,
+        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr"
+        | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no"
+        | "jsonb" | "json" => DataType::Text,
+        "bytea" => DataType::Bytea,
+        "date" => DataType::Date,
+        "timestamp" => DataType::Timestamp(None, TimezoneInfo::None),
+        "timestamptz" | "time_stamp" => DataType::Timestamp(None, TimezoneInfo::Tz),
+        _ => return,
+    };
+}
+
+/// Casts to and from the types of object names become functions, and other types get their names.
+pub(super) fn cast(expr: &mut Expr) {
+    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
+    let name = custom_type(data_type);
+    if let Some(name) = name.filter(|name| OBJECT_TYPES.contains(&name.as_str())) {
+        let inner = std::mem::replace(&mut **inner, null());
+        *expr = call(&format!("{name}in"), vec![inner]);
+        return;
+    }
+    plain_type(data_type);
+    let is_text = matches!(data_type, DataType::Text | DataType::Varchar(_));
+    // The text of an object's number is its name.
+    if is_text && let Some(named) = object_text(inner) {
+        *expr = named;
+        return;
+    }
+    if matches!(data_type, DataType::Array(_))
+        && let Some(array) = array_of_text(inner)
+    {
+        **inner = array;
+    }
+}
+
+/// The name of the object that an expression is the number of, if the expression says so itself.
+fn object_text(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Nested(inner) => object_text(inner),
+        Expr::Function(function) => {
+            let name = parts(&function.name).pop()?;
+            if let Some(kind) = name.strip_prefix("to_").filter(|name| OBJECT_TYPES.contains(name)) {
+                return Some(call(&format!("{kind}out"), vec![expr.clone()]));
+            }
+            let name =
+                name.strip_suffix("in").filter(|name| OBJECT_TYPES.contains(name) && *name != "oid")?;
+            let mut renamed = function.clone();
+            renamed.name = ObjectName::from(vec![Ident::new(format!("{name}out"))]);
+            Some(Expr::Function(renamed))
+        }
+        Expr::Identifier(column) if is_function_column(&normal(column)) => {
+            Some(call("regprocout", vec![expr.clone()]))
+        }
+        Expr::CompoundIdentifier(parts) if is_function_column(&normal(parts.last()?)) => {
+            Some(call("regprocout", vec![expr.clone()]))
+        }
+        _ => None,
+    }
+}
+
+/// The columns of system relations whose type is `regproc`; no two relations share the name of one.
+fn is_function_column(name: &str) -> bool {
+    static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+        columns.filter(|column| column.type_name == "regproc").map(|column| column.name).collect()
+    });
+    COLUMNS.contains(name)
+}
+
+/// In the rows that a client gets, objects are shown by their names.
+pub(super) fn name_objects(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => {
+            let mut taken: HashSet<String> = HashSet::new();
+            for item in &select.projection {
+                taken.extend(match item {
+                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
+                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
+                    SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+                    _ => None,
+                });
+            }
+            for item in &mut select.projection {
+                match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        let Some(named) = object_text(expr) else { continue };
+                        // The name that the expression had before, so that ORDER BY finds it, unless another has it.
+                        let name = names::of_expression(expr);
+                        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+                        *item = match taken.insert(name.clone()) || is_column {
+                            true => {
+                                SelectItem::ExprWithAlias { expr: named, alias: Ident::with_quote('"', name) }
+                            }
+                            false => SelectItem::UnnamedExpr(named),
+                        };
+                    }
+                    SelectItem::ExprWithAlias { expr, .. } => {
+                        if let Some(named) = object_text(expr) {
+                            *expr = named;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        SetExpr::Query(query) => name_objects(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_objects(left);
+            name_objects(right);
+        }
+        _ => {}
+    }
+}

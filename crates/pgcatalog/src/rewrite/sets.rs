@@ -1,0 +1,125 @@
+//! Functions that return sets, and subqueries that are arrays, as what DataFusion has: `unnest` and aggregates.
+
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Value,
+    ValueWithSpan,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::{call, cast_to, function_call, list, normal, parts, table_alias};
+
+/// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
+pub(super) fn field_access(expr: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let [AccessExpr::Dot(Expr::Identifier(field))] = access_chain.as_slice() else { return };
+    let field = Expr::value(Value::SingleQuotedString(normal(field)));
+    let root = match &**root {
+        Expr::Nested(inner) => (**inner).clone(),
+        other => other.clone(),
+    };
+    let root = match &root {
+        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => {
+            call("unnest", vec![root])
+        }
+        Expr::Function(_) | Expr::CompoundIdentifier(_) | Expr::Identifier(_) => root,
+        _ => return,
+    };
+    *expr = call("get_field", vec![root, field]);
+}
+
+/// Functions that return sets become `unnest` of the list of their rows. Only the outermost is looked at.
+pub(super) fn unfold(expr: &mut Expr) {
+    let Expr::Function(function) = expr else { return };
+    let FunctionArguments::List(arguments) = &function.args else { return };
+    let arguments = arguments.args.iter().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let arguments = arguments.collect::<Vec<_>>();
+    match (parts(&function.name).pop().as_deref(), arguments.as_slice()) {
+        (Some("generate_series" | "_pg_expandarray"), _) => {
+            *expr = call("unnest", vec![expr.clone()]);
+        }
+        (Some("generate_subscripts"), [array, dimension]) => {
+            let end = call("array_upper", vec![array.clone(), dimension.clone()]);
+            let start = Expr::value(Value::Number("1".to_string(), false));
+            let end = cast_to(end, DataType::BigInt(None));
+            *expr = call("unnest", vec![call("generate_series", vec![start, end])]);
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn is_array_subquery(function: &Function) -> bool {
+    parts(&function.name) == ["array"] && matches!(function.args, FunctionArguments::Subquery(_))
+}
+
+/// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
+pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
+    let order = query.order_by.take();
+    if let SetExpr::Select(select) = &mut *query.body
+        && select.distinct.is_none()
+        && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+            select.projection.as_slice()
+    {
+        let item = item.clone();
+        let mut arguments = list(vec![item.clone()]);
+        if let Some(OrderByKind::Expressions(mut order)) = order.map(|order| order.kind) {
+            for by in &mut order {
+                // `ORDER BY 1` is by the item itself.
+                if matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. })) {
+                    by.expr = item.clone();
+                }
+            }
+            arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
+        }
+        let args = FunctionArguments::List(arguments);
+        let collected = Expr::Function(Function { args, ..function_call("array_agg", vec![]) });
+        select.projection = vec![SelectItem::UnnamedExpr(collected)];
+        return call("array_or_empty", vec![Expr::Subquery(query)]);
+    }
+    query.order_by = order;
+    Expr::Subquery(query)
+}
+
+/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
+pub(super) fn series(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
+    if parts(name).last()? != "generate_series" {
+        return None;
+    }
+    let bounds = args.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let bounds = bounds.collect::<Option<Vec<_>>>()?;
+    if bounds.iter().all(|bound| matches!(bound, Expr::Value(_))) {
+        return None;
+    }
+    let alias = alias.clone().unwrap_or_else(|| table_alias("generate_series"));
+    let column = alias.columns.first().map_or_else(|| alias.name.clone(), |column| column.name.clone());
+    let bounds = bounds.into_iter().map(|bound| cast_to(bound, DataType::BigInt(None))).collect();
+    let expr = call("unnest", vec![call("generate_series", bounds)]);
+    let mut query = no_query();
+    if let SetExpr::Select(select) = &mut *query.body {
+        select.projection = vec![SelectItem::ExprWithAlias { expr, alias: column }];
+    }
+    let alias = Some(TableAlias { columns: vec![], ..alias });
+    Some(TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None })
+}
+
+/// `SELECT` of nothing, to be filled.
+pub(super) fn no_query() -> Query {
+    static QUERY: LazyLock<Option<Query>> = LazyLock::new(|| {
+        let statements = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1").ok()?;
+        statements.into_iter().find_map(|statement| match statement {
+            Statement::Query(query) => Some(*query),
+            _ => None,
+        })
+    });
+    QUERY.clone().expect("SELECT 1 is a query")
+}
