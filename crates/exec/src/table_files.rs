@@ -36,5 +36,5 @@ pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
     FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, cannot_stage, cannot_stage_in_store,
-    partition_folder, store_root, write_delete_file,
+    check_compression, partition_folder, store_root, write_delete_file,
 };
