@@ -35,7 +35,7 @@ use super::overwrite::Replaced;
 use super::partitions::{self, Unplaced, is_divided, partitions_of};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
-use super::types::{file_schema_of, schema_of};
+use super::types::{file_schema_of, has_foreign_buckets, schema_of};
 use super::values;
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
@@ -434,6 +434,12 @@ impl Pending {
         }
         for key in &table.partition {
             let (place, column) = key_column(table, key)?;
+            if matches!(key.transform, Transform::Bucket(_)) && has_foreign_buckets(column) {
+                let message = format!("table \"{}\" has buckets of numbers of 128 bits", table.name);
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail("DuckDB puts those by another hash, and they cannot be written")
+                    .into());
+            }
             let value = transformed(Expr::Column(columns[place].clone()), key.transform);
             keys.push((folder_name(&column.name, key.transform), value));
         }

@@ -16,6 +16,7 @@ use harrier_catalog::files::ColumnStats;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_exec::table_files::bucket_of;
 
+use super::types::has_foreign_buckets;
 use super::values;
 
 /// One file, as far as a filter may care.
@@ -70,6 +71,9 @@ pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef
         _ => None,
     })?;
     let column = table.columns.iter().find(|column| column.id == key.column)?;
+    if has_foreign_buckets(column) {
+        return None;
+    }
     let kind = schema.field_with_name(&column.name).ok()?.data_type();
     let buckets = Buckets { column: &column.name, kind, count };
     let each = filters.iter().flat_map(split_conjunction).filter_map(|filter| buckets.of_filter(filter));
