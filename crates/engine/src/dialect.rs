@@ -23,6 +23,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
 
+use crate::files::rename_codec;
+
 /// Rewrites a statement in place, before it is planned.
 ///
 /// Errors: a window that another is made of is not defined (42704), or is changed where it must not be (42P20).
@@ -37,7 +39,11 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
             datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut()),
             datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
         },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => Ok(()),
+        Statement::CreateExternalTable(create) => {
+            rename_codec(create);
+            Ok(())
+        }
+        Statement::Reset(_) => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@
 //! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
 
 use datafusion::logical_expr::LogicalPlan;
-use harrier_exec::slices::{Motion, MotionKind, Operator, Slice};
+use harrier_exec::slices::{Bucket, Motion, MotionKind, Operator, Slice};
 use harrier_exec::streams::{RankCounts, StreamMeasured};
 use harrier_exec::took::Took;
 
@@ -76,12 +76,17 @@ fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<Strin
     }
 }
 
-/// `slice 3 on 2 ranks`, with the files it reads.
+/// `slice 3 on 2 ranks`, with the bucket that decided on one rank, and the files it reads.
 fn headline(slice: &Slice) -> String {
-    let place = match (slice.number, slice.ranks) {
-        (0, _) => "on the coordinator".to_string(),
-        (_, 1) => "on 1 rank".to_string(),
-        (_, ranks) => format!("on {ranks} ranks"),
+    let place = match (slice.number, slice.ranks, &slice.dispatch) {
+        (0, ..) => "on the coordinator".to_string(),
+        (_, _, Some((_, owner))) => format!("on rank {} alone", owner.rank),
+        (_, 1, None) => "on 1 rank".to_string(),
+        (_, ranks, None) => format!("on {ranks} ranks"),
+    };
+    let bucket = match &slice.dispatch {
+        Some((Bucket { number, count }, _)) => format!(", which has bucket {number} of {count}"),
+        None => String::new(),
     };
     let scans: Vec<&str> = slice
         .operators
@@ -90,7 +95,7 @@ fn headline(slice: &Slice) -> String {
         .map(|scan| scan.name.as_str())
         .collect();
     let reads = if scans.is_empty() { String::new() } else { format!(", reads {}", scans.join(", ")) };
-    format!("slice {} {place}{reads}", slice.number)
+    format!("slice {} {place}{bucket}{reads}", slice.number)
 }
 
 /// `gather 2→1`, `redistribute 2→2 by k@0`, `broadcast 1→2`.

@@ -25,9 +25,9 @@ use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
-use harrier_exec::delimited;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
-use harrier_exec::table_files::store_root;
+use harrier_exec::table_files::{check_compression, store_root};
+use harrier_exec::{avro, delimited, orc};
 use parking_lot::RwLock;
 use url::Url;
 
@@ -682,6 +682,7 @@ impl TableProviderFactory for ExternalTables {
         let mut command = command.clone();
         let options = FolderOptions::take(&mut command.options)?;
         let store_options = TableOptions::take(&mut command.options)?;
+        restore_codec(&mut command)?;
         if !store_options.is_empty() {
             // It has their values in it.
             command.definition = None;
@@ -735,6 +736,39 @@ impl TableProviderFactory for ExternalTables {
             Err(error) => Err(explain_failure(state, &command, error).await),
         }
     }
+}
+
+/// How files are compressed that are not so as a whole, on its way through the planner.
+const CODEC_OPTION: &str = "format.codec";
+
+const COMPRESSION_OPTION: &str = "format.compression";
+
+/// Gives the compression of Parquet, ORC and Avro files another name in CREATE EXTERNAL TABLE. By its own the planner takes it for that of
+/// whole files, knows few codecs, and refuses it.
+pub(crate) fn rename_codec(create: &mut datafusion::sql::parser::CreateExternalTable) {
+    let formats = ["parquet", "orc", "avro"];
+    if formats.iter().any(|format| create.file_type.eq_ignore_ascii_case(format)) {
+        for (name, _) in &mut create.options {
+            if ["compression", COMPRESSION_OPTION].iter().any(|own| name.eq_ignore_ascii_case(own)) {
+                *name = CODEC_OPTION.to_string();
+            }
+        }
+    }
+}
+
+/// Undoes [`rename_codec`].
+///
+/// Errors: files of the format are not compressed so (22023).
+fn restore_codec(command: &mut CreateExternalTable) -> Result<()> {
+    let Some(codec) = command.options.remove(CODEC_OPTION) else { return Ok(()) };
+    match command.file_type.to_ascii_lowercase().as_str() {
+        "avro" => avro::Codec::of(&codec).map(drop),
+        "orc" => orc::Codec::of(&codec).map(drop),
+        _ => check_compression(&codec),
+    }?;
+    command.options.insert(COMPRESSION_OPTION.to_string(), codec);
+    command.definition = command.definition.take().map(|text| text.replace(CODEC_OPTION, COMPRESSION_OPTION));
+    Ok(())
 }
 
 /// A location at which there is nothing yet: a folder, unless its name is a file's.

@@ -36,7 +36,9 @@ use crate::hive::Watched;
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
-use crate::warehouse::{self, Control, Ddl, Dml, Looking, Names, Sight, Transactions, WarehouseTable};
+use crate::warehouse::{
+    self, Control, Ddl, Dml, Looking, Names, Sight, Transactions, WarehouseTable, tell_past,
+};
 
 use crate::write::{Unfinished, Write};
 
@@ -590,7 +592,7 @@ impl Session {
                     true => query.to_string(),
                     false => format!("SELECT * FROM ({query}) AS \"_\" ({})", columns.join(", ")),
                 };
-                ddl.create_view(&create.name, query, create.or_replace).await?;
+                ddl.create_view(&create.name, tell_past(&query), create.or_replace).await?;
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {

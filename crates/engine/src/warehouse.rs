@@ -44,7 +44,7 @@ mod writers;
 
 pub(crate) use access::SessionRole;
 pub use access::Viewer;
-pub(crate) use clauses::{TableClauses, Words, cut, optimized};
+pub(crate) use clauses::{TableClauses, Words, cut, optimized, tell_past};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending};
 pub(crate) use dml_access::has_subquery;

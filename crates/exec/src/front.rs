@@ -52,10 +52,10 @@ use tokio::sync::watch;
 pub use self::rows::RetryReads;
 use self::rows::Run;
 use crate::disks::DiskStatus;
+use crate::dispatch::{marked, scanned_bytes};
 use crate::limits::{Scope, StatementLimits};
 use crate::look::Look;
 use crate::planner;
-use crate::planning::file_scan;
 use crate::settings;
 use crate::sqlstate::{self, SqlState};
 use crate::streams::RankCounts;
@@ -450,14 +450,6 @@ pub struct Admitted {
 #[derive(Debug, Clone, Copy)]
 pub struct DistributeBytesMin(pub usize);
 
-/// Bytes of files that a plan reads.
-fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own: u64 = file_scan(plan).map_or(0, |scan| {
-        scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum()
-    });
-    own as usize + plan.children().into_iter().map(scanned_bytes).sum::<usize>()
-}
-
 /// Runs a plan on the gang. 1 output partition, in the order of the plan's rows if that has one.
 #[derive(Debug)]
 pub struct GangExec {
@@ -503,7 +495,8 @@ impl GangExec {
         config: &SessionConfig,
         bytes_min: usize,
     ) -> Result<Self> {
-        let node = PhysicalPlanNode::try_from_physical_plan(Arc::clone(&plan), &TableFilesCodec)?;
+        let marked = marked(Arc::clone(&plan));
+        let node = PhysicalPlanNode::try_from_physical_plan(marked, &TableFilesCodec)?;
         let mut bytes = Vec::new();
         node.try_encode(&mut bytes)?;
         let request = Request {

@@ -389,14 +389,14 @@ impl Gang {
         self.inner.known_losses.store(losses.len(), Ordering::Relaxed);
         let members = self.members();
         let urls = match options.transport {
-            Transport::Mpi => members.into_iter().map(rank_url).collect(),
+            Transport::Mpi => members.iter().copied().map(rank_url).collect(),
             Transport::Grpc => {
                 self.inner.by_grpc.fetch_add(1, Ordering::Relaxed);
                 self.grpc_ranks(&members).await?
             }
         };
         let StatementOptions { distribute_bytes_min, run, .. } = options;
-        Ok(Statement { gang: self.clone(), distribute_bytes_min, run, urls })
+        Ok(Statement { gang: self.clone(), distribute_bytes_min, run, members, urls })
     }
 
     /// The gRPC addresses of `members`, which start their servers when first asked.
@@ -622,15 +622,17 @@ pub struct Statement {
     gang: Gang,
     distribute_bytes_min: usize,
     run: Option<u64>,
+    members: Vec<usize>,
+    /// Of the members, in their order.
     urls: Vec<Url>,
 }
 
 impl Statement {
     /// Puts it into the settings that the statement is planned and run with; they go along with its plan.
     pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
-        let Statement { gang, distribute_bytes_min, run, urls } = self;
+        let Statement { gang, distribute_bytes_min, run, members, urls } = self;
         let footers = gang.runtime_env().cache_manager.get_file_metadata_cache();
-        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min, footers }));
+        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min, footers, members }));
         config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
         config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
         config.set_distributed_worker_resolver(Ranks(urls));

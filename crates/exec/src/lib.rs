@@ -32,6 +32,7 @@ mod channel;
 pub mod clocks;
 mod colocate;
 mod convert;
+mod dispatch;
 mod encoded;
 pub mod functions;
 mod gang;

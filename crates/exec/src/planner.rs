@@ -1,6 +1,6 @@
 //! The gang's planner: plans for one rank, then spreads the plan over all ranks unless that would change its answer.
 //!
-//! Some plans must stay on one rank as a whole:
+//! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must stay on the coordinator as a whole:
 //! - recursive queries: the work table lives in one process;
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
 //! - scans of compressed text: that it is compressed is not in the form in which plans travel;
@@ -14,6 +14,7 @@
 //! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that the column is
 //! constant: [`sort_by_keys`] puts it back where a window function needs it.
 
+use crate::dispatch::{dispatched, marked, unmarked};
 use crate::planning::file_scan;
 use crate::table_files::plan::physical_plan;
 use async_trait::async_trait;
@@ -70,17 +71,26 @@ impl QueryPlanner for GangPlanner {
         if !may_spread(&one_rank) {
             return Ok(one_rank);
         }
+        let marked = marked(one_rank);
+        if let Some(plan) = dispatched(&marked, session.config())? {
+            return Ok(plan);
+        }
+        let one_rank = unmarked(marked);
         let one_rank = ready(one_rank)?;
         ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
     }
 }
 
-/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang.
+/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang. One that was marked there as reading one bucket
+/// only goes to the rank that has it.
 pub async fn spread(
     one_rank: Arc<dyn ExecutionPlan>,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let one_rank = ready(one_rank)?;
+    if let Some(plan) = dispatched(&one_rank, state.config())? {
+        return Ok(plan);
+    }
+    let one_rank = ready(unmarked(one_rank))?;
     // Its planner asks for the plan and is given this one, whatever the statement.
     let statement = LogicalPlan::EmptyRelation(EmptyRelation {
         produce_one_row: false,
@@ -148,7 +158,7 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
 
 /// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being constant. A rank
 /// that plans the window function again above a motion refuses an input not ordered by all keys.
-fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
         (Some(window), _) => window.window_expr(),
         (_, Some(window)) if window.input_order_mode == InputOrderMode::Sorted => window.window_expr(),

@@ -1,5 +1,6 @@
 //! How a one-rank plan is spread: which scans go to all ranks, which splits each gets, which rank runs which task.
 
+use crate::dispatch::DispatchExec;
 use crate::splits;
 use crate::table_files::TableFilesCodec;
 use datafusion::catalog::memory::DataSourceExec;
@@ -21,6 +22,8 @@ pub struct Spread {
     pub bytes_min: usize,
     /// Where the footers of files that were planned with are found.
     pub footers: Arc<FileMetadataCache>,
+    /// The gang's members: the rank that each place among them stands for.
+    pub members: Vec<usize>,
 }
 
 /// Registers the three decisions. They take precedence over datafusion-distributed's own.
@@ -72,15 +75,18 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
 }
 
-/// Task `i` runs on rank `i`: the same plan runs on the same ranks every time. A slice of one task stays with
-/// datafusion-distributed's own choice, the coordinator.
+/// Task `i` runs on rank `i`: the same plan runs on the same ranks every time. A slice of one task goes to the rank that has its bucket;
+/// one of no bucket stays with datafusion-distributed's own choice, the coordinator.
 fn route(event: RouteTasksEvent) -> Option<Result<RouteTasksEventResponse>> {
-    if event.task_count == 1 {
+    let owner = event.plan.downcast_ref::<DispatchExec>().and_then(DispatchExec::owner);
+    if event.task_count == 1 && owner.is_none() {
         return None;
     }
+    let first = owner.map_or(0, |owner| owner.place);
     let urls =
         get_distributed_worker_resolver(event.task_ctx.session_config()).and_then(|ranks| ranks.get_urls());
     Some(urls.map(|urls| {
-        RouteTasksEventResponse::new(urls.iter().cycle().take(event.task_count).cloned().collect())
+        let urls = urls.iter().cycle().skip(first).take(event.task_count);
+        RouteTasksEventResponse::new(urls.cloned().collect())
     }))
 }

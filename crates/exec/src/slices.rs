@@ -3,6 +3,8 @@
 //! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds exactly one
 //! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
 
+use crate::dispatch::DispatchExec;
+pub use crate::dispatch::{Bucket, Owner};
 use crate::streams::{self, StreamMeasured};
 use crate::table_files::VisibleRowsExec;
 use datafusion::catalog::memory::DataSourceExec;
@@ -25,8 +27,17 @@ pub struct Slice {
     pub number: usize,
     /// Ranks that run it; slice 0 runs on the coordinator alone.
     pub ranks: usize,
+    /// Set if it runs where its bucket belongs, on that rank alone.
+    pub dispatch: Option<(Bucket, Owner)>,
     /// In pre-order.
     pub operators: Vec<Operator>,
+}
+
+impl Slice {
+    /// The place among the gang's members of its first rank.
+    pub fn first_place(&self) -> usize {
+        self.dispatch.map_or(0, |(_, owner)| owner.place)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -140,15 +151,16 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn add(&mut self, metrics: &MetricsSet) {
+    /// `first`: the place of the first rank of the slice.
+    fn add(&mut self, metrics: &MetricsSet, first: usize) {
         for metric in metrics.iter() {
-            let rank = metric
+            let task: usize = metric
                 .labels()
                 .iter()
                 .find(|label| label.name() == DISTRIBUTED_DATAFUSION_TASK_ID_LABEL)
                 .and_then(|label| label.value().parse().ok())
                 .unwrap_or(0);
-            self.add_one(rank, metric);
+            self.add_one(first + task, metric);
         }
     }
 
@@ -267,10 +279,12 @@ fn describe(
     expected: &Expected<'_>,
     slices: &mut Vec<Slice>,
 ) {
-    let mut operators = Vec::new();
+    let dispatch = top.downcast_ref::<DispatchExec>();
+    let dispatch = dispatch.and_then(|dispatch| Some((dispatch.bucket(), dispatch.owner()?)));
+    let mut slice = Slice { number, ranks, dispatch, operators: Vec::new() };
     let mut feeders = Vec::new();
-    visit(top, 0, ranks, expected, &mut operators, &mut feeders);
-    slices.push(Slice { number, ranks, operators });
+    visit(top, 0, &mut slice, expected, &mut feeders);
+    slices.push(slice);
     for (plan, number, ranks) in feeders {
         describe(&plan, number, ranks, expected, slices);
     }
@@ -281,14 +295,13 @@ type Feeder = (Arc<dyn ExecutionPlan>, usize, usize);
 fn visit(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    ranks: usize,
+    slice: &mut Slice,
     expected: &Expected<'_>,
-    operators: &mut Vec<Operator>,
     feeders: &mut Vec<Feeder>,
 ) {
     let mut measured = Measured::default();
     if let Some(metrics) = plan.metrics() {
-        measured.add(&metrics);
+        measured.add(&metrics, slice.first_place());
     }
     let leaf = plan.downcast_ref::<DistributedLeafExec>();
     let shown = leaf.map_or(plan, |leaf| leaf.original());
@@ -317,21 +330,22 @@ fn visit(
             MotionKind::Redistribute(stage.local_plan().map(hash_keys).unwrap_or_default())
         };
         operator.expected_rows = None;
-        operator.motion = Some(Motion { kind, slice: stage.num(), from: stage.task_count(), to: ranks });
-        operators.push(operator);
+        operator.motion =
+            Some(Motion { kind, slice: stage.num(), from: stage.task_count(), to: slice.ranks });
+        slice.operators.push(operator);
         if let Some(input) = stage.local_plan() {
             feeders.push((Arc::clone(input), stage.num(), stage.task_count()));
         }
         return;
     }
-    operators.push(operator);
+    slice.operators.push(operator);
     if leaf.is_some() {
         return;
     }
     let nothing: &Expected<'_> = &|_| None;
     let expected = if plan.is::<VisibleRowsExec>() { nothing } else { expected };
     for child in plan.children() {
-        visit(child, depth + 1, ranks, expected, operators, feeders);
+        visit(child, depth + 1, slice, expected, feeders);
     }
 }
 

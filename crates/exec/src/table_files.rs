@@ -37,5 +37,6 @@ pub use record::{FileRecord, FileStats};
 pub use stats::{field_id, text_of};
 pub use visible_rows::VisibleRowsExec;
 pub use write::{
-    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, partition_folder, write_delete_file,
+    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
+    write_delete_file,
 };

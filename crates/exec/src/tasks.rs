@@ -137,7 +137,7 @@ pub fn fill(slices: &mut [Slice], told: &TaskTold) {
         Some(number) => slices.iter_mut().find(|slice| slice.number as u64 == number),
         // Slices alike in every operator do the same work; the first that has nothing from this rank yet is as good as another.
         None => slices.iter_mut().filter(|slice| slice.number > 0).find(|slice| {
-            let place = told.place as usize;
+            let place = slice.first_place() + told.place as usize;
             let is_new = slice
                 .operators
                 .iter()
@@ -146,9 +146,10 @@ pub fn fill(slices: &mut [Slice], told: &TaskTold) {
         }),
     };
     let Some(slice) = slice else { return };
+    let place = slice.first_place() + told.place as usize;
     for (at, operator) in places(slice, told).unwrap_or_default() {
         let metrics = metrics::decode(&told.operators[operator].metrics);
-        slice.operators[at].measured.add_of(told.place as usize, &metrics);
+        slice.operators[at].measured.add_of(place, &metrics);
     }
 }
 

@@ -364,7 +364,7 @@ fn columns_that_cannot_be_read_are_named() {
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
     let mut duck = Duck::attached(&lake);
-    for (table, kind) in [("h", "HUGEINT"), ("u", "UHUGEINT"), ("z", "TIMETZ"), ("i", "INTERVAL")] {
+    for (table, kind) in [("z", "TIMETZ"), ("i", "INTERVAL")] {
         duck.run(&format!("CREATE TABLE {table} (id INT, odd {kind})"));
         let failure = harrier.run(&format!("SELECT id FROM {table}")).unwrap_err();
         assert_eq!(failure.sqlstate, "0A000", "{failure:?}");
@@ -378,7 +378,75 @@ fn columns_that_cannot_be_read_are_named() {
         "SELECT table_name, data_type FROM sys.columns WHERE column_name = 'odd' ORDER BY 1",
     );
     let names: Vec<&str> = listed.iter().filter_map(|row| row[0].as_deref()).collect();
-    assert_eq!(names, ["h", "i", "u", "z"]);
+    assert_eq!(names, ["i", "z"]);
+}
+
+/// Numbers of 128 bits are decimals of 38 digits: exact in the catalog and in Harrier's files, in DuckDB's what a DOUBLE holds of them.
+#[test]
+fn numbers_of_128_bits_are_decimals() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE other (id INT)");
+    let mut duck = Duck::attached(&lake);
+    for (table, kind) in [("h", "HUGEINT"), ("u", "UHUGEINT")] {
+        duck.run(&format!("CREATE TABLE {table} (id INT, n {kind})"));
+        duck.run(&format!(
+            "INSERT INTO {table} VALUES (1, 99999999999999999999999999999999999999), (2, 5), (3, NULL), (4, 9007199254740993)"
+        ));
+        let questions = [
+            format!("SELECT id, n FROM {table} ORDER BY id"),
+            format!("SELECT id FROM {table} WHERE n = 5 OR n > 9007199254740990 ORDER BY id"),
+            format!("SELECT id FROM {table} WHERE n IS NULL"),
+            format!("SELECT count(n), min(n), max(n) FROM {table}"),
+        ];
+        let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
+        agree(&mut harrier, &mut duck, &questions);
+        duck.run("CALL ducklake_flush_inlined_data('lake')");
+        agree(&mut harrier, &mut duck, &questions);
+        duck.run(&format!(
+            "INSERT INTO {table} SELECT range + 1000, range::HUGEINT * 1000000000000000000 FROM range(100)"
+        ));
+        agree(&mut harrier, &mut duck, &questions);
+    }
+    // What Harrier writes, few rows and a file of them, below zero as well.
+    run(
+        &mut harrier,
+        "INSERT INTO h VALUES (10, CAST('-12345678901234567890123456789012345678' AS DECIMAL(38,0)))",
+    );
+    run(
+        &mut harrier,
+        "INSERT INTO h SELECT v, CAST('12345678901234567890123456789012345000' AS DECIMAL(38,0)) + v \
+         FROM generate_series(2000, 2099) AS g(v)",
+    );
+    let questions = [
+        "SELECT id, n FROM h WHERE id >= 10 ORDER BY id",
+        "SELECT count(*), min(n), max(n) FROM h",
+        "SELECT count(*) FROM h WHERE n < 0",
+    ];
+    agree(&mut harrier, &mut duck, &questions);
+    run(&mut harrier, "DELETE FROM h WHERE n < 0 OR id = 2050");
+    run(&mut harrier, "OPTIMIZE h");
+    agree(&mut harrier, &mut duck, &questions);
+    // Of those without a sign Harrier's type has too many, and too few.
+    for sql in ["INSERT INTO u VALUES (10, 7)", "UPDATE u SET n = 8", "INSERT INTO u SELECT id, n FROM h"] {
+        assert_eq!(harrier.run(sql).unwrap_err().sqlstate, "0A000", "{sql}");
+    }
+    duck.run("INSERT INTO u VALUES (20, 340282366920938463463374607431768211455)");
+    assert_eq!(harrier.run("SELECT n FROM u").unwrap_err().sqlstate, "22003");
+    assert_eq!(rows(&mut harrier, "SELECT count(*) FROM u"), [[Some("105".into())]]);
+    // DuckDB puts them into buckets by another hash.
+    duck.run("CREATE TABLE b (n HUGEINT)");
+    duck.run("ALTER TABLE b SET PARTITIONED BY (bucket(4, n))");
+    duck.run("INSERT INTO b SELECT range FROM range(100)");
+    agree(
+        &mut harrier,
+        &mut duck,
+        &["SELECT n FROM b WHERE n = 77", "SELECT count(*) FROM b WHERE n IN (1, 2, 3)"],
+    );
+    assert_eq!(harrier.run("INSERT INTO b VALUES (1)").unwrap_err().sqlstate, "0A000");
 }
 
 /// Two programs write at the same time: inserts all succeed, each once.

@@ -3,6 +3,7 @@
 #[path = "support/warehouse.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -384,6 +385,89 @@ fn a_lookup_on_ranks_reads_one_bucket() {
     run(&mut gang, "OPTIMIZE t");
     assert!(plan(&mut gang, lookup).contains("files=1,"));
     assert_eq!(one(&mut gang, "SELECT count(*) || ' ' || sum(n) FROM t WHERE k = 77"), "6 33");
+}
+
+/// A statement that reads one bucket runs on the rank that has it, alone, and moves nothing but its answer.
+#[test]
+fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
+    if harrier_launch::skipped() {
+        return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+    }
+    let warehouse = Warehouse::new();
+    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
+        .unwrap_or_else(|reason| panic!("{reason}"))
+        .with_setting("harrier.check_ledger", "true")
+        .with_warehouse(warehouse.folder());
+    let _turn = harrier_launch::alone();
+    let mut gang = Session::start(&configuration).unwrap();
+    for name in ["t", "u"] {
+        let create = format!("CREATE TABLE {name} (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 6)");
+        run(&mut gang, &create);
+    }
+    run(&mut gang, "INSERT INTO t SELECT v, v % 7 FROM generate_series(1, 6000) AS g(v)");
+    run(&mut gang, "INSERT INTO u SELECT k, n FROM t");
+    let mut ranks = BTreeSet::new();
+    for k in 1..=12 {
+        let lookup = format!("SELECT n FROM t WHERE k = {k}");
+        let shown = plan(&mut gang, &lookup);
+        let (before, after) = shown.split_once(" has bucket ").unwrap_or_else(|| panic!("{shown}"));
+        let bucket: usize = after.split(' ').next().unwrap().parse().unwrap();
+        let rank = bucket % 3;
+        let place = match rank {
+            0 => "slice 0 on the coordinator, which".to_string(),
+            _ => format!("slice 1 on rank {rank} alone, which"),
+        };
+        assert!(before.ends_with(&place), "{shown}");
+        assert_eq!(
+            (shown.contains("gather 1→1"), shown.contains("gather")),
+            (rank != 0, rank != 0),
+            "{shown}"
+        );
+        assert!(!shown.contains("redistribute") && !shown.contains("broadcast"), "{shown}");
+        assert_eq!(one(&mut gang, &lookup), (k % 7).to_string());
+        ranks.insert(rank);
+    }
+    assert_eq!(ranks.len(), 3);
+    // All that a statement does with the rows of one bucket; 12 is in bucket 4, and 5 and 8 are in bucket 5.
+    for (sql, rank, expected) in [
+        ("SELECT sum(n) FROM (SELECT n, count(*) FROM t WHERE k = 12 GROUP BY n ORDER BY n)", 1, "5"),
+        ("SELECT sum(t.n + u.n) FROM t JOIN u ON t.k = u.k WHERE t.k = 12", 1, "10"),
+        ("SELECT row_number() OVER (PARTITION BY k ORDER BY n) FROM t WHERE k = 12 LIMIT 3", 1, "1"),
+        ("SELECT sum(k) FROM t WHERE k = 5 OR k = 8", 2, "13"),
+        ("SELECT sum(k) FROM t WHERE k IN (5, 8) AND n > 0", 2, "13"),
+    ] {
+        let shown = plan(&mut gang, sql);
+        assert!(shown.contains(&format!("slice 1 on rank {rank} alone")), "{shown}");
+        assert!(!shown.contains("slice 2"), "{shown}");
+        assert_eq!(one(&mut gang, sql), expected, "{sql}");
+    }
+    // Several buckets, and tables whose buckets differ, are read by all.
+    for (sql, files, expected) in [
+        ("SELECT count(*) FROM t WHERE k IN (1, 12)", 2, "2"),
+        ("SELECT count(*) FROM t WHERE k = 1 OR k = 12 AND n < 100 OR k IN (13, NULL) AND k = 1", 2, "2"),
+        ("SELECT count(*) FROM t WHERE k = 1 OR n = 3", 6, "858"),
+    ] {
+        let shown = plan(&mut gang, sql);
+        assert!(shown.contains("on 3 ranks") && shown.contains(&format!("files={files},")), "{shown}");
+        assert_eq!(one(&mut gang, sql), expected, "{sql}");
+    }
+    run(&mut gang, "UPDATE t SET n = 100 WHERE k = 12");
+    assert_eq!(one(&mut gang, "SELECT n FROM t WHERE k = 12"), "100");
+    run(&mut gang, "DELETE FROM t WHERE k = 12");
+    run(&mut gang, "INSERT INTO t VALUES (12, 101)");
+    assert_eq!(one(&mut gang, "SELECT n FROM t WHERE k = 12"), "101");
+    // Who took part: a stream is what one rank has sent to another.
+    let streams = |gang: &mut Session, statement: &str| {
+        let sql = format!(
+            "SELECT coalesce(string_agg(DISTINCT rank_from || '->' || rank_to, ' '), 'none') FROM sys.interconnect \
+             WHERE kind = 'stream' AND statement LIKE '{statement}'"
+        );
+        one(gang, &sql)
+    };
+    assert_eq!(streams(&mut gang, "SELECT n FROM t WHERE k = 12%"), "1->0");
+    assert_eq!(streams(&mut gang, "SELECT n FROM t WHERE k = 2"), "none");
+    assert_eq!(streams(&mut gang, "INSERT INTO t VALUES%"), "none");
+    assert_ne!(streams(&mut gang, "INSERT INTO u SELECT%"), "none");
 }
 
 /// Whatever happens to a file, CHECK TABLE says so.

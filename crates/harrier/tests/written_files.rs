@@ -282,6 +282,32 @@ fn files_are_compressed_as_their_table_says() {
     }
 }
 
+/// The codec of an Avro file is in its header, as text.
+#[test]
+fn avro_files_of_a_folder_are_compressed_as_their_table_says() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    let folder = tempfile::tempdir().unwrap();
+    for (option, codec) in [
+        ("", "deflate"),
+        (" OPTIONS ('format.compression' 'snappy')", "snappy"),
+        (" OPTIONS (compression zstd)", "zstandard"),
+    ] {
+        let place = folder.path().join(codec);
+        let create = format!(
+            "CREATE EXTERNAL TABLE {codec} (a BIGINT) STORED AS AVRO LOCATION '{}'{option}",
+            place.display()
+        );
+        run(&mut session, &create);
+        run(&mut session, &format!("INSERT INTO {codec} VALUES (1), (2)"));
+        let files = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path());
+        let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "avro")).collect();
+        assert_eq!(files.len(), 1, "{codec}: {files:?}");
+        let bytes = std::fs::read(&files[0]).unwrap();
+        assert!(bytes.windows(codec.len()).any(|part| part == codec.as_bytes()), "{codec}");
+    }
+}
+
 #[test]
 fn files_and_their_row_groups_are_as_large_as_their_table_says() {
     const TARGET: u64 = 1 << 20;

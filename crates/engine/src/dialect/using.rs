@@ -22,7 +22,7 @@ pub(super) fn qualify(select: &mut Select, order_by: Option<&mut OrderBy>) {
     }
     // The planner's own choice is right where all rows have one of the left side.
     let is_of_left = |value: &Expr, from: &TableWithJoins| match (value, relation(&from.relation)) {
-        (Expr::CompoundIdentifier(parts), Some(left)) => parts[0] == left,
+        (Expr::CompoundIdentifier(parts), Some(left)) => parts[..parts.len() - 1] == left,
         _ => false,
     };
     columns.retain(|(_, value)| !select.from.iter().any(|from| is_of_left(value, from)));
@@ -71,7 +71,9 @@ fn joined(from: &TableWithJoins) -> Vec<(String, Expr)> {
         let Some(right) = relation(right) else { return Vec::new() };
         for name in names {
             let Some(name) = name.0.last().and_then(|part| part.as_ident()) else { continue };
-            let of = |relation: &Ident| Expr::CompoundIdentifier(vec![relation.clone(), name.clone()]);
+            let of = |relation: &[Ident]| {
+                Expr::CompoundIdentifier(relation.iter().chain([name]).cloned().collect())
+            };
             let known = columns.iter_mut().find(|(known, _)| *known == plain(name));
             let left = match (&known, at) {
                 (Some((_, value)), _) => value.clone(),
@@ -117,13 +119,15 @@ fn using(join: &JoinOperator) -> Option<(Kept, &[ObjectName])> {
     }
 }
 
-/// What a relation is called in its query.
-fn relation(factor: &TableFactor) -> Option<Ident> {
+/// What a relation is called in its query: with its schema, if that is said, because two may have a table of the name.
+fn relation(factor: &TableFactor) -> Option<Vec<Ident>> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
-            Some(alias.name.clone())
+            Some(vec![alias.name.clone()])
         }
-        TableFactor::Table { name, alias: None, .. } => name.0.last()?.as_ident().cloned(),
+        TableFactor::Table { name, alias: None, .. } => {
+            name.0.iter().map(|part| part.as_ident().cloned()).collect()
+        }
         _ => None,
     }
 }

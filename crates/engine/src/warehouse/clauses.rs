@@ -9,7 +9,7 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
-use harrier_catalog::state::Transform;
+use harrier_catalog::state::{SnapshotId, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::names::PAST;
@@ -73,6 +73,36 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
         Some(range) => words.cut_create(text, range),
         None => Ok((text, None)),
     }
+}
+
+/// The text of a query with `t AS OF …` as names of tables, for the parser.
+pub(crate) fn read_past(text: &str) -> String {
+    Words::of(text).map_or_else(|| text.to_string(), |words| words.read_past(text))
+}
+
+/// The text of a parsed query with the names that [`read_past`] makes as what they stand for.
+pub(crate) fn tell_past(text: &str) -> String {
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(PAST) {
+        // To the end of the identifier; a doubled quote is a part of it.
+        let mut end = 0;
+        while let Some(at) = after[end..].find('"') {
+            end += at;
+            if !after[end + 1..].starts_with('"') {
+                break;
+            }
+            end += 2;
+        }
+        let past = after[..end].replace("\"\"", "\"");
+        let place = match past.parse::<SnapshotId>() {
+            Ok(snapshot) => format!("SNAPSHOT {snapshot}"),
+            Err(_) => format!("TIMESTAMP '{}'", past.replace('\'', "''")),
+        };
+        told.extend([before, "\" AS OF ", place.as_str()]);
+        rest = after.get(end + 1..).unwrap_or_default();
+    }
+    told + rest
 }
 
 /// What stands for an OPTIMIZE; `None` for other statements.
@@ -639,6 +669,23 @@ mod tests {
             ("SELECT a AS of FROM t", "SELECT a AS of FROM t"),
         ] {
             assert_eq!(cut(sql).unwrap().0, expected);
+        }
+    }
+
+    #[test]
+    fn a_past_is_told_as_it_was_read() {
+        for (sql, expected) in [
+            ("SELECT a FROM t", "SELECT a FROM t"),
+            ("SELECT * FROM t AS OF 3", "SELECT * FROM \"t\" AS OF SNAPSHOT 3 AS \"t\""),
+            (
+                "SELECT * FROM s.t AS OF VERSION 3 x, \"a\"\"b\" AS OF TIMESTAMP '2026-01-01 00:00:00' WHERE true",
+                "SELECT * FROM s.\"t\" AS OF SNAPSHOT 3 x, \"a\"\"b\" AS OF TIMESTAMP '2026-01-01 00:00:00' AS \"a\"\"b\" \
+                 WHERE true",
+            ),
+        ] {
+            let read = read_past(sql);
+            assert_eq!(tell_past(&read), expected);
+            assert_eq!(read_past(expected), read);
         }
     }
 

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
-use super::dml::Pending;
+use super::dml::{Pending, check_codecs};
 use super::names::{DEFAULT_SCHEMA, Names, PAST};
 use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
@@ -185,6 +185,7 @@ impl Ddl<'_> {
                     comment: None,
                     options,
                 });
+                check_codecs(&transaction.state, &table)?;
                 if let Some(existing) = existing {
                     transaction.data.remove(&existing);
                     transaction.changing_state().tables.remove(&existing);
@@ -438,6 +439,9 @@ impl Ddl<'_> {
                 if taken {
                     let message = format!("relation \"{}\" already exists", changed.name);
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
+                }
+                if changed.options != table.options {
+                    check_codecs(&transaction.state, &changed)?;
                 }
                 // Rows that this transaction has written have the columns that the table had.
                 if changed.columns != table.columns

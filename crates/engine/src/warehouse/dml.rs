@@ -25,7 +25,7 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
-    WriteFormat, WriteSpec, bucket, read_deleted, write_delete_file,
+    WriteFormat, WriteSpec, bucket, check_compression, read_deleted, write_delete_file,
 };
 use harrier_exec::written_rows::written;
 use prost::Message;
@@ -35,7 +35,7 @@ use super::overwrite::Replaced;
 use super::partitions::{self, Unplaced, is_divided, partitions_of};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
-use super::types::{file_schema_of, schema_of};
+use super::types::{file_schema_of, has_foreign_buckets, schema_of};
 use super::values;
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
@@ -434,6 +434,12 @@ impl Pending {
         }
         for key in &table.partition {
             let (place, column) = key_column(table, key)?;
+            if matches!(key.transform, Transform::Bucket(_)) && has_foreign_buckets(column) {
+                let message = format!("table \"{}\" has buckets of numbers of 128 bits", table.name);
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail("DuckDB puts those by another hash, and they cannot be written")
+                    .into());
+            }
             let value = transformed(Expr::Column(columns[place].clone()), key.transform);
             keys.push((folder_name(&column.name, key.transform), value));
         }
@@ -1035,6 +1041,24 @@ pub(super) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<Str
         row_group_rows: rows.unwrap_or(ROW_GROUP_ROWS),
         target_file_bytes: option("target_file_size").and_then(bytes_of).unwrap_or(TARGET_FILE_BYTES),
     }
+}
+
+/// Whether there are files of the codecs and levels that the options of a table and of its table partitions say.
+///
+/// Errors: there are none of one of them (22023).
+pub(super) fn check_codecs(state: &State, table: &Table) -> Result<()> {
+    let says = |options: &BTreeMap<String, String>| {
+        ["parquet_compression", "parquet_compression_level"].iter().any(|key| options.contains_key(*key))
+    };
+    if says(&table.options) {
+        check_compression(&file_shape(state, table, None).compression)?;
+    }
+    if let Some(divided) = partitions_of(table)? {
+        for own in divided.partitions.iter().filter(|own| says(&own.options)) {
+            check_compression(&file_shape(state, table, Some(&own.options)).compression)?;
+        }
+    }
+    Ok(())
 }
 
 /// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.

@@ -24,6 +24,7 @@ use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
 
 use super::access::{SessionRole, Viewer, denied};
+use super::clauses::read_past;
 use super::explain;
 use super::guarded_view::GuardedView;
 use super::own_tables::OwnTable;
@@ -296,7 +297,7 @@ impl Names {
         // How DuckDB writes down a count of rows.
         let sql = match view.dialect.as_str() {
             "duckdb" => view.sql.replace("count_star()", "count(*)"),
-            _ => view.sql.clone(),
+            _ => read_past(&view.sql),
         };
         let planned = async {
             let mut statements = DFParserBuilder::new(sql.as_str())

@@ -16,6 +16,7 @@ use harrier_catalog::files::ColumnStats;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_exec::table_files::bucket_of;
 
+use super::types::has_foreign_buckets;
 use super::values;
 
 /// One file, as far as a filter may care.
@@ -70,28 +71,66 @@ pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef
         _ => None,
     })?;
     let column = table.columns.iter().find(|column| column.id == key.column)?;
+    if has_foreign_buckets(column) {
+        return None;
+    }
     let kind = schema.field_with_name(&column.name).ok()?.data_type();
-    let is_key = |expr: &Expr| matches!(expr, Expr::Column(own) if own.name == column.name);
-    let bucket = |expr: &Expr| match expr {
-        Expr::Literal(value, _) if is_alike(&value.data_type(), kind) => {
-            bucket_of(&value.cast_to(kind).ok()?, count).ok()?
-        }
-        _ => None,
-    };
-    let of_filter = |filter: &Expr| -> Option<BTreeSet<u32>> {
+    let buckets = Buckets { column: &column.name, kind, count };
+    let each = filters.iter().flat_map(split_conjunction).filter_map(|filter| buckets.of_filter(filter));
+    each.reduce(|one, other| one.intersection(&other).copied().collect())
+}
+
+/// The buckets of a table by its key.
+struct Buckets<'a> {
+    column: &'a str,
+    kind: &'a DataType,
+    count: u32,
+}
+
+impl Buckets<'_> {
+    /// Those that rows which pass `filter` can be in; `None` if that may be any.
+    fn of_filter(&self, filter: &Expr) -> Option<BTreeSet<u32>> {
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
-                let value = if is_key(left) { right } else { Some(left).filter(|_| is_key(right))? };
-                bucket(value).map(|number| BTreeSet::from([number]))
+                let value =
+                    if self.is_key(left) { right } else { Some(left).filter(|_| self.is_key(right))? };
+                self.of_value(value)
             }
-            Expr::InList(list) if !list.negated && is_key(&list.expr) => {
-                list.list.iter().map(bucket).collect()
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                let (mut either, or) = (self.of_filter(left)?, self.of_filter(right)?);
+                either.extend(or);
+                Some(either)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                match (self.of_filter(left), self.of_filter(right)) {
+                    (Some(one), Some(other)) => Some(one.intersection(&other).copied().collect()),
+                    (one, other) => one.or(other),
+                }
+            }
+            Expr::InList(list) if !list.negated && self.is_key(&list.expr) => {
+                let each: Option<Vec<BTreeSet<u32>>> =
+                    list.list.iter().map(|value| self.of_value(value)).collect();
+                each.map(|each| each.into_iter().flatten().collect())
             }
             _ => None,
         }
-    };
-    let each = filters.iter().flat_map(split_conjunction).filter_map(of_filter);
-    each.reduce(|one, other| one.intersection(&other).copied().collect())
+    }
+
+    fn is_key(&self, expr: &Expr) -> bool {
+        matches!(expr, Expr::Column(own) if own.name == self.column)
+    }
+
+    /// Where the key equals a value: nowhere, if that is NULL.
+    fn of_value(&self, value: &Expr) -> Option<BTreeSet<u32>> {
+        match value {
+            Expr::Literal(value, _) if value.is_null() => Some(BTreeSet::new()),
+            Expr::Literal(value, _) if is_alike(&value.data_type(), self.kind) => {
+                let number = bucket_of(&value.cast_to(self.kind).ok()?, self.count).ok()??;
+                Some(BTreeSet::from([number]))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Whether values of one type are the same as values of the other: no two of them become one by a cast.
@@ -166,5 +205,37 @@ impl PruningStatistics for Known<'_> {
 
     fn contained(&self, _: &ColumnName, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::logical_expr::{col, lit};
+
+    #[test]
+    fn the_buckets_of_a_filter_are_those_of_its_values() {
+        let kind = DataType::Int64;
+        let buckets = Buckets { column: "k", kind: &kind, count: 6 };
+        let of = |filter: Expr| buckets.of_filter(&filter).map(|set| set.into_iter().collect::<Vec<_>>());
+        let key = |value: i64| col("k").eq(lit(value));
+        let null = || lit(ScalarValue::Int64(None));
+        let cases: [(Expr, Option<Vec<u32>>); 12] = [
+            (key(1), Some(vec![2])),
+            (lit(12).eq(col("k")), Some(vec![4])),
+            (key(1).or(key(12)), Some(vec![2, 4])),
+            (key(5).or(key(8)), Some(vec![5])),
+            (key(1).or(col("n").eq(lit(1))), None),
+            (key(1).or(key(12).and(col("n").gt(lit(1)))), Some(vec![2, 4])),
+            (key(1).or(key(12)).and(key(5).or(key(12))), Some(vec![4])),
+            (col("k").in_list(vec![lit(1_i64), lit(12_i64), null()], false), Some(vec![2, 4])),
+            (col("k").in_list(vec![lit(1_i64)], true), None),
+            (col("k").in_list(vec![lit(1_i64), col("n")], false), None),
+            (col("k").eq(null()), Some(vec![])),
+            (col("k").gt(lit(1_i64)), None),
+        ];
+        for (filter, expected) in cases {
+            assert_eq!(of(filter.clone()), expected, "{filter}");
+        }
     }
 }

@@ -43,7 +43,7 @@ use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidate};
 use super::statistics::{self, statistics_of};
-use super::types::{schema_of, type_of};
+use super::types::{has_foreign_buckets, schema_of, type_of};
 use super::values;
 use crate::estimates::KnownTable;
 
@@ -640,6 +640,9 @@ impl ScannedFile {
             return None;
         }
         let column = table.columns.iter().find(|column| column.id == key.column)?;
+        if has_foreign_buckets(column) {
+            return None;
+        }
         // Its name in the file is what a scan knows it by.
         let in_file = self.columns.iter().find(|own| own.id == column.id)?;
         let number = match value {

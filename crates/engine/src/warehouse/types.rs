@@ -15,6 +15,9 @@ use harrier_exec::sqlstate::{self, CodedError, SqlState};
 /// Timestamps with a time zone are instants; files and plans say them in this one.
 const UTC: &str = "UTC";
 
+/// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
+const HUGE_DIGITS: u8 = 38;
+
 /// The schema of a table's rows.
 pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| field_of(column, false)).collect::<Result<Fields>>()?;
@@ -85,14 +88,19 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
             let entries = DataType::Struct(Fields::from(vec![key, child(1)?]));
             DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
         }
-        ColumnType::Int128 | ColumnType::UInt128 | ColumnType::TimeTz | ColumnType::Interval => {
+        // DuckDB's files have them as DOUBLE, which is what it reads of them, too; ours are exact, and it reads them so.
+        ColumnType::Int128 => DataType::Decimal128(HUGE_DIGITS, 0),
+        ColumnType::UInt128 if !with_ids => DataType::Decimal128(HUGE_DIGITS, 0),
+        ColumnType::UInt128 => {
+            let message = format!("column \"{}\" has type UHUGEINT, which cannot be written", column.name);
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_detail(
+                    "it is read as DECIMAL(38,0), which has numbers below zero and not all of its own",
+                )
+                .into());
+        }
+        ColumnType::TimeTz | ColumnType::Interval => {
             let (name, why) = match column.kind {
-                ColumnType::Int128 => {
-                    ("HUGEINT", "DuckDB writes it to Parquet files as DOUBLE, which is not exact")
-                }
-                ColumnType::UInt128 => {
-                    ("UHUGEINT", "DuckDB writes it to Parquet files as DOUBLE, which is not exact")
-                }
                 ColumnType::TimeTz => ("TIMETZ", "Parquet files have no offsets of times"),
                 _ => ("INTERVAL", "the reader of Parquet files leaves out their months"),
             };
@@ -102,11 +110,15 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
     })
 }
 
+/// Whether a column's buckets are of a hash that is none of ours: DuckDB takes that of the text of such numbers.
+pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
+    matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128)
+}
+
 /// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
 pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
     match type_of(column, false) {
         Err(error) if sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => Ok(match column.kind {
-            ColumnType::Int128 | ColumnType::UInt128 => DataType::Decimal128(38, 0),
             ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             _ => DataType::Utf8View,
         }),
@@ -244,6 +256,24 @@ mod tests {
             let column = column_of(&Field::new("a", kind.clone(), true), &mut next).unwrap();
             assert_eq!(type_of(&column, false).unwrap(), kind);
             assert!(column.kind.to_string().parse::<ColumnType>() == Ok(column.kind));
+        }
+    }
+
+    #[test]
+    fn numbers_of_128_bits_are_decimals() {
+        let column = |kind| {
+            let mut column = column_of(&Field::new("a", DataType::Int64, true), &mut 1).unwrap();
+            column.kind = kind;
+            column
+        };
+        let decimal = DataType::Decimal128(38, 0);
+        assert_eq!(type_of(&column(ColumnType::Int128), true).unwrap(), decimal);
+        assert_eq!(type_of(&column(ColumnType::UInt128), false).unwrap(), decimal);
+        for (kind, with_ids) in
+            [(ColumnType::UInt128, true), (ColumnType::TimeTz, false), (ColumnType::Interval, false)]
+        {
+            let error = type_of(&column(kind), with_ids).unwrap_err();
+            assert_eq!(sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{kind}");
         }
     }
 }

@@ -101,7 +101,13 @@ fn column_of_cells<'a>(
     let texts = StringArray::from_iter(texts);
     let values = cast(&texts, kind)?;
     if values.null_count() > texts.null_count() {
-        return Err(damaged(column));
+        return Err(match column.kind {
+            ColumnType::Int128 | ColumnType::UInt128 => {
+                let message = format!("a value of column \"{}\" is out of range for {kind}", column.name);
+                CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into()
+            }
+            _ => damaged(column),
+        });
     }
     Ok(values)
 }
@@ -116,7 +122,11 @@ fn damaged(column: &Column) -> datafusion::error::DataFusionError {
 
 /// Whether rows of these columns can be kept in the catalog.
 pub(crate) fn can_keep(columns: &[Column]) -> bool {
-    columns.iter().all(|column| !column.kind.is_nested() && column.kind != ColumnType::Uuid)
+    let is_kept = |kind: ColumnType| {
+        // Of UHUGEINT what is read is not all that may be written.
+        !kind.is_nested() && !matches!(kind, ColumnType::Uuid | ColumnType::UInt128)
+    };
+    columns.iter().all(|column| is_kept(column.kind))
 }
 
 /// The rows of a batch as the catalog keeps them.

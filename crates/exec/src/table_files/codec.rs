@@ -24,18 +24,19 @@ use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
 use super::write::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
 use crate::delimited::{self, DelimitedSource};
+use crate::dispatch::{Bucket, DispatchExec};
 use crate::functions::scalar_function;
 use crate::orc::{OrcSource, Stripes};
 use crate::planning::file_scan;
 use crate::{avro, orc, wire};
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     kind: Option<Kind>,
 }
 
@@ -52,6 +53,17 @@ enum Kind {
     VisibleRows(VisibleRows),
     #[prost(message, tag = "5")]
     DelimitedScan(DelimitedScan),
+    #[prost(message, tag = "6")]
+    Dispatch(Dispatch),
+}
+
+/// The bucket that everything below is in.
+#[derive(Clone, PartialEq, Message)]
+struct Dispatch {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(uint32, tag = "2")]
+    count: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -362,6 +374,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
+            Kind::Dispatch(Dispatch { number, count }) => {
+                Arc::new(DispatchExec::new(input, Bucket { number, count }))
+            }
             Kind::OrcScan(_) | Kind::DelimitedScan(_) => return internal_err!("a scan with an input"),
         })
     }
@@ -378,6 +393,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::WriteFiles(WriteFiles::of(write.spec())?)
         } else if node.is::<VisibleRowsExec>() {
             Kind::VisibleRows(VisibleRows {})
+        } else if let Some(dispatch) = node.downcast_ref::<DispatchExec>() {
+            let Bucket { number, count } = dispatch.bucket();
+            Kind::Dispatch(Dispatch { number, count })
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
             Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
         } else if let Some(scan) = file_scan(&node)

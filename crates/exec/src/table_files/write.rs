@@ -576,11 +576,18 @@ fn is_true(column: &ArrayRef) -> Result<BooleanArray> {
     })
 }
 
+/// Whether files can be compressed so; `name` is a codec, with its level in parentheses if it has levels.
+///
+/// Errors: they cannot (22023).
+pub fn check_compression(name: &str) -> Result<()> {
+    compression_of(name).map(drop)
+}
+
 fn compression_of(name: &str) -> Result<Compression> {
     name.parse().map_err(|_| {
         CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown compression \"{name}\""))
             .with_hint(
-                "one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli, with a level as in zstd(3)",
+                "one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli; gzip has levels to 9, brotli to 11, zstd to 22",
             )
             .into()
     })
