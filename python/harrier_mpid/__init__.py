@@ -11,8 +11,10 @@
 
     harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))
 
+`Rounds` goes round over what stays in memory (mpidrun -mode ITER); `stream` counts in windows of inputs that need not end (-mode STREAM).
 It stands on the C library (libmpid.so), which a wheel has in it; HARRIER_MPID_LIBRARY names another one, and without either the one of
-the system is used. A program is started alone, or as ranks: mpirun -n 4 python3 program.py. All ranks run the same program, and `run` is called once.
+the system is used. A program is started alone, or as ranks: mpirun -n 4 python3 program.py. All ranks run the same program, which has
+one of `run`, `Rounds` and `stream`, once.
 """
 
 import ctypes
@@ -23,9 +25,12 @@ import pickle
 import struct
 import sys
 
-__all__ = ["run", "Task", "JobError"]
+__all__ = ["run", "Rounds", "stream", "Task", "JobError"]
 
-_SUCCESS, _END = 0, 1
+_SUCCESS, _END, _LATE = 0, 1, 5
+_MODES = {"COM": 0, "ITER": 1, "STREAM": 2}
+# Pairs of a stream after which windows are looked for, if no time has passed before.
+_PIECE_PAIRS = 256
 _ARRANGEMENTS = {"plain": 0, "grouped": 1, "sorted": 2}
 _COMBINER = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
@@ -56,6 +61,12 @@ def _load():
     library.MPI_D_Reads.argtypes = [ctypes.c_char_p]
     library.MPI_D_At.argtypes = [ctypes.c_uint64]
     library.MPI_D_Set_partitioner.argtypes = [_PARTITIONER]
+    library.MPI_D_Set_window.argtypes = [ctypes.c_uint64]
+    library.MPI_D_Send_at.argtypes = [ctypes.c_uint64, ctypes.c_char_p, size, ctypes.c_char_p, size]
+    library.MPI_D_Advance.argtypes = [ctypes.c_uint64]
+    library.MPI_D_Keep.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size]
+    library.MPI_D_Sum.argtypes = [ctypes.POINTER(ctypes.c_double), size]
+    library.MPI_D_Round.restype = ctypes.c_uint64
     return library
 
 
@@ -111,11 +122,14 @@ _VALUES = {str: _Text, bytes: _Bytes, int: _NativeInt, float: _Float, object: _O
 
 
 class Task:
-    """An O or A task: `rank` is its number, `size` how many of its side there are."""
+    """An O or A task: `rank` is its number, `size` how many of its side there are, `window` the begin and the end of that of an A task
+    of a stream."""
 
-    def __init__(self, library, side, key, value):
-        self._library, self._key, self._value = library, key, value
-        self.side = side
+    def __init__(self, library, side, key, value, keeps=(None, None), window=None):
+        self._library, self._key, self._value, self._keeps = library, key, value, keeps
+        self.side, self.window = side, window
+        # Of a stream: how many times `advance` was called, and pairs that were late.
+        self._advanced, self.late = 0, 0
         self.rank, self.size = self._number("rank"), self._number("size")
 
     def _number(self, what):
@@ -136,6 +150,30 @@ class Task:
         key, value = self._key.encode(key), self._value.encode(value)
         _check(self._library, self._library.MPI_D_Send(key, len(key), value, len(value)))
 
+    def advance(self, time):
+        """Says, in an O task of a stream, that it sends nothing more of a time before this: windows that end by then may close."""
+        self._advanced += 1
+        _check(self._library, self._library.MPI_D_Advance(time))
+
+    def send_at(self, time, key, value):
+        """Sends one pair of a stream; the same as to yield (time, key, value). Returns whether it was in time: late ones are left out."""
+        key, value = self._key.encode(key), self._value.encode(value)
+        code = self._library.MPI_D_Send_at(time, key, len(key), value, len(value))
+        if code == _LATE:
+            self.late += 1
+            return False
+        _check(self._library, code)
+        return True
+
+    def keep(self, key, value):
+        """Keeps a pair of an A task for the tasks of its number in later rounds, instead of what was kept before."""
+        key, value = self._keeps[0].encode(key), self._keeps[1].encode(value)
+        _check(self._library, self._library.MPI_D_Keep(key, len(key), value, len(value)))
+
+    def kept(self):
+        """The pairs that were kept for the task before it began, in their order. They are gone through once."""
+        return self._each(self._library.MPI_D_Kept, *self._keeps)
+
     def send_arrays(self, keys, values):
         """Sends a pair for each element of two contiguous NumPy arrays, whose memory is read in place.
 
@@ -152,16 +190,19 @@ class Task:
 
     def pairs(self):
         """The pairs of an A task, in the order of the arrangement."""
+        return self._each(self._library.MPI_D_Recv, self._key, self._value)
+
+    def _each(self, receive, key_codec, value_codec):
         key, value = ctypes.c_void_p(), ctypes.c_void_p()
         key_bytes, value_bytes = ctypes.c_size_t(), ctypes.c_size_t()
         places = [ctypes.byref(place) for place in (key, key_bytes, value, value_bytes)]
-        receive, text = self._library.MPI_D_Recv, ctypes.string_at
+        text = ctypes.string_at
         while True:
             code = receive(*places)
             if code == _END:
                 return
             _check(self._library, code)
-            yield self._key.decode(text(key, key_bytes.value)), self._value.decode(text(value, value_bytes.value))
+            yield key_codec.decode(text(key, key_bytes.value)), value_codec.decode(text(value, value_bytes.value))
 
     def groups(self):
         """The keys of an A task, each with an iterator over its values, to be read before the next key."""
@@ -232,6 +273,64 @@ def _partitioner(partition, key):
     return _PARTITIONER(chosen)
 
 
+class _Program:
+    """What is common to all modes: what the library is told before it begins, and the loop over tasks."""
+
+    def __init__(self, mode, o_tasks, a_tasks):
+        self.library = _load()
+        for side, tasks in (("O", o_tasks), ("A", a_tasks)):
+            if tasks is not None:
+                told = os.environ.setdefault("HARRIER_MPID_" + side, str(tasks))
+                if told != str(tasks):
+                    raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
+        told = os.environ.get("HARRIER_MPID_MODE") or mode
+        if told in _MODES and told != mode:
+            raise ValueError(f"the program is one of mode {mode}, and was started in mode {told} (mpidrun -mode)")
+        self.library.MPI_D_Set_mode(_MODES[mode])
+        self.functions = []  # The library calls them until the end.
+        self.keeps = (None, None)
+        self.begun = self.failure = self.message = None
+
+    def shape(self, key, value, arrangement, combine, partition):
+        library = self.library
+        self.key, self.value = _KEYS[key], _VALUES[value]
+        library.MPI_D_Set_arrangement(_ARRANGEMENTS[arrangement])
+        if combine == "sum":
+            if value is not int:
+                raise ValueError("values that are int are summed")
+            library.MPI_D_Set_combiner(library.MPI_D_Sum_int64)
+        else:
+            self.functions.append(_combiner(combine, self.value) if combine else ctypes.cast(None, _COMBINER))
+            library.MPI_D_Set_combiner(self.functions[-1])
+        self.functions.append(_partitioner(partition, self.key) if partition else ctypes.cast(None, _PARTITIONER))
+        library.MPI_D_Set_partitioner(self.functions[-1])
+
+    def begin(self):
+        """Returns whether it has begun; `end` then says why not."""
+        self.begun = self.library.MPI_D_Init(None, None) == _SUCCESS
+        self.message = self.library.MPI_D_Error_message().decode()
+        return self.begun
+
+    def tasks(self, work):
+        """Calls `work` for each task of this rank: of the round, if there are several."""
+        library = self.library
+        while self.begun and library.MPI_D_Next_task():
+            side, window = "O" if library.MPI_D_Comm_bipartite(0) else "A", None
+            begin, end = ctypes.c_uint64(), ctypes.c_uint64()
+            if side == "A" and library.MPI_D_Window(ctypes.byref(begin), ctypes.byref(end)) == _SUCCESS:
+                window = begin.value, end.value
+            try:
+                work(Task(library, side, self.key, self.value, self.keeps, window))
+            except Exception as error:
+                self.failure = self.failure or error
+                library.MPI_D_Fail(f"{type(error).__name__}: {error}".encode())
+
+    def end(self):
+        if self.library.MPI_D_Finalize() != _SUCCESS:
+            message = self.library.MPI_D_Error_message().decode() if self.begun else self.message
+            raise JobError(message) from self.failure
+
+
 def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None):
     """Runs a job, and leaves the ranks. Collective.
 
@@ -240,44 +339,118 @@ def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partit
     or a function of two values. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says (mpidrun -O and
     -A). Returns what the A tasks of this rank returned, by their number.
 
-    Raises JobError; ValueError if the command line says another number of tasks than the program, or says that it goes round or
-    streams (mpidrun -mode ITER and STREAM), which only programs in Rust do."""
-    library = _load()
-    key, value_type, value = _KEYS[key], value, _VALUES[value]
-    for side, tasks in (("O", o_tasks), ("A", a_tasks)):
-        if tasks is not None:
-            told = os.environ.setdefault("HARRIER_MPID_" + side, str(tasks))
-            if told != str(tasks):
-                raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
-    mode = os.environ.get("HARRIER_MPID_MODE", "COM")
-    if mode in ("ITER", "STREAM"):
-        raise ValueError(f"programs in Python run in mode COM, and this one was started in mode {mode} (mpidrun -mode)")
-    library.MPI_D_Set_arrangement(_ARRANGEMENTS[arrangement])
-    functions = []  # The library calls them until the end.
-    if combine == "sum":
-        if value_type is not int:
-            raise ValueError("values that are int are summed")
-        library.MPI_D_Set_combiner(library.MPI_D_Sum_int64)
-    elif combine is not None:
-        functions.append(_combiner(combine, value))
-        library.MPI_D_Set_combiner(functions[-1])
-    if partition is not None:
-        functions.append(_partitioner(partition, key))
-        library.MPI_D_Set_partitioner(functions[-1])
-    begun = library.MPI_D_Init(None, None)
-    message = library.MPI_D_Error_message().decode()
-    outputs, failure = {}, None
-    while begun == _SUCCESS and library.MPI_D_Next_task():
-        task = Task(library, "O" if library.MPI_D_Comm_bipartite(0) else "A", key, value)
-        try:
-            if task.side == "O":
-                for pair in o(task) or ():
-                    task.send(*pair)
-            else:
-                outputs[task.rank] = a(task)
-        except Exception as error:
-            failure = failure or error
-            library.MPI_D_Fail(f"{type(error).__name__}: {error}".encode())
-    if library.MPI_D_Finalize() != _SUCCESS:
-        raise JobError(library.MPI_D_Error_message().decode() if begun == _SUCCESS else message) from failure
+    Raises JobError; ValueError if the command line says another number of tasks than the program, or another mode (mpidrun -mode)."""
+    program, outputs = _Program("COM", o_tasks, a_tasks), {}
+    program.shape(key, value, arrangement, combine, partition)
+    program.begin()
+    program.tasks(_batch(o, a, outputs))
+    program.end()
     return outputs
+
+
+def _batch(o, a, outputs):
+    def work(task):
+        if task.side == "O":
+            for pair in o(task) or ():
+                task.send(*pair)
+        else:
+            outputs[task.rank] = a(task)
+
+    return work
+
+
+class Rounds:
+    """Rounds over what stays in memory; leaves the ranks at the end of its `with`. Collective, as are its functions.
+
+        with harrier_mpid.Rounds(kept=(int, float)) as rounds:
+            rounds.run(read, keep, key=int, value=float)
+            change = 1.0
+            while change > 0.001:
+                rounds.run(share, add, key=int, value=float)
+                change = rounds.sum(moved)[0]
+
+    An A task keeps pairs with `task.keep`, and from the next round on the O and the A task of its number, on the same rank, have them from
+    `task.kept()`; what a task keeps takes the place of what was kept, and that of one which keeps nothing stays. `kept` are the types of
+    their keys and values, as of `run`. Rounds after the first have as many O tasks as A tasks. What decides whether there is another
+    round must be the same on all ranks, as what `sum` returns is.
+
+    Raises JobError at the end of a `with` that has failed, or when the ranks do not do the same; ValueError as `run`."""
+
+    def __init__(self, kept=(str, object), o_tasks=None, a_tasks=None):
+        self._program = _Program("ITER", o_tasks, a_tasks)
+        self._program.keeps = _KEYS[kept[0]], _VALUES[kept[1]]
+        self._failed = False
+
+    def __enter__(self):
+        return self
+
+    def run(self, o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None):
+        """A round; arguments and result as of the function `run`."""
+        program, outputs = self._program, {}
+        program.shape(key, value, arrangement, combine, partition)
+        begun = program.begin() if program.begun is None else program.library.MPI_D_Next_round()
+        self._goes_on(begun)
+        program.tasks(_batch(o, a, outputs))
+        return outputs
+
+    def sum(self, *numbers):
+        """The sums of these numbers over all ranks, the same on every rank: a list of as many. Also tells whether the round has failed."""
+        sums = (ctypes.c_double * len(numbers))(*numbers)
+        self._goes_on(self._program.library.MPI_D_Sum(sums, len(numbers)) == _SUCCESS)
+        return list(sums)
+
+    def _goes_on(self, does):
+        if not does:
+            # The program is left; __exit__ says with what.
+            self._failed = True
+            raise JobError(self._program.library.MPI_D_Error_message().decode())
+
+    def __exit__(self, kind, error, _):
+        if self._program.begun is None:
+            return
+        # An error of the program alone cannot be told to the other ranks between rounds: they find that this one has ended.
+        try:
+            self._program.end()
+        except JobError as failed:
+            if error is None or self._failed:
+                raise failed from self._program.failure
+
+
+def stream(o, a, width, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None):
+    """Runs a job on inputs that need not end, in windows of times that follow one another and are so wide; leaves the ranks when all inputs
+    have ended. Collective. There are at most as many O tasks as ranks, and as many if nobody says.
+
+    `o(task)` is a generator of (time, key, value), which says with `task.advance(time)` how far it has come; it yields None when it has
+    nothing for now, so that this rank's windows are not held up. `a(task)` is called for each window of each A task, as soon as all O
+    tasks are past it; `task.window` is its begin and its end. Other arguments as of `run`. Returns how many pairs of this rank were late.
+
+    Raises as `run`."""
+    program, inputs, late = _Program("STREAM", o_tasks, a_tasks), {}, 0
+    program.shape(key, value, arrangement, combine, partition)
+    program.library.MPI_D_Set_window(width)
+
+    def work(task):
+        nonlocal late
+        if task.side == "A":
+            a(task)
+            return
+        if task.rank not in inputs:
+            inputs[task.rank] = task, iter(o(task) or ())
+        task, pairs = inputs[task.rank]
+        advanced = task._advanced
+        for _ in range(_PIECE_PAIRS):
+            pair = next(pairs, program)
+            if pair is program:
+                program.library.MPI_D_End_input()
+                late += task.late
+                return
+            if pair is None:
+                return
+            task.send_at(*pair)
+            if task._advanced > advanced:
+                return
+
+    program.begin()
+    program.tasks(work)
+    program.end()
+    return late

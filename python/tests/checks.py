@@ -75,6 +75,105 @@ def place():
     return harrier_mpid.run(o, lambda task: None, value=int, o_tasks=2)
 
 
+def rounds():
+    """Numbers go round: in each, every A task keeps what it gets, one more, and sends it on."""
+    found = {}
+
+    def read(task):
+        return ((number, number) for number in range(task.rank, 90, task.size))
+
+    def keep(task):
+        for key, value in task.pairs():
+            task.keep(key, value)
+
+    def on(task):
+        return ((key + 1, value + 1) for key, value in task.kept())
+
+    def count(task):
+        kept = list(task.kept())
+        assert all(key == value for key, value in kept)
+        found[task.rank] = len(kept), sum(value for _, value in kept)
+
+    with harrier_mpid.Rounds(kept=(int, int), o_tasks=2, a_tasks=5) as program:
+        program.run(read, keep, key=int, value=int, arrangement="sorted")
+        for number in range(3):
+            program.run(on, keep, key=int, value=int, partition=lambda key, tasks: key % tasks)
+            assert program.sum(1.0, number) == [program.sum(1.0)[0], program.sum(number)[0]]
+        # What nobody keeps anew stays.
+        program.run(lambda task: None, count)
+        program.run(lambda task: None, count)
+    return found
+
+
+def fails_in_round():
+    def on(task):
+        for key, value in task.kept():
+            if key == 7:
+                raise ValueError("on purpose")
+            yield key, value
+
+    def keep(task):
+        for key, value in task.pairs():
+            task.keep(key, value)
+
+    with harrier_mpid.Rounds(kept=(int, int), o_tasks=1, a_tasks=1) as program:
+        program.run(lambda task: ((number, number) for number in range(10)), keep, key=int, value=int, arrangement="sorted")
+        for _ in range(100):
+            program.run(on, keep, key=int, value=int)
+    return {}
+
+
+def ends_alone():
+    """Ranks that do not do the same are told, and none waits for ever."""
+    with harrier_mpid.Rounds(a_tasks=4) as program:
+        first = program.run(lambda task: None, lambda task: None)
+        if len(first) == 4:
+            sys.stdout.write("alone\n")
+        elif 0 in first:
+            program.run(lambda task: None, lambda task: None)
+    return {}
+
+
+def windows():
+    found = {}
+
+    def o(task):
+        for time in range(100):
+            task.advance(time)
+            yield time, str(time % 3), 1
+            yield None
+        task.advance(200)
+        yield 5, "late", 1
+
+    def a(task):
+        begin, end = task.window
+        assert end == begin + 30
+        for key, numbers in task.groups():
+            number = sum(numbers)
+            assert key != "late" and begin < 120
+            count, total = found.get(task.rank, (0, 0))
+            found[task.rank] = count + 1, total + number
+
+    late = harrier_mpid.stream(o, a, 30, value=int, combine="sum", a_tasks=2)
+    sys.stdout.write(f"late {late}\n")
+    return found
+
+
+def fails_in_window():
+    def o(task):
+        for time in range(100):
+            task.advance(time)
+            yield time, "key", 1
+
+    def a(task):
+        next(task.pairs())
+        if task.window[0] == 40:
+            raise ValueError("on purpose")
+
+    harrier_mpid.stream(o, a, 10, value=int)
+    return {}
+
+
 if __name__ == "__main__":
     try:
         for rank, (count, total) in sorted(globals()[sys.argv[1]]().items()):

@@ -11,8 +11,35 @@
  *
  * A program is started alone, or on ranks by mpirun, srun or mpidrun; it does not call MPI itself. Tasks are scheduled onto the
  * ranks: each rank runs its loop body once for every task that it is given, first O tasks, then A tasks. All functions are
- * called on one thread. The environment variables HARRIER_MPID_* set the knobs; see the README. Mode COM alone: rounds and streams
- * (mpidrun -mode ITER and STREAM) are there in Rust, and a C program that is started so is refused by MPI_D_Init.
+ * called on one thread. The environment variables HARRIER_MPID_* set the knobs; see the README.
+ *
+ * Rounds over what stays in memory (mode MPI_D_ITERATION, mpidrun -mode ITER): A tasks keep pairs, of which the tasks of their number in the
+ * next round begin, on the same rank. examples/pagerank.c is a whole program.
+ *
+ *     MPI_D_Set_mode(MPI_D_ITERATION);
+ *     MPI_D_Init(&argc, &argv);
+ *     do {
+ *         while (MPI_D_Next_task()) ...                 in round 0, O tasks read the input; later, MPI_D_Kept and MPI_D_Send.
+ *                                                       A tasks: MPI_D_Recv and MPI_D_Keep
+ *     } while (MPI_D_Sum(&change, 1) == MPI_D_SUCCESS && change > enough && MPI_D_Next_round());
+ *     return MPI_D_Finalize();
+ *
+ * Streams in windows that follow one another (mode MPI_D_STREAMING, mpidrun -mode STREAM): every pair has a time, and an A task is a window,
+ * which comes as soon as all O tasks have said that they are past it. A rank comes back to its O task until that has ended its input,
+ * and in between to A tasks: so the loop's body reads a piece of the input, not all of it. examples/windows.c is a whole program.
+ *
+ *     MPI_D_Set_mode(MPI_D_STREAMING), MPI_D_Set_window(60);
+ *     MPI_D_Init(&argc, &argv);
+ *     while (MPI_D_Next_task()) {
+ *         if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+ *             if (there is a piece) MPI_D_Advance(time), MPI_D_Send_at(time, key, key_bytes, value, value_bytes);
+ *             else MPI_D_End_input();
+ *         } else
+ *             MPI_D_Window(&begin, &end) and MPI_D_Recv ...
+ *     }
+ *     return MPI_D_Finalize();
+ *
+ * A program that was started for another mode than its own is refused by MPI_D_Init. Rounds and streams have no checkpoint.
  *
  * Functions return MPI_D_SUCCESS or an error; MPI_D_Error_message then says more. After an error of a task the program goes on to
  * MPI_D_Finalize, which returns the job's error, the same on every rank. */
@@ -36,6 +63,8 @@ extern "C" {
 #define MPI_D_ERR_JOB 3
 /* The ranks could not meet, or one is lost. */
 #define MPI_D_ERR_RANKS 4
+/* A pair of a window that the O task has said to be past: it was counted, and left out. */
+#define MPI_D_LATE 5
 
 typedef int MPI_D_Comm;
 
@@ -62,7 +91,17 @@ typedef size_t (*MPI_D_Partitioner)(const void *key, size_t key_bytes, size_t ta
 /* Less than, equal to, or greater than 0 as `left` is before, like or after `right`. */
 typedef int (*MPI_D_Comparator)(const void *left, size_t left_bytes, const void *right, size_t right_bytes);
 
-/* What the job is. Before MPI_D_Init, and the same on every rank. The functions are called on several threads at a time. */
+/* What a program is. */
+#define MPI_D_COMMON 0
+#define MPI_D_ITERATION 1
+#define MPI_D_STREAMING 2
+
+/* What the program is, before MPI_D_Init; and how wide the windows of a stream are, in the unit of its times. */
+void MPI_D_Set_mode(int mode);
+void MPI_D_Set_window(uint64_t width);
+
+/* What the job is. Before MPI_D_Init, or before MPI_D_Next_round for that round and later ones; the same on every rank. The functions are
+ * called on several threads at a time. */
 void MPI_D_Set_arrangement(int arrangement);
 void MPI_D_Set_combiner(MPI_D_Combiner combiner);
 void MPI_D_Set_partitioner(MPI_D_Partitioner partitioner);
@@ -93,12 +132,49 @@ int MPI_D_Send_many(size_t pairs, const void *keys, size_t key_bytes, const void
 int MPI_D_Reads(const char *source);
 int MPI_D_At(uint64_t position);
 
-/* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next call. */
+/* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next MPI_D_Recv. */
 int MPI_D_Recv(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);
 
 /* Up to `pairs` pairs of an A task whose keys and values have these sizes, into arrays. `*received` is how many there were; 0 at the
  * end. A pair of another size is an error. */
 int MPI_D_Recv_many(size_t pairs, void *keys, size_t key_bytes, void *values, size_t value_bytes, size_t *received);
+
+/* Rounds. ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Keeps a pair of an A task in memory, where the O and A tasks of its number get it in later rounds. What a task keeps takes the place of
+ * what was kept before; that of a task that keeps nothing stays. Bytes are copied, and nothing bounds how many. */
+int MPI_D_Keep(const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+/* The next of the pairs that were kept for the task before it began, in their order, or MPI_D_END; O and A tasks. What the pointers point to stays
+ * until the task ends. An error of an O task names the pair's place among them, unless the task says with MPI_D_Reads what it reads. */
+int MPI_D_Kept(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);
+
+/* Makes of each number the sum of those of all ranks, the same on every rank. Collective, when MPI_D_Next_task has returned 0. An error, on
+ * every rank, if the round has failed. */
+int MPI_D_Sum(double *numbers, size_t count);
+
+/* Ends the round and begins another one, of as many O tasks as A tasks, which are as many as before. Collective, when MPI_D_Next_task has
+ * returned 0; decided by what is the same on all ranks. Returns 1, or 0 when the job has failed. */
+int MPI_D_Next_round(void);
+
+/* The number of the round, from 0. */
+uint64_t MPI_D_Round(void);
+
+/* Streams. ------------------------------------------------------------------------------------------------------------------------ */
+/* There are at most as many O tasks as ranks, and as many if nobody says: all inputs are read at the same time. */
+
+/* Sends a pair of this time from an O task, as MPI_D_Send; or MPI_D_LATE. */
+int MPI_D_Send_at(uint64_t time, const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+/* Says that the O task sends nothing more of a time before this. An input that stands still holds up the windows of all, so it should say
+ * this even without pairs; and a loop body that waits for its input holds up the windows of its rank. */
+int MPI_D_Advance(uint64_t time);
+
+/* The O task sends nothing more, and is not come back to. */
+int MPI_D_End_input(void);
+
+/* The window of an A task: times from `*begin` to before `*end`. */
+int MPI_D_Window(uint64_t *begin, uint64_t *end);
 
 /* The current task has failed, and the job with it. */
 int MPI_D_Fail(const char *message);

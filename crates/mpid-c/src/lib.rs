@@ -11,7 +11,7 @@
 #![allow(non_snake_case)]
 
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
-use harrier_mpid::{Config, EmitError, Error, Rejected, Side, World};
+use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ const END: c_int = 1;
 const ERR_USAGE: c_int = 2;
 const ERR_JOB: c_int = 3;
 const ERR_RANKS: c_int = 4;
+const LATE: c_int = 5;
 
 /// Room that a combiner has for its result beyond what it was given.
 const COMBINED_ROOM: usize = 4096;
@@ -91,6 +92,22 @@ pub extern "C" fn MPI_D_Set_arrangement(arrangement: c_int) {
             _ => Arrangement::Grouped,
         };
     });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_Set_mode(mode: c_int) {
+    with(|state| {
+        state.shaping.mode = match mode {
+            1 => Mode::Iteration,
+            2 => Mode::Streaming,
+            _ => Mode::Common,
+        };
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_Set_window(width: u64) {
+    with(|state| state.shaping.window_width = width);
 }
 
 #[unsafe(no_mangle)]
@@ -278,7 +295,61 @@ pub unsafe extern "C" fn MPI_D_Send(
 ) -> c_int {
     // SAFETY: as the header says; they are copied before this returns.
     let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
-    with(|state| state.in_o_task(|session| session.send(key, value)))
+    with(|state| state.in_batch(|session| session.send(key, value)))
+}
+
+/// # Safety
+/// `key` and `value` point to as many bytes as is said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Send_at(
+    time: u64,
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> c_int {
+    // SAFETY: as the header says; they are copied before this returns.
+    let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
+    with(|state| {
+        let mut in_time = true;
+        let sent = state.in_stream(|session| {
+            in_time = session.send_at(time, key, value)?;
+            Ok(())
+        });
+        if sent == SUCCESS && !in_time { LATE } else { sent }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_Advance(time: u64) -> c_int {
+    with(|state| state.in_stream(|session| session.advance(time)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_End_input() -> c_int {
+    with(|state| {
+        state.in_stream(|session| {
+            session.end_input();
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// `begin` and `end` are null or point to numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Window(begin: *mut u64, end: *mut u64) -> c_int {
+    with(|state| match state.session.as_ref().and_then(Session::window) {
+        Some(window) => {
+            // SAFETY: as the header says.
+            unsafe {
+                tell(begin, window.begin);
+                tell(end, window.end);
+            }
+            SUCCESS
+        }
+        None => state.fails(ERR_USAGE, "no A task of a stream runs"),
+    })
 }
 
 /// # Safety
@@ -294,13 +365,35 @@ pub unsafe extern "C" fn MPI_D_Send_many(
     // SAFETY: as the header says; they are copied before this returns.
     let (keys, values) = unsafe { (given(keys, pairs * key_bytes), given(values, pairs * value_bytes)) };
     with(|state| {
-        state.in_o_task(|session| {
+        state.in_batch(|session| {
             let part = |all: &'_ [u8], at: usize, bytes: usize| at * bytes..((at + 1) * bytes).min(all.len());
             (0..pairs).try_for_each(|at| {
                 session.send(&keys[part(keys, at, key_bytes)], &values[part(values, at, value_bytes)])
             })
         })
     })
+}
+
+impl State {
+    /// As [`State::in_o_task`], but of a stream.
+    fn in_batch(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
+        match &self.session {
+            Some(session) if session.mode() == Mode::Streaming => {
+                self.fails(ERR_USAGE, "a pair of a stream has a time: MPI_D_Send_at")
+            }
+            _ => self.in_o_task(work),
+        }
+    }
+
+    /// As [`State::in_o_task`], of a stream.
+    fn in_stream(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
+        match &self.session {
+            Some(session) if session.mode() != Mode::Streaming => {
+                self.fails(ERR_USAGE, "only O tasks of streams have times")
+            }
+            _ => self.in_o_task(work),
+        }
+    }
 }
 
 /// # Safety
@@ -410,6 +503,90 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
         // SAFETY: as the header says.
         unsafe { tell(received, count) };
         code
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_Next_round() -> c_int {
+    with(|state| {
+        let Some(session) = &mut state.session else { return 0 };
+        match session.next_round(&state.shaping) {
+            Ok(()) => 1,
+            Err(error) => {
+                state.job_fails(&error);
+                0
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn MPI_D_Round() -> u64 {
+    with(|state| state.session.as_ref().map_or(0, Session::round))
+}
+
+/// # Safety
+/// `numbers` points to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Sum(numbers: *mut f64, count: usize) -> c_int {
+    with(|state| {
+        let Some(session) = state.session.as_mut().filter(|session| session.is_between_rounds()) else {
+            return state.fails(ERR_USAGE, "numbers are added up between rounds, when no task is left");
+        };
+        let numbers: &mut [f64] = match numbers.is_null() {
+            true => &mut [],
+            // SAFETY: as the header says.
+            false => unsafe { std::slice::from_raw_parts_mut(numbers, count) },
+        };
+        match session.sum(numbers) {
+            Ok(()) => SUCCESS,
+            Err(error) => state.job_fails(&error),
+        }
+    })
+}
+
+/// # Safety
+/// `key` and `value` point to as many bytes as is said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Keep(
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> c_int {
+    // SAFETY: as the header says; they are copied before this returns.
+    let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
+    with(|state| match state.session.as_mut().is_some_and(|session| session.keep(key, value)) {
+        true => SUCCESS,
+        false => state.fails(ERR_USAGE, "only an A task of rounds keeps pairs"),
+    })
+}
+
+/// # Safety
+/// The pointers are null or point to places for what is returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Kept(
+    key: *mut *const c_void,
+    key_bytes: *mut usize,
+    value: *mut *const c_void,
+    value_bytes: *mut usize,
+) -> c_int {
+    with(|state| {
+        let Some(session) = state.session.as_mut().filter(|session| session.task().is_some()) else {
+            return state.fails(ERR_USAGE, "no task runs");
+        };
+        if !session.next_kept() {
+            return END;
+        }
+        let (bytes_of_key, bytes_of_value) = session.kept();
+        // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until the task ends.
+        unsafe {
+            tell(key, bytes_of_key.as_ptr().cast());
+            tell(key_bytes, bytes_of_key.len());
+            tell(value, bytes_of_value.as_ptr().cast());
+            tell(value_bytes, bytes_of_value.len());
+        }
+        SUCCESS
     })
 }
 

@@ -22,11 +22,118 @@ static void must(int holds, const char *what) {
     }
 }
 
+/* Numbers that go round: in each of three rounds, what was kept is sent on, one more. */
+static int iteration(const char *fails) {
+    const void *key, *value;
+    size_t key_bytes, value_bytes;
+    uint64_t kept = 0, sum = 0;
+    double numbers[2] = {0, 0};
+    must(MPI_D_Next_round() == 0, "no round before the beginning");
+    MPI_D_Set_mode(MPI_D_ITERATION), MPI_D_Set_arrangement(MPI_D_SORTED);
+    int begun = MPI_D_Init(NULL, NULL);
+    if (begun != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
+    must(begun != MPI_D_SUCCESS || MPI_D_Sum(numbers, 2) == MPI_D_ERR_USAGE, "tasks are left");
+    must(MPI_D_Kept(&key, &key_bytes, &value, &value_bytes) == MPI_D_ERR_USAGE, "nothing is kept for nobody");
+    int goes_on;
+    do {
+        uint64_t round = MPI_D_Round();
+        kept = sum = 0;
+        while (MPI_D_Next_task()) {
+            int rank, size, parts;
+            if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+                MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank), MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size);
+                MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_A, &parts);
+                must(size == (round == 0 ? 4 : 5) && parts == 5, "as many tasks as parts");
+                must(MPI_D_Keep("a", 1, "b", 1) == MPI_D_ERR_USAGE, "O tasks keep nothing");
+                must(MPI_D_Send_at(1, "a", 1, "b", 1) == MPI_D_ERR_USAGE && MPI_D_Advance(1) == MPI_D_ERR_USAGE, "no times");
+                for (uint32_t at = 0; round == 0 && at < 100; at++) {
+                    uint32_t number = (uint32_t)rank * 100 + at, swapped = __builtin_bswap32(number);
+                    must(MPI_D_Send(&swapped, 4, &number, 4) == MPI_D_SUCCESS, "a pair");
+                }
+                for (int at = 0; MPI_D_Kept(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS; at++) {
+                    must(round > 0 && key_bytes == 4 && value_bytes == 4, "a pair that was kept");
+                    uint32_t number, swapped;
+                    memcpy(&number, value, 4);
+                    swapped = __builtin_bswap32(++number);
+                    if (MPI_D_Send(&swapped, 4, &number, 4) != MPI_D_SUCCESS) break;
+                    if (strcmp(fails, "fail") == 0 && round == 2 && rank == 3 && at == 4) MPI_D_Fail("on purpose");
+                }
+            } else {
+                MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank);
+                for (int at = 1; MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS; at++) {
+                    uint32_t number;
+                    memcpy(&number, value, 4);
+                    /* In the last round nothing is kept, and what was stays. */
+                    if (round < 4) must(MPI_D_Keep(key, key_bytes, value, value_bytes) == MPI_D_SUCCESS, "a pair is kept");
+                    if (strcmp(fails, "fail A") == 0 && round == 2 && rank == 3 && at == 5) MPI_D_Fail("on purpose");
+                }
+                while (MPI_D_Kept(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS) {
+                    uint32_t number;
+                    memcpy(&number, value, 4);
+                    kept++, sum += number;
+                }
+            }
+        }
+        numbers[0] = 1, numbers[1] = (double)kept;
+        goes_on = MPI_D_Sum(numbers, 2) == MPI_D_SUCCESS;
+        must(!goes_on || numbers[0] >= 1, "a rank at least");
+        must(!goes_on || numbers[1] == (round == 0 ? 0 : 400), "all that is kept");
+    } while (goes_on && MPI_D_Round() < 4 && MPI_D_Next_round());
+    printf("kept %" PRIu64 "\nsum %" PRIu64 "\n", kept, sum);
+    return MPI_D_Finalize();
+}
+
+/* 10000 pairs from each rank in windows of 100, and one that is late. */
+static int streaming(const char *fails) {
+    static uint64_t time, inputs, pairs, late;
+    MPI_D_Set_mode(MPI_D_STREAMING), MPI_D_Set_window(100);
+    if (MPI_D_Init(NULL, NULL) != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
+    int64_t last = -1;
+    while (MPI_D_Next_task()) {
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "pairs of a stream have times");
+            must(MPI_D_Window(NULL, NULL) == MPI_D_ERR_USAGE, "O tasks have no window");
+            /* More than one window at a time, so that some wait. */
+            for (int at = 0; at < 1000; at++, time++) {
+                uint32_t key = (uint32_t)time % 10;
+                if (MPI_D_Advance(time) != MPI_D_SUCCESS || MPI_D_Send_at(time, &key, 4, &time, 8) != MPI_D_SUCCESS) break;
+            }
+            if (time < 10000) continue;
+            inputs++;
+            late += MPI_D_Send_at(5, "late", 4, "late", 4) == MPI_D_LATE;
+            must(MPI_D_End_input() == MPI_D_SUCCESS, "the end of the input");
+        } else {
+            uint64_t begin, end, number;
+            int rank, size;
+            const void *key, *value;
+            size_t key_bytes, value_bytes;
+            MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank), MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_A, &size);
+            must(MPI_D_Window(&begin, &end) == MPI_D_SUCCESS && end == begin + 100, "a window");
+            /* A rank has several A tasks, of which each has its windows in order. */
+            must(size > 1 || (int64_t)begin > last, "windows in order");
+            last = (int64_t)begin;
+            while (MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS) {
+                memcpy(&number, value, 8);
+                must(key_bytes == 4 && value_bytes == 8 && number >= begin && number < end, "a pair of the window");
+                pairs++;
+                if (strcmp(fails, "fail A") == 0 && begin == 300) {
+                    MPI_D_Fail("on purpose");
+                    break;
+                }
+            }
+        }
+    }
+    printf("inputs %" PRIu64 "\npairs %" PRIu64 "\nlate %" PRIu64 "\n", inputs, pairs, late);
+    return MPI_D_Finalize();
+}
+
 int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
     must(MPI_D_Finalize() == MPI_D_ERR_USAGE, "an end before the beginning");
     must(MPI_D_At(1) == MPI_D_ERR_USAGE, "a place before the beginning");
+    if (strcmp(asked, "iteration") == 0) return iteration(argc > 2 ? argv[2] : "");
+    if (strcmp(asked, "streaming") == 0) return streaming(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "wrong") == 0) MPI_D_Set_combiner(MPI_D_Sum_int64);
     MPI_D_Set_arrangement(MPI_D_SORTED);
     if (strcmp(asked, "backwards") == 0) {

@@ -160,17 +160,162 @@ fn a_wrong_value_names_its_record() {
     }
 }
 
-/// Rounds and streams are there in Rust alone.
+/// What a program was not started for is told, and not left out.
 #[test]
 fn other_modes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
-        for mode in ["ITER", "STREAM"] {
-            let run = run(&launcher, &program, &["mode"], &[("HARRIER_MPID_MODE", mode)]);
-            let told = format!("a job of mode COM, and the program was started in mode {mode}");
-            assert!(!run.success && run.stderr.contains(&told), "{run:#?}");
-            assert!(run.stderr.contains("Rust"), "{run:#?}");
+        for (asked, own, modes) in [
+            ("mode", "COM", ["ITER", "STREAM"]),
+            ("iteration", "ITER", ["COM", "STREAM"]),
+            ("streaming", "STREAM", ["COM", "ITER"]),
+        ] {
+            for mode in modes {
+                let run = run(&launcher, &program, &[asked], &[("HARRIER_MPID_MODE", mode)]);
+                let told = format!("a job of mode {own}, and the program was started in mode {mode}");
+                assert!(!run.success && run.stderr.contains(&told), "{run:#?}");
+            }
         }
+        let run = run(&launcher, &program, &["streaming"], &[("HARRIER_MPID_O", "9")]);
+        assert!(!run.success && run.stderr.contains("9 inputs of a stream on"), "{run:#?}");
+    }
+}
+
+/// By node, as the definition has it.
+fn plain_pagerank(edges: &[(u64, u64)], rounds: usize) -> BTreeMap<u64, f64> {
+    let mut leads_to: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (from, to) in edges {
+        leads_to.entry(*from).or_default().push(*to);
+        leads_to.entry(*to).or_default();
+    }
+    let mut ranks: BTreeMap<u64, f64> = leads_to.keys().map(|node| (*node, 1.0)).collect();
+    for _ in 0..rounds {
+        let bare = leads_to.iter().filter(|(_, to)| to.is_empty()).map(|(node, _)| ranks[node]);
+        let everybody = 0.15 + 0.85 * bare.sum::<f64>() / ranks.len() as f64;
+        let mut next: BTreeMap<u64, f64> = ranks.keys().map(|node| (*node, everybody)).collect();
+        for (node, to) in &leads_to {
+            to.iter().for_each(|other| *next.get_mut(other).unwrap() += 0.85 * ranks[node] / to.len() as f64);
+        }
+        ranks = next;
+    }
+    ranks
+}
+
+#[test]
+fn nodes_are_ranked_in_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "examples/pagerank.c") else { return };
+    // Nodes of 300 and more lead nowhere.
+    let edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
+    let files: Vec<String> = edges
+        .chunks(800)
+        .enumerate()
+        .map(|(at, edges)| {
+            let path = folder.path().join(format!("edges{at}"));
+            let lines: Vec<String> = edges.iter().map(|(from, to)| format!("{from}\t{to}\n")).collect();
+            std::fs::write(&path, lines.concat()).unwrap();
+            path.display().to_string()
+        })
+        .collect();
+    let expected = plain_pagerank(&edges, 6);
+    let arguments: Vec<&str> = ["6"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    for launcher in launchers() {
+        let knobs = [("HARRIER_MPID_O", "2"), ("HARRIER_MPID_A", "5"), ("HARRIER_MPID_MODE", "ITER")];
+        let run = run(&launcher, &program, &arguments, &knobs);
+        assert!(run.success, "{run:#?}");
+        let ranks: BTreeMap<u64, f64> = run
+            .stdout
+            .lines()
+            .map(|line| line.split_once('\t').unwrap())
+            .map(|(node, rank)| (node.parse().unwrap(), rank.parse().unwrap()))
+            .collect();
+        assert!(ranks.keys().eq(expected.keys()), "{launcher:?}: {run:#?}");
+        for (node, rank) in &ranks {
+            assert!((rank - expected[node]).abs() < 2e-6, "{launcher:?}, {node}: {rank}, {}", expected[node]);
+        }
+    }
+    std::fs::write(&files[1], "1\t2\n1 and 2\n").unwrap();
+    for launcher in launchers() {
+        let run = run(&launcher, &program, &arguments, &[]);
+        let place = format!("{} at 2: failed: an edge is two numbers", files[1]);
+        assert!(!run.success && run.stderr.contains(&place), "{run:#?}");
+    }
+}
+
+/// Numbers of lines that begin so, by the word behind.
+fn told(run: &Run, what: &str) -> u64 {
+    let lines = run.stdout.lines().filter_map(|line| line.strip_prefix(what));
+    lines.map(|number| number.trim().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn rounds_keep_what_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    let knobs = [("HARRIER_MPID_O", "4"), ("HARRIER_MPID_A", "5"), ("HARRIER_MPID_BLOCK", "1024")];
+    for launcher in launchers() {
+        let good = run(&launcher, &program, &["iteration"], &knobs);
+        assert!(good.success, "{good:#?}");
+        // 400 numbers, of which each became one more in each of three rounds.
+        assert_eq!((told(&good, "kept "), told(&good, "sum ")), (400, 399 * 400 / 2 + 3 * 400), "{good:#?}");
+        let bad = run(&launcher, &program, &["iteration", "fail"], &knobs);
+        assert!(!bad.success, "{bad:#?}");
+        let line = bad.stderr.lines().find(|line| line.contains("O task 3")).unwrap_or_default();
+        assert!(line.contains("round 2, kept pairs at 4: failed: on purpose"), "{bad:#?}");
+        let bad = run(&launcher, &program, &["iteration", "fail A"], &knobs);
+        let line = bad.stderr.lines().find(|line| line.contains("A task 3")).unwrap_or_default();
+        assert!(!bad.success && line.contains("round 2, record 5 (key "), "{bad:#?}");
+    }
+}
+
+#[test]
+fn windows_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(checks) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        // Little memory, so that windows that wait are on disk.
+        for memory in ["100000000", "1"] {
+            let run = run(
+                &launcher,
+                &checks,
+                &["streaming"],
+                &[("HARRIER_MPID_MEMORY", memory), ("HARRIER_MPID_A", "3")],
+            );
+            assert!(run.success, "{run:#?}");
+            let inputs = told(&run, "inputs ");
+            assert!(inputs > 0, "{run:#?}");
+            assert_eq!((told(&run, "pairs "), told(&run, "late ")), (10_000 * inputs, inputs), "{run:#?}");
+        }
+        let bad = run(&launcher, &checks, &["streaming", "fail A"], &[]);
+        assert!(!bad.success && bad.stderr.contains("window from 300, record 1 (key "), "{bad:#?}");
+    }
+    let other = tempfile::tempdir().unwrap();
+    let Some(program) = compile(other.path(), "examples/windows.c") else { return };
+    let stream = |name: &str, text: &str| {
+        let path = other.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let one = stream("one", "0\ta\n3\tb\n9\ta\n10\ta\n35\tb c\n");
+    let wrong = stream("wrong", "0\ta\n3 b\n");
+    let two = stream("two", "5\tb\n36\tb c\n70\td");
+    for launcher in launchers() {
+        let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+        let (streams, expected) = match by_itself {
+            true => (vec![&one[..]], vec!["0\ta\t2", "0\tb\t1", "10\ta\t1", "30\tb c\t1"]),
+            false => {
+                (vec![&one[..], &two[..]], vec!["0\ta\t2", "0\tb\t2", "10\ta\t1", "30\tb c\t2", "70\td\t1"])
+            }
+        };
+        let arguments: Vec<&str> = ["10"].into_iter().chain(streams).collect();
+        let good = run(&launcher, &program, &arguments, &[("HARRIER_MPID_MODE", "STREAM")]);
+        assert!(good.success, "{good:#?}");
+        let mut lines: Vec<&str> = good.stdout.lines().collect();
+        lines.sort();
+        assert_eq!(lines, expected, "{good:#?}");
+        let bad = run(&launcher, &program, &["10", &wrong], &[]);
+        let place = format!("{wrong} at 2: failed: an event is a time and a key");
+        assert!(!bad.success && bad.stderr.contains("O task 0") && bad.stderr.contains(&place), "{bad:#?}");
     }
 }

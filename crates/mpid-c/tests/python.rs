@@ -116,7 +116,7 @@ fn objects_combiners_and_failures() {
 #[test]
 fn what_cannot_be_is_refused() {
     for (knob, value, told) in [
-        ("HARRIER_MPID_MODE", "ITER", "mode COM"),
+        ("HARRIER_MPID_MODE", "ITER", "the program is one of mode COM, and was started in mode ITER"),
         ("HARRIER_MPID_MODE", "STREAM", "mode COM"),
         ("HARRIER_MPID_O", "3", "the program has 4 O tasks, and was told 3"),
     ] {
@@ -129,6 +129,84 @@ fn what_cannot_be_is_refused() {
         for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
             assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
         }
+    }
+}
+
+#[test]
+fn pairs_are_kept_between_rounds() {
+    for run in runs("tests/checks.py", &["rounds"]) {
+        assert_eq!(totals(&run), (5, 90, (3..93).sum()), "{run:#?}");
+    }
+    for run in runs("tests/checks.py", &["fails_in_round"]) {
+        let told = run.stdout.lines().find(|line| line.contains("O task 0")).unwrap_or_default();
+        assert!(told.contains("round 1, kept pairs at 7") && told.contains("on purpose"), "{run:#?}");
+    }
+    for run in runs("tests/checks.py", &["ends_alone"]) {
+        // Alone there is no rank to differ from.
+        let told = run.stdout.contains("after round 0 rank 0 begins another round and rank 1 ends");
+        assert!(told || run.stdout == "alone\n", "{run:#?}");
+    }
+}
+
+#[test]
+fn points_find_their_centres() {
+    let folder = tempfile::tempdir().unwrap();
+    // Around three places, in two files; the first points are one of each.
+    let places = [(0.0, 0.0), (50.0, 0.0), (0.0, 80.0)];
+    let points: Vec<(f64, f64)> = (0..60u32)
+        .map(|at| {
+            let (x, y) = places[at as usize % 3];
+            (x + f64::from(at % 7), y + f64::from(at % 5))
+        })
+        .collect();
+    let files: Vec<String> = points
+        .chunks(30)
+        .enumerate()
+        .map(|(at, points)| {
+            let path = folder.path().join(at.to_string());
+            let lines: Vec<String> = points.iter().map(|(x, y)| format!("{x} {y}\n")).collect();
+            std::fs::write(&path, lines.concat()).unwrap();
+            path.display().to_string()
+        })
+        .collect();
+    let mean = |place: usize| {
+        let of_it: Vec<&(f64, f64)> = points.iter().skip(place).step_by(3).collect();
+        let count = of_it.len() as f64;
+        let sum = of_it.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
+        format!("{place} {:.6} {:.6}", sum.0 / count, sum.1 / count)
+    };
+    let expected: Vec<String> = (0..3).map(mean).collect();
+    for run in runs("examples/kmeans.py", &["3", "10", &files[0], &files[1]]) {
+        assert_eq!(run.stdout.lines().collect::<Vec<_>>(), expected, "{run:#?}");
+    }
+}
+
+#[test]
+fn windows_close_while_inputs_go_on() {
+    for run in runs("tests/checks.py", &["windows"]) {
+        // One input for each rank, and one pair of each that is late.
+        let inputs = run.stdout.lines().filter(|line| *line == "late 1").count() as u64;
+        let (_, windows, pairs) = totals(&run);
+        assert!(inputs > 0, "{run:#?}");
+        assert_eq!((windows, pairs), (4 * 3, 100 * inputs), "{run:#?}");
+    }
+    for run in runs("tests/checks.py", &["fails_in_window"]) {
+        let told = run.stdout.lines().find(|line| line.contains("A task")).unwrap_or_default();
+        assert!(told.contains("window from 40, record 1 (key \"key\")"), "{run:#?}");
+        assert!(told.contains("on purpose"), "{run:#?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events");
+    std::fs::write(&path, "0\ta\n3\tb\n9\ta\n10\ta\n35\tb\n").unwrap();
+    for run in runs("examples/windows.py", &["10", path.to_str().unwrap()]) {
+        let mut lines: Vec<&str> = run.stdout.lines().collect();
+        lines.sort();
+        assert_eq!(lines, ["0\ta\t2", "0\tb\t1", "10\ta\t1", "30\tb\t1"], "{run:#?}");
+    }
+    std::fs::write(&path, "0\ta\n3\tb\nno time\n").unwrap();
+    for run in runs("examples/windows.py", &["10", path.to_str().unwrap()]) {
+        let place = format!("{} at 3", path.display());
+        assert!(!run.success && run.stderr.contains("O task 0") && run.stderr.contains(&place), "{run:#?}");
     }
 }
 

@@ -27,9 +27,10 @@ pub const COMBINE_BYTES: usize = 32 << 20;
 pub const SPILL_THRESHOLD: f64 = 0.9;
 
 /// How pairs travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Jobs of O tasks, then A tasks.
+    #[default]
     Common,
     /// Rounds over what stays in memory.
     Iteration,

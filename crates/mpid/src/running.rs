@@ -429,7 +429,7 @@ fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
     let mut message =
         format!("\"{name}\" is a job of mode {mode}, and the program was started in mode {told}");
     if spec.mode == Mode::Common {
-        message += ": rounds (Job::round) and streams (Job::stream) are there in Rust";
+        message += ": it has neither rounds (Job::round, MPI_D_Set_mode in C, Rounds in Python) nor streams";
     }
     Err(Error::Configuration(message))
 }

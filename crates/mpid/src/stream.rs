@@ -24,16 +24,17 @@ use crate::origin::{self, Work};
 use crate::records::{BlockHeader, BlockKind};
 use crate::running::{Running, Spec};
 use crate::spill::SpillFolders;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::world::World;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 
-/// Closed windows of a merger that wait for the A function. More would be memory that nothing bounds.
+/// Closed windows of a merger that wait for the A function in memory. More would be memory that nothing bounds.
 const CLOSED_WAITING_MAX: usize = 2;
 
 /// An interval of time, in whatever unit the program's times have.
@@ -126,16 +127,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         let mut running = Running::start_with(world, config, spec, |plan, folders, _| {
             let (close, closes) = sync_channel(CLOSED_WAITING_MAX);
             closed.lock().push(closes);
-            Box::new(WindowSink {
-                rank: world.launched_rank(),
-                plan: Arc::clone(plan),
-                width,
-                folders: Arc::clone(folders),
-                stores: BTreeMap::new(),
-                reached: HashMap::new(),
-                bytes_max: plan.cache_bytes / plan.mergers,
-                close,
-            })
+            Box::new(WindowSink::new(world, plan, folders, width, Closing::Waiting(close)))
         })?;
         let closed = closed.into_inner();
         // The consumers outlive the O phase, whose end needs the job for itself: so its parts are told apart.
@@ -192,14 +184,60 @@ fn run_stream<K: Datum + ?Sized, V: Datum + ?Sized>(
 }
 
 /// A window of an A task, with all its pairs.
-struct Closed {
-    window: u64,
-    a_task: u32,
-    store: Store,
+pub(crate) struct Closed {
+    pub window: u64,
+    pub a_task: u32,
+    pub store: Store,
+}
+
+/// The way of closed windows to who runs A tasks.
+#[derive(Clone)]
+pub(crate) enum Closing {
+    /// The merger waits while there are too many.
+    Waiting(SyncSender<Closed>),
+    /// Who takes them sends, too, and so must not be waited for: what are too many go to disk.
+    Spilling { way: Option<Sender<Closed>>, waiting: Arc<AtomicUsize> },
+}
+
+impl Closing {
+    pub fn spilling(way: Sender<Closed>) -> Closing {
+        Closing::Spilling { way: Some(way), waiting: Arc::default() }
+    }
+
+    /// For who takes them: it must not hold the way open.
+    pub fn without_way(self) -> Closing {
+        match self {
+            Closing::Spilling { waiting, .. } => Closing::Spilling { way: None, waiting },
+            waiting => waiting,
+        }
+    }
+
+    /// One was taken.
+    pub fn taken(&self) {
+        if let Closing::Spilling { waiting, .. } = self {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody takes it any more when the job is to stop.
+    fn give(&self, mut closed: Closed, folders: &SpillFolders) -> Result<(), StoreError> {
+        match self {
+            Closing::Waiting(way) => drop(way.send(closed)),
+            Closing::Spilling { way, waiting } => {
+                if waiting.fetch_add(1, Ordering::Relaxed) >= CLOSED_WAITING_MAX {
+                    closed.store.spill(folders)?;
+                }
+                if let Some(way) = way {
+                    drop(way.send(closed));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Keeps the pairs of open windows, and hands on each that is closed.
-struct WindowSink {
+pub(crate) struct WindowSink {
     rank: usize,
     plan: Arc<Plan>,
     /// Of a window.
@@ -210,10 +248,29 @@ struct WindowSink {
     /// By A task: the window that each O task has come to.
     reached: HashMap<u32, Vec<u64>>,
     bytes_max: usize,
-    close: SyncSender<Closed>,
+    closing: Closing,
 }
 
 impl WindowSink {
+    pub fn new(
+        world: &World,
+        plan: &Arc<Plan>,
+        folders: &Arc<SpillFolders>,
+        width: u64,
+        closing: Closing,
+    ) -> WindowSink {
+        WindowSink {
+            rank: world.launched_rank(),
+            plan: Arc::clone(plan),
+            width,
+            folders: Arc::clone(folders),
+            stores: BTreeMap::new(),
+            reached: HashMap::new(),
+            bytes_max: plan.cache_bytes / plan.mergers,
+            closing,
+        }
+    }
+
     fn keep(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         let (rank, a_task) = (self.rank, header.a_task);
         let shape = &self.plan.shape;
@@ -236,20 +293,23 @@ impl WindowSink {
         Ok(())
     }
 
-    fn reach(&mut self, a_task: u32, o_task: u32, window: u64) {
+    fn reach(&mut self, a_task: u32, o_task: u32, window: u64) -> Result<(), Error> {
         let o_tasks = self.plan.o_tasks as usize;
         let reached = self.reached.entry(a_task).or_insert_with(|| vec![0; o_tasks]);
         let before = reached.iter().copied().min().unwrap_or(0);
         reached[o_task as usize] = reached[o_task as usize].max(window);
         let low = reached.iter().copied().min().unwrap_or(0);
         if low == before {
-            return;
+            return Ok(());
         }
         while let Some((&(a_task, window), _)) = self.stores.range((a_task, 0)..(a_task, low)).next() {
             let store = self.stores.remove(&(a_task, window)).expect("it was just seen");
-            // Nobody takes it any more when the job is to stop.
-            let _ = self.close.send(Closed { window, a_task, store });
+            let begin = Some(window.saturating_mul(self.width));
+            origin::works_on(Work { a_task, window: begin });
+            let given = self.closing.give(Closed { window, a_task, store }, &self.folders);
+            given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
         }
+        Ok(())
     }
 }
 
@@ -257,7 +317,7 @@ impl Sink for WindowSink {
     fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         match header.kind {
             BlockKind::Pairs => self.keep(header, pairs)?,
-            BlockKind::Watermark => self.reach(header.a_task, header.o_task, header.window),
+            BlockKind::Watermark => self.reach(header.a_task, header.o_task, header.window)?,
             BlockKind::TaskEnd => {}
         }
         Ok(())

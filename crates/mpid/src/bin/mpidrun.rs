@@ -18,7 +18,7 @@ const USAGE: &str = "usage: mpidrun [-f HOSTFILE] [-mode COM|ITER|STREAM] [-O TA
 
   -f HOSTFILE        where the ranks run, as mpirun takes it
   -mode MODE         COM: O tasks, then A tasks; ITER: rounds over what stays in memory; STREAM: windows. A program that does
-                     something else is refused; without it, any may run. ITER and STREAM are there in Rust alone
+                     something else is refused; without it, any may run
   -O, -A TASKS       numbers of O and A tasks; more than can run at once are run one after another. A program that has
                      numbers of its own refuses others
   -n RANKS           default: a rank for each slot of HOSTFILE, or for each core here

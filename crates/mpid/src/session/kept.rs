@@ -1,0 +1,82 @@
+//! Pairs of a task that stay in memory between rounds, in bytes.
+
+use crate::records::{self, Place};
+
+/// Bytes of a block of them.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What is kept for the tasks of one number.
+#[derive(Default)]
+pub(super) struct Part {
+    blocks: Vec<Vec<u8>>,
+}
+
+impl Part {
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        let bytes = records::pair_bytes(key.len(), value.len());
+        if self.blocks.last().is_none_or(|block| block.len() + bytes > block.capacity()) {
+            self.blocks.push(Vec::with_capacity(bytes.max(BLOCK_BYTES)));
+        }
+        records::push_pair(self.blocks.last_mut().expect("it was just pushed"), key, value);
+    }
+}
+
+/// How far a task has read what is kept for it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cursor {
+    block: usize,
+    place: Place,
+    count: u64,
+}
+
+impl Cursor {
+    /// Goes to the next pair. Returns whether there is one.
+    pub fn advance(&mut self, part: &Part) -> bool {
+        while let Some(block) = part.blocks.get(self.block) {
+            if let Some(place) = records::place(block, self.place.end) {
+                self.place = place;
+                self.count += 1;
+                return true;
+            }
+            (self.block, self.place) = (self.block + 1, Place::default());
+        }
+        false
+    }
+
+    /// Pairs that were gone to.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The current pair; empty ones before the first and after the last.
+    pub fn pair<'a>(&self, part: &'a Part) -> (&'a [u8], &'a [u8]) {
+        let Place { key, value, end } = self.place;
+        match part.blocks.get(self.block) {
+            Some(block) => (&block[key..value], &block[value..end]),
+            None => (&[], &[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_all_sizes_stay_in_their_order() {
+        let mut part = Part::default();
+        assert!(!Cursor::default().advance(&part));
+        let sizes = [0, 5, BLOCK_BYTES - 1, 0, 3 * BLOCK_BYTES, 1];
+        for (at, bytes) in sizes.iter().enumerate() {
+            part.push(&vec![at as u8; at], &vec![at as u8; *bytes]);
+        }
+        let mut cursor = Cursor::default();
+        for (at, bytes) in sizes.iter().enumerate() {
+            assert!(cursor.advance(&part));
+            assert_eq!(cursor.pair(&part), (&vec![at as u8; at][..], &vec![at as u8; *bytes][..]));
+            assert_eq!(cursor.count(), at as u64 + 1);
+        }
+        assert!(!cursor.advance(&part) && !cursor.advance(&part));
+        assert_eq!(cursor.pair(&part), (&[][..], &[][..]));
+    }
+}
