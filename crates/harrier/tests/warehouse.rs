@@ -58,6 +58,16 @@ fn a_session_sees_what_its_isolation_lets_it() {
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
     run(&mut b, "ROLLBACK");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
+    // A savepoint from before the first statement that looked does not take the snapshot of that one back.
+    run(&mut b, "BEGIN ISOLATION LEVEL SERIALIZABLE");
+    run(&mut b, "SAVEPOINT here");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
+    run(&mut b, "INSERT INTO t VALUES (41)");
+    run(&mut a, "INSERT INTO t VALUES (42)");
+    run(&mut b, "ROLLBACK TO here");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
+    run(&mut b, "COMMIT");
+    assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
 }
 
 /// Definitions and rows of several tables, with a savepoint: others see nothing of them before they are committed, and all of them then.

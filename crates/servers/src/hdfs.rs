@@ -141,6 +141,34 @@ impl Hdfs {
         calls
     }
 
+    /// The ports on which clients talk to the NameNode and to the DataNode.
+    pub fn ports(&self) -> [u16; 2] {
+        let info = self.told("/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo");
+        let (_, rest) = info.split_once("xferaddr").expect("there is a DataNode");
+        // The address and the quotes around it are JSON within JSON.
+        let (_, rest) =
+            rest.split_once("127.0.0.1:").expect("the DataNode listens on the loopback interface");
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        [self.port, digits.parse().expect("a port")]
+    }
+
+    /// The paths of all files below a folder, sorted, those that are being written among them; none if there is no such folder.
+    pub fn files(&self, folder: &str) -> Vec<String> {
+        let path = format!("/fsck?ugi=root&files=1&openforwrite=1&path={folder}");
+        let text = self.told(&path);
+        assert!(text.contains("FSCK ended") || text.contains("does not exist"), "{text}");
+        let prefix = format!("{}/", folder.trim_end_matches('/'));
+        // PATH BYTES bytes, …; of folders it is PATH <dir>.
+        let file = |line: &str| {
+            let (path, _) = line.split_once(" bytes, ")?.0.rsplit_once(' ')?;
+            path.starts_with(&prefix).then(|| path.to_string())
+        };
+        let mut files: Vec<String> = text.lines().filter_map(file).collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+
     /// Kills the NameNode.
     pub fn stop_namenode(&self) {
         self.keeper.tell("stop-namenode");
@@ -150,6 +178,22 @@ impl Hdfs {
     pub fn start_namenode(&self) {
         self.keeper.tell("start-namenode");
         assert!(self.waited_until_it_works(), "the NameNode does not come back: {}", self.last_words());
+    }
+
+    /// What the NameNode answers, however busy it is.
+    fn told(&self, path: &str) -> String {
+        let started = Instant::now();
+        loop {
+            if let Some(text) = self.http(path) {
+                return text;
+            }
+            assert!(
+                started.elapsed() < START_MAX,
+                "the NameNode does not answer {path}: {}",
+                self.last_words()
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn http(&self, path: &str) -> Option<String> {

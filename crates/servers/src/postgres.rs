@@ -1,9 +1,12 @@
 //! A PostgreSQL server.
 
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::keeper::Keeper;
 
@@ -74,17 +77,38 @@ impl Postgres {
         self.port
     }
 
+    /// The server's first process, without which the others end; `None` while there is none.
+    pub fn pid(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.keeper.folder().join("pg/data/postmaster.pid")).ok()?;
+        text.lines().next()?.trim().parse().ok()
+    }
+
+    /// Whether somebody listens on its port.
+    pub fn listens(&self) -> bool {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+    }
+
+    /// Whether it lets clients in.
+    pub fn answers(&self) -> bool {
+        self.asked("postgres", "SELECT 1").status.success()
+    }
+
     /// Runs one statement; returns its rows, columns separated by `|`.
     ///
     /// Panics: it fails.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let output = Command::new(self.bin.join("psql"))
+        let output = self.asked(database, sql);
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_string()
+    }
+
+    fn asked(&self, database: &str, sql: &str) -> Output {
+        Command::new(self.bin.join("psql"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "harrier", "-d", database])
             .args(["-v", "ON_ERROR_STOP=1", "-A", "-t", "-q", "-c", sql])
             .output()
-            .expect("psql runs");
-        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_string()
+            .expect("psql runs")
     }
 
     /// Makes a database and returns its name.

@@ -113,6 +113,10 @@ fn postgres_starts_and_makes_databases() {
     let Some(server) = Postgres::shared() else { return };
     let database = server.new_database();
     assert_eq!(server.psql(&database, "SELECT current_database()"), database);
+    // Its first process is the parent of those that serve.
+    let pid = server.pid().expect("it runs");
+    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(server.listens() && server.answers());
 }
 
 #[test]
@@ -120,6 +124,10 @@ fn hdfs_starts_and_tells_of_its_calls() {
     let Some(server) = Hdfs::shared() else { return };
     assert!(server.url().starts_with("hdfs://127.0.0.1:"));
     assert!(server.configuration().join("core-site.xml").is_file());
+    let [namenode, datanode] = server.ports();
+    assert_eq!(server.url(), format!("hdfs://127.0.0.1:{namenode}"));
+    assert!(std::net::TcpStream::connect(("127.0.0.1", datanode)).is_ok());
+    assert!(server.files("/").is_empty() && server.files("/nosuch").is_empty());
     // It makes folders of its own at its start, or nobody has asked for anything yet.
     assert!(server.calls().keys().all(|call| call.chars().all(char::is_alphanumeric)));
 }

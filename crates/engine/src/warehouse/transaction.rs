@@ -444,7 +444,13 @@ impl Transactions {
                 let open = inner.open.as_mut().ok_or_else(outside)?;
                 let at = open.savepoint(&name)?;
                 open.savepoints.truncate(at + 1);
-                open.work = open.savepoints[at].1.clone();
+                open.work = match open.savepoints[at].1.clone() {
+                    // Set before the first statement that looked: the snapshot of that one stays, what it changed does not.
+                    None if open.isolation == Isolation::Serializable => {
+                        open.work.as_ref().map(|work| Transaction::new(Arc::clone(&work.base)))
+                    }
+                    work => work,
+                };
                 self.failed.store(false, Ordering::Relaxed);
                 Ok("ROLLBACK")
             }

@@ -1,30 +1,42 @@
-/* Ends its process by SIGKILL at one of its calls that change files: preloaded, so that there is a fault at every step of a program
- * that knows nothing of it. Calls of all threads are counted, from 0.
+/* Ends its process, or that of a server, by SIGKILL at one of the steps of its process: preloaded, so that there is a fault at every step of
+ * a program that knows nothing of it. Steps are calls that change files, and messages to servers and answers of theirs; those of all
+ * threads are counted, from 0. A file is changed, and a message sent, after its step; an answer has come before its step, and is lost by it.
  *
  * HARRIER_CRASH_BELOW=P   only calls on files whose path has P in it
- * HARRIER_CRASH_AT=N      the call before which the process ends; without it none
+ * HARRIER_CRASH_PORTS=N,M messages to and answers from these ports of TCP; without it none
+ * HARRIER_CRASH_AT=N      the step at which a process ends; without it none
+ * HARRIER_CRASH_VICTIM=P  instead of this process, process P and its children end; this one goes on
  * HARRIER_CRASH_RANK=R    only in the process whose rank by MPI's launcher is R
- * HARRIER_CRASH_COUNT=F   at its end the process writes the number of its calls into the file F
+ * HARRIER_CRASH_COUNT=F   at its end the process writes the number of its steps into the file F
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static atomic_long calls;
+enum { PORTS_MAX = 8, CHILDREN_BYTES_MAX = 1 << 14 };
+
+static atomic_long steps;
 static long crash_at = -1;
 static const char *count_file;
 static const char *below = "";
+static long victim;
+static int ports[PORTS_MAX];
+static int ports_count;
 
 __attribute__((constructor)) static void begin(void) {
     const char *rank = getenv("HARRIER_CRASH_RANK");
@@ -33,6 +45,14 @@ __attribute__((constructor)) static void begin(void) {
     if (getenv("HARRIER_CRASH_BELOW")) below = getenv("HARRIER_CRASH_BELOW");
     const char *at = getenv("HARRIER_CRASH_AT");
     if (at) crash_at = atol(at);
+    const char *killed = getenv("HARRIER_CRASH_VICTIM");
+    if (killed) victim = atol(killed);
+    const char *rest = getenv("HARRIER_CRASH_PORTS");
+    while (rest && *rest && ports_count < PORTS_MAX) {
+        char *end;
+        ports[ports_count++] = (int)strtol(rest, &end, 10);
+        rest = *end ? end + 1 : end;
+    }
     count_file = getenv("HARRIER_CRASH_COUNT");
 }
 
@@ -40,22 +60,65 @@ __attribute__((destructor)) static void end(void) {
     if (!count_file) return;
     FILE *file = fopen(count_file, "w");
     if (!file) return;
-    fprintf(file, "%ld\n", (long)atomic_load(&calls));
+    fprintf(file, "%ld\n", (long)atomic_load(&steps));
     fclose(file);
 }
 
-static void step(const char *path) {
-    if (strstr(path, below) && atomic_fetch_add(&calls, 1) == crash_at) kill(getpid(), SIGKILL);
+/* The process and its children at once, as a machine does that loses power: none of them hears of the end of another. */
+static void end_victim(void) {
+    char list[64], children[CHILDREN_BYTES_MAX];
+    snprintf(list, sizeof list, "/proc/%ld/task/%ld/children", victim, victim);
+    FILE *file = fopen(list, "r");
+    size_t length = file ? fread(children, 1, sizeof children - 1, file) : 0;
+    if (file) fclose(file);
+    children[length] = 0;
+    kill((pid_t)victim, SIGKILL);
+    char *rest = children;
+    for (long child; (child = strtol(rest, &rest, 10)) > 1;) kill((pid_t)child, SIGKILL);
+}
+
+/* Whether this was the step. */
+static int step(void) {
+    if (atomic_fetch_add(&steps, 1) != crash_at) return 0;
+    if (victim > 1) end_victim();
+    else kill(getpid(), SIGKILL);
+    return 1;
+}
+
+static void step_on(const char *path) {
+    if (strstr(path, below)) step();
+}
+
+/* Whether this is a connection to one of the servers. */
+static int is_served(int fd) {
+    struct sockaddr_storage peer;
+    socklen_t length = sizeof peer;
+    if (!ports_count || getpeername(fd, (struct sockaddr *)&peer, &length) != 0) return 0;
+    int port = 0;
+    if (peer.ss_family == AF_INET) port = ntohs(((struct sockaddr_in *)&peer)->sin_port);
+    if (peer.ss_family == AF_INET6) port = ntohs(((struct sockaddr_in6 *)&peer)->sin6_port);
+    for (int at = 0; at < ports_count; at++)
+        if (port == ports[at]) return 1;
+    return 0;
 }
 
 static void step_of(int fd) {
     struct stat status;
-    if (fd <= 2 || fstat(fd, &status) != 0 || !(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return;
+    if (fd <= 2 || fstat(fd, &status) != 0) return;
+    if (S_ISSOCK(status.st_mode) && is_served(fd)) step();
+    if (!(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return;
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
     path[length > 0 ? length : 0] = 0;
-    step(path);
+    step_on(path);
+}
+
+/* What a call has got that reads. */
+static ssize_t heard(int fd, ssize_t got) {
+    if (got <= 0 || !is_served(fd) || !step()) return got;
+    errno = ECONNRESET;
+    return -1;
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -69,7 +132,7 @@ static void step_of(int fd) {
             va_start(rest, flags);                                   \
             mode = va_arg(rest, mode_t);                             \
             va_end(rest);                                            \
-            step(path);                                              \
+            step_on(path);                                              \
         }                                                            \
         return NEXT(name) arguments;                                 \
     }
@@ -119,26 +182,49 @@ int ftruncate64(int fd, off64_t length) {
 }
 
 int mkdir(const char *path, mode_t mode) {
-    step(path);
+    step_on(path);
     return NEXT(mkdir)(path, mode);
 }
 
 int rename(const char *from, const char *to) {
-    step(to);
+    step_on(to);
     return NEXT(rename)(from, to);
 }
 
 int unlink(const char *path) {
-    step(path);
+    step_on(path);
     return NEXT(unlink)(path);
 }
 
 int unlinkat(int folder, const char *path, int flags) {
-    step(path);
+    step_on(path);
     return NEXT(unlinkat)(folder, path, flags);
 }
 
 int rmdir(const char *path) {
-    step(path);
+    step_on(path);
     return NEXT(rmdir)(path);
+}
+
+ssize_t send(int fd, const void *bytes, size_t count, int flags) {
+    step_of(fd);
+    return NEXT(send)(fd, bytes, count, flags);
+}
+
+ssize_t sendto(int fd, const void *bytes, size_t count, int flags, const struct sockaddr *to, socklen_t length) {
+    step_of(fd);
+    return NEXT(sendto)(fd, bytes, count, flags, to, length);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+    step_of(fd);
+    return NEXT(sendmsg)(fd, message, flags);
+}
+
+ssize_t recv(int fd, void *bytes, size_t count, int flags) {
+    return heard(fd, NEXT(recv)(fd, bytes, count, flags));
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+    return heard(fd, NEXT(recvmsg)(fd, message, flags));
 }

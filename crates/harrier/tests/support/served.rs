@@ -199,6 +199,8 @@ pub struct Client {
     pub parameters: BTreeMap<String, String>,
     /// The state of the transaction: I, T or E.
     pub state: u8,
+    /// What the last statement says it has done, as `UPDATE 3`.
+    pub tag: String,
 }
 
 impl Client {
@@ -215,7 +217,8 @@ impl Client {
         body.push(0);
         stream.write_all(&(body.len() as i32 + 4).to_be_bytes()).unwrap();
         stream.write_all(&body).unwrap();
-        let mut client = Self { stream, process: 0, secret: 0, parameters: BTreeMap::new(), state: b'?' };
+        let (parameters, tag) = (BTreeMap::new(), String::new());
+        let mut client = Self { stream, process: 0, secret: 0, parameters, state: b'?', tag };
         client.answer().map(|_| client)
     }
 
@@ -256,6 +259,7 @@ impl Client {
                         .collect();
                     self.parameters.insert(parts[0].clone(), parts[1].clone());
                 }
+                b'C' => self.tag = String::from_utf8_lossy(body.strip_suffix(b"\0").unwrap_or(&body)).into(),
                 b'D' => rows.push(row(&body)),
                 b'E' => {
                     let field = |code: u8| {
