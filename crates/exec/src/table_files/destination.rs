@@ -286,7 +286,7 @@ impl Drop for Made {
 /// How much was written, and the last bytes of it: length of Parquet's footer and magic.
 #[derive(Default)]
 pub(super) struct Tail {
-    bytes: u64,
+    pub(super) bytes: u64,
     last: Vec<u8>,
 }
 
