@@ -105,6 +105,17 @@ fn programs_over_tables() {
     let answer =
         check(&["join", "--rankings", rankings, "--input", visits, "--split-bytes", "100000"], &[SMALL]);
     assert!(!answer.contains(" 0 lines"), "{answer}");
+    // The files one after the other are in the order of revenue.
+    let out = folder.path().join("joined");
+    check(
+        &["join", "--rankings", rankings, "--input", visits, "--output", out.to_str().unwrap()],
+        &[("HARRIER_MPID_A", "3")],
+    );
+    let parts = (0..3).map(|part| std::fs::read_to_string(out.join(format!("part-{part:05}"))).unwrap());
+    let joined = parts.collect::<Vec<_>>().concat();
+    let revenues: Vec<u64> =
+        joined.lines().map(|line| line.rsplit_once('\t').unwrap().1.parse().unwrap()).collect();
+    assert!(revenues.len() > 100 && revenues.is_sorted_by(|left, right| left >= right), "{revenues:?}");
 }
 
 #[test]
@@ -324,11 +335,16 @@ fn knobs_do_not_change_answers() {
 fn wrong_input_names_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let visits = folder.path().join("visits");
-    std::fs::write(&visits, "1.2.3.4|u|1999-05-05|12\n1.2.3.4|u|1999-05-05|many\n").unwrap();
+    let good = "1.2.3.4|u|1999-05-05|0.12|agent|USA|USA-EN|word|7\n";
+    std::fs::write(&visits, [good, &good.replace("0.12", "many")].concat()).unwrap();
     for launcher in launchers() {
         let run = run(&launcher, &["aggregate", "--input", visits.to_str().unwrap()], &[]);
         assert!(!run.success, "{run:#?}");
-        let told = format!("O task 0 on rank 0, {} at 24: failed: \"many\" is no number", visits.display());
+        let told = format!(
+            "O task 0 on rank 0, {} at {}: failed: \"many\" is no amount",
+            visits.display(),
+            good.len()
+        );
         // Whichever rank had the task.
         let told =
             told.split_once(" on rank 0").map(|(task, rest)| (task.to_string(), rest.to_string())).unwrap();

@@ -79,6 +79,24 @@ fn word(number: usize) -> String {
     word
 }
 
+/// What visits come from, as they say.
+const AGENTS: [&str; 5] = [
+    "Mozilla/5.0 (X11; Linux x86_64; rv:115.0) Gecko/20100101 Firefox/115.0",
+    "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)",
+    "Opera/9.80 (Windows NT 6.1; U; en) Presto/2.2.15 Version/10.10",
+    "Lynx/2.8.9rel.1 libwww-FM/2.14",
+    "curl/7.88.1",
+];
+
+/// Countries, and a language of each.
+const COUNTRIES: [(&str, &str); 6] =
+    [("USA", "EN"), ("DEU", "DE"), ("FRA", "FR"), ("CHN", "ZH"), ("BRA", "PT"), ("JPN", "JA")];
+
+/// Different ones for different numbers.
+fn address(number: u32) -> u32 {
+    number.wrapping_mul(0x9E37_79B1)
+}
+
 pub fn url(number: usize) -> String {
     format!("http://www.example.org/{:x}/{number}.html", number.wrapping_mul(0x9E37_79B9) & 0xfff)
 }
@@ -114,6 +132,8 @@ struct Source {
     kind: Kind,
     zipf: Zipf,
     words: Vec<String>,
+    /// Of visitors: four or so visits each.
+    addresses: u32,
     row: u64,
     /// Rows of other files come between.
     step: u64,
@@ -125,13 +145,14 @@ impl Source {
     fn new(kind: Kind, bytes: u64, first: u64, step: u64) -> Source {
         let count = match kind {
             Kind::Text => WORDS,
-            Kind::Uservisits => (bytes / 600).max(10) as usize,
+            Kind::Uservisits => (bytes / 1_600).max(10) as usize,
             Kind::Graph => (bytes / 120).max(10) as usize,
             Kind::Events => 10_000,
             Kind::Records | Kind::Rankings | Kind::Points => 1,
         };
         let words = if kind == Kind::Text { (0..WORDS).map(word).collect() } else { vec![] };
-        Source { kind, zipf: Zipf::new(count), words, row: first, step, time: 0, printable: false }
+        let addresses = u32::try_from(bytes / 640).unwrap_or(u32::MAX).max(10);
+        Source { kind, zipf: Zipf::new(count), words, addresses, row: first, step, time: 0, printable: false }
     }
 
     fn row(&mut self, random: &mut StdRng) -> Vec<u8> {
@@ -164,15 +185,23 @@ impl Source {
             }
             Kind::Uservisits => {
                 let page = url(self.zipf.draw(random));
-                let mut byte = || random.random_range(0..=255u8);
-                let address = format!("{}.{}.{}.{}", byte(), byte(), byte(), byte());
+                let [a, b, c, d] = address(random.random_range(0..self.addresses)).to_be_bytes();
                 let (year, month, day) = (
                     random.random_range(1998..2002),
                     random.random_range(1..=12),
                     random.random_range(1..=28),
                 );
                 let cents = random.random_range(0..100_000);
-                format!("{address}|{page}|{year}-{month:02}-{day:02}|{cents}\n").into_bytes()
+                let agent = AGENTS[random.random_range(0..AGENTS.len())];
+                let (country, language) = COUNTRIES[random.random_range(0..COUNTRIES.len())];
+                let searched = word(random.random_range(0..WORDS));
+                let duration = random.random_range(1..11);
+                format!(
+                    "{a}.{b}.{c}.{d}|{page}|{year}-{month:02}-{day:02}|{}.{:02}|{agent}|{country}|{country}-{language}|{searched}|{duration}\n",
+                    cents / 100,
+                    cents % 100
+                )
+                .into_bytes()
             }
             Kind::Graph => {
                 let nodes = self.zipf.sums.len();

@@ -61,9 +61,9 @@ enum Program {
     },
     /// For every word, the lines in which it stands.
     Index(InOut),
-    /// Sum the revenue of uservisits by the first 7 characters of the source address.
+    /// Sum the revenue of uservisits by source address.
     Aggregate(InOut),
-    /// Join rankings and uservisits; average rank and revenue by source address.
+    /// Join rankings and the uservisits of a year: average rank and revenue by source address, the largest revenue first.
     Join {
         #[arg(long)]
         rankings: PathBuf,

@@ -1,21 +1,28 @@
 //! HiBench's AGGREGATE and JOIN over rankings and uservisits, in keys and values.
 //!
 //! ```text
-//!   rankings    page URL | page rank | average duration
-//!   uservisits  source address | destination URL | date | revenue in cents
+//!   rankings    pageURL | pageRank | avgDuration
+//!   uservisits  sourceIP | destURL | visitDate | adRevenue | userAgent | countryCode | languageCode | searchWord | duration
+//!
+//!   AGGREGATE   SELECT sourceIP, SUM(adRevenue) FROM uservisits GROUP BY sourceIP
+//!   JOIN        SELECT sourceIP, AVG(pageRank), SUM(adRevenue) AS totalRevenue FROM rankings JOIN uservisits ON pageURL = destURL
+//!               WHERE visitDate BETWEEN … GROUP BY sourceIP ORDER BY totalRevenue DESC
 //! ```
+//!
+//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up in cents, so that sums do not depend on
+//! their order; addresses of the same revenue are in their own order.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
-use harrier_mpid::{BoxError, Config, Job, World, input};
+use harrier_mpid::{BoxError, Config, Job, Ranges, World, input};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// HiBench groups by the first characters of the address.
-const ADDRESS_BYTES: usize = 7;
-
 /// JOIN looks at the visits of these days, both included.
 const DAYS: (&str, &str) = ("1999-01-01", "2000-01-01");
+
+/// Revenues that each rank brings, so that parts of about the same size are cut of their order.
+const SAMPLES: usize = 1000;
 
 pub struct Visit<'a> {
     pub address: &'a [u8],
@@ -29,11 +36,35 @@ fn number(field: &[u8]) -> Result<i64, BoxError> {
     text.parse().map_err(|_| format!("\"{text}\" is no number").into())
 }
 
+/// An amount with up to two digits behind its point, in hundredths.
+fn cents(field: &[u8]) -> Result<i64, BoxError> {
+    let wrong = || format!("\"{}\" is no amount", String::from_utf8_lossy(field));
+    let (whole, part) = match field.iter().position(|byte| *byte == b'.') {
+        Some(at) => (&field[..at], &field[at + 1..]),
+        None => (field, &b""[..]),
+    };
+    if whole.is_empty() || whole.len() > 15 || part.len() > 2 {
+        return Err(wrong().into());
+    }
+    let mut cents = 0;
+    for byte in whole.iter().chain(part).chain(&b"00"[part.len()..]) {
+        if !byte.is_ascii_digit() {
+            return Err(wrong().into());
+        }
+        cents = cents * 10 + i64::from(byte - b'0');
+    }
+    Ok(cents)
+}
+
 fn visit(line: &[u8]) -> Result<Visit<'_>, BoxError> {
     let mut fields = line.split(|byte| *byte == b'|');
-    let mut field = || fields.next().ok_or("a visit has four fields");
-    let (address, url, date, cents) = (field()?, field()?, field()?, field()?);
-    Ok(Visit { address, url, date: std::str::from_utf8(date)?, cents: number(cents)? })
+    let mut field = || fields.next().ok_or("a visit has nine fields");
+    let (address, url, date, revenue) = (field()?, field()?, field()?, field()?);
+    // Nobody asks for the user agent, the country, the language, the word that was searched, and the duration.
+    if fields.count() != 5 {
+        return Err("a visit has nine fields".into());
+    }
+    Ok(Visit { address, url, date: std::str::from_utf8(date)?, cents: cents(revenue)? })
 }
 
 fn ranking(line: &[u8]) -> Result<(&[u8], i64), BoxError> {
@@ -57,8 +88,7 @@ pub fn aggregate(world: &World, config: &Config, io: &InOut) -> Result<String, B
         |task| {
             task.read_lines(&splits, |task, _, line| {
                 let visit = visit(line)?;
-                let address = &visit.address[..visit.address.len().min(ADDRESS_BYTES)];
-                Ok(task.emit(address, &visit.cents)?)
+                Ok(task.emit(visit.address, &visit.cents)?)
             })
         },
         |task| {
@@ -75,8 +105,7 @@ pub fn aggregate(world: &World, config: &Config, io: &InOut) -> Result<String, B
         let mut revenue: HashMap<Vec<u8>, i64> = HashMap::new();
         each_line(&io.input, |_, _, line| {
             let visit = visit(line)?;
-            *revenue.entry(visit.address[..visit.address.len().min(ADDRESS_BYTES)].to_vec()).or_default() +=
-                visit.cents;
+            *revenue.entry(visit.address.to_vec()).or_default() += visit.cents;
             Ok(())
         })?;
         let mut sums = Sums::default();
@@ -88,6 +117,15 @@ pub fn aggregate(world: &World, config: &Config, io: &InOut) -> Result<String, B
 fn joined_line(address: &[u8], ranks: i64, visits: i64, cents: i64) -> Vec<u8> {
     // Whole numbers: sums of them do not depend on their order.
     [address, format!("\t{}\t{cents}\n", ranks as f64 / visits as f64).as_bytes()].concat()
+}
+
+/// What an A task of JOIN has between its jobs: sums of ranks, visits and cents by address.
+#[derive(Default)]
+struct Joined {
+    /// Of the URLs of the task.
+    by_url: HashMap<Vec<u8>, [i64; 3]>,
+    /// Of the addresses of the task.
+    by_address: Vec<(Vec<u8>, [i64; 3])>,
 }
 
 /// What travels to the A task of a URL: its rank, or a visit to it.
@@ -126,7 +164,8 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
         },
         |task| {
             // By address: ranks, visits and cents of the URLs here. They stay as the input of the next job.
-            let mut sums: HashMap<Vec<u8>, [i64; 3]> = HashMap::new();
+            let mut joined = Joined::default();
+            let sums = &mut joined.by_url;
             let mut rank: Option<(Vec<u8>, i64)> = None;
             while let Some(((url, kind), (number, address))) = task.next_pair()? {
                 if kind == RANK {
@@ -139,34 +178,72 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
                     }
                 }
             }
-            Ok(sums)
+            Ok(joined)
         },
     )?;
     let a_tasks = count_a_tasks(world, &joined.outputs)?;
-    let kept = joined.keep(a_tasks);
+    let mut kept = joined.keep(a_tasks);
     let by_address = Job::<[u8], [i64; 3]>::new("join by address")
         .combine(|left, right| [left[0] + right[0], left[1] + right[1], left[2] + right[2]]);
-    let outcome = by_address.round(
+    by_address.round(
         world,
         config,
         &kept,
-        |task, sums| {
-            for (address, sums) in sums.drain() {
+        |task, joined| {
+            for (address, sums) in joined.by_url.drain() {
                 task.emit(&address, &sums)?;
+            }
+            Ok(())
+        },
+        |task, joined| {
+            while let Some(mut group) = task.next_group()? {
+                let (address, sums) =
+                    group.fold([0; 3], |sum, add| [sum[0] + add[0], sum[1] + add[1], sum[2] + add[2]])?;
+                joined.by_address.push((address.to_vec(), sums));
+            }
+            Ok(())
+        },
+    )?;
+    // Backwards, as the largest revenue comes first.
+    let mut samples: Vec<i64> = Vec::new();
+    for (_, joined) in kept.here() {
+        let every = (joined.by_address.len() / SAMPLES).max(1);
+        samples.extend(joined.by_address.iter().step_by(every).map(|(_, [_, _, cents])| -cents));
+    }
+    let ranges = Ranges::from_samples::<i64>(world, &samples, a_tasks)?;
+    let by_revenue =
+        Job::<(i64, Vec<u8>), [i64; 2]>::new("join by revenue").sorted().partition(move |(key, _), _| {
+            let mut bytes = Vec::with_capacity(8);
+            harrier_mpid::append(&key, &mut bytes);
+            ranges.of(&bytes)
+        });
+    let outcome = by_revenue.round(
+        world,
+        config,
+        &kept,
+        |task, joined| {
+            for (address, [ranks, visits, cents]) in joined.by_address.drain(..) {
+                task.emit(&(-cents, address), &[ranks, visits])?;
             }
             Ok(())
         },
         |task, _| {
             let mut part = Part::create(io.output.as_deref(), task.index())?;
-            while let Some(mut group) = task.next_group()? {
-                let (address, [ranks, visits, cents]) =
-                    group.fold([0; 3], |sum, add| [sum[0] + add[0], sum[1] + add[1], sum[2] + add[2]])?;
-                part.line(&joined_line(address, ranks, visits, cents))?;
+            let mut edges: Option<(i64, i64)> = None;
+            while let Some(((key, address), [ranks, visits])) = task.next_pair()? {
+                part.line(&joined_line(address, ranks, visits, -key))?;
+                match &mut edges {
+                    None => edges = Some((key, key)),
+                    Some((_, last)) if *last > key => return Err("revenues are not in order".into()),
+                    Some((_, last)) => *last = key,
+                }
             }
-            part.finish()
+            Ok((part.finish()?, edges))
         },
     )?;
-    let sums = total(world, outcome.outputs.into_iter().map(|(_, sums)| sums))?;
+    follow_one_another(world, outcome.outputs.iter().map(|(part, (_, edges))| (*part, *edges)))?;
+    let outputs = outcome.outputs.into_iter().map(|(_, (sums, _))| sums);
+    let sums = total(world, outputs)?;
     conclude(world, io, "join", sums, || {
         let mut rank_of: HashMap<Vec<u8>, i64> = HashMap::new();
         each_line(&rankings, |_, _, line| {
@@ -191,9 +268,58 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
     })
 }
 
+/// Errors: the last number of a part is above the first of a later one. Collective.
+fn follow_one_another(
+    world: &World,
+    parts: impl Iterator<Item = (usize, Option<(i64, i64)>)>,
+) -> Result<(), BoxError> {
+    let mut mine = Vec::new();
+    for (part, edges) in parts {
+        if let Some((first, last)) = edges {
+            [part as i64, first, last].iter().for_each(|number| mine.extend(number.to_le_bytes()));
+        }
+    }
+    let all = world.gather(&mine)?.concat();
+    let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let mut parts: Vec<[i64; 3]> =
+        all.chunks_exact(24).map(|part| [0, 8, 16].map(|at| number(&part[at..at + 8]))).collect();
+    parts.sort_unstable();
+    match parts.windows(2).any(|parts| parts[0][2] > parts[1][1]) {
+        true => Err("the parts are not in order".into()),
+        false => Ok(()),
+    }
+}
+
 /// How many A tasks a job had, over all ranks. Collective.
 pub fn count_a_tasks<R>(world: &World, outputs: &[(usize, R)]) -> Result<usize, BoxError> {
     let counts = world.gather(&(outputs.len() as u64).to_le_bytes())?;
     let count = |bytes: &Vec<u8>| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) as usize;
     Ok(counts.iter().map(count).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_in_cents() {
+        for (text, expected) in [("0.05", 5), ("12", 1200), ("3.5", 350), ("999.99", 99_999)] {
+            assert_eq!(cents(text.as_bytes()).unwrap(), expected, "{text}");
+        }
+        for text in ["", ".5", "1.234", "-1", "1e3", "many", "12345678901234567890"] {
+            assert!(cents(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_visit_has_nine_fields() {
+        let line = b"1.2.3.4|url|1999-05-05|0.12|agent|USA|USA-EN|word|7";
+        let visit = visit(line).unwrap();
+        assert_eq!(
+            (visit.address, visit.url, visit.date, visit.cents),
+            (&b"1.2.3.4"[..], &b"url"[..], "1999-05-05", 12)
+        );
+        assert!(super::visit(&line[..line.len() - 2]).is_err());
+        assert!(super::visit(&[&line[..], b"|"].concat()).is_err());
+    }
 }
