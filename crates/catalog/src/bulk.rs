@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn fields_are_read_in_their_order() {
-        let mut fields = Fields { rest: "-7 6:a é:3:0:: 1 " };
+        let mut fields = Fields { rest: "-7 6:a é:30:: 1 " };
         assert_eq!(fields.integer().unwrap(), -7);
         assert_eq!(fields.text().unwrap(), "a é:3");
         assert_eq!(fields.optional_text().unwrap(), Some(""));
