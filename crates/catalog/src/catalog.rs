@@ -7,13 +7,13 @@
 //! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many processes.
 //!
 //! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
-//! `STATES_MAX` versions are kept. `data` has every file of one table; that of small tables is kept as `known.rs` says.
+//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as `known.rs` says.
 //!
 //! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already sent may
 //! have happened. Crash: the database rolls back what was not committed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
@@ -21,12 +21,12 @@ use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
-use crate::files::{ColumnStats, TableData};
-use crate::known::{FILES_MAX, Known};
+use crate::files::TableData;
+use crate::known::{Known, KnownData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
-use crate::state::{Column, ColumnId, ObjectId, SnapshotId, State, Table};
+use crate::state::{Column, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
-use crate::{inlined, layout};
+use crate::{inlined, layout, table_data};
 
 /// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in time.
 const STATES_MAX: usize = 8;
@@ -43,9 +43,13 @@ pub(crate) struct Inner {
     pub database: Database,
     states: Mutex<Vec<(Settings, Arc<State>)>>,
     pub known: Known,
+    /// The newest snapshot that was seen.
+    newest: AtomicI64,
     /// Who may do what, as last read.
     pub access: Mutex<Option<Arc<Access>>>,
     pub has_access: AtomicBool,
+    /// Whether the table of those who write is known to be there.
+    pub has_writers: AtomicBool,
     pub hook: Mutex<Option<Hook>>,
 }
 
@@ -105,8 +109,10 @@ impl Catalog {
             database,
             states: Mutex::new(Vec::new()),
             known: Known::default(),
+            newest: AtomicI64::new(0),
             access: Mutex::new(None),
             has_access: AtomicBool::new(false),
+            has_writers: AtomicBool::new(false),
             hook: Mutex::new(None),
         };
         Self { inner: Arc::new(inner) }
@@ -132,11 +138,14 @@ impl Catalog {
 
     async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
         let rows = self.inner.database.query(load::head_query(snapshot)).await?;
-        if let Some(state) = self.cached(&load::read_head(&rows, snapshot)?) {
+        let head = load::read_head(&rows, snapshot)?;
+        self.inner.newest.fetch_max(head.snapshot, Ordering::Relaxed);
+        if let Some(state) = self.cached(&head) {
             return Ok(state);
         }
         let mut session = self.inner.database.read().await?;
         let head = load::head(&mut session, snapshot).await?;
+        self.inner.newest.fetch_max(head.snapshot, Ordering::Relaxed);
         let state = Arc::new(load::state(&mut session, &head).await?);
         self.keep(&head, &state);
         Ok(state)
@@ -166,43 +175,31 @@ impl Catalog {
     }
 
     /// Every file and kept row of a table at a snapshot.
-    pub async fn data(&self, table: &Table, snapshot: SnapshotId) -> Result<TableData> {
+    pub async fn data(&self, table: &Table, snapshot: SnapshotId) -> Result<Arc<TableData>> {
         if table.id < 0 {
-            return Ok(TableData { table: table.id, snapshot, ..TableData::default() });
+            return Ok(Arc::new(TableData { table: table.id, snapshot, ..TableData::default() }));
         }
-        if let Some(known) = self.inner.known.data.get(&(table.id, snapshot)) {
-            return Ok(TableData::clone(&known));
-        }
+        let known = &self.inner.known;
+        let newest = self.inner.newest.load(Ordering::Relaxed).max(snapshot);
+        let before = match known.data(table.id, snapshot) {
+            Some(found) if found.compared_at >= newest => return Ok(found.data),
+            Some(found) => Some(found.data),
+            None => known.data_before(table.id, snapshot).map(|found| found.data),
+        };
         let mut session = self.inner.database.read().await?;
         load::head(&mut session, Some(snapshot)).await?;
-        let data = load::data(&mut session, table.id, snapshot).await.map_err(|error| match error {
+        let data = table_data::load(&mut session, table.id, snapshot, before.as_deref()).await;
+        let data = Arc::new(data.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
             other => other,
-        })?;
-        if data.is_small() {
-            self.inner.known.data.put((table.id, snapshot), Arc::new(data.clone()));
-        }
+        })?);
+        known.put_data(KnownData { data: Arc::clone(&data), compared_at: newest });
         Ok(data)
     }
 
-    /// What is known of columns in single files: of all files, or of those named. `snapshot`: one that has them.
-    pub async fn column_stats(
-        &self,
-        table: ObjectId,
-        snapshot: SnapshotId,
-        columns: &[ColumnId],
-        files: Option<&[i64]>,
-    ) -> Result<BTreeMap<(i64, ColumnId), ColumnStats>> {
-        let key = (table, snapshot, columns.to_vec(), files.map(<[i64]>::to_vec));
-        if let Some(known) = self.inner.known.stats.get(&key) {
-            return Ok(BTreeMap::clone(&known));
-        }
-        let mut session = self.inner.database.read().await?;
-        let stats = load::column_stats(&mut session, table, columns, files).await?;
-        if files.is_some_and(|files| files.len() <= FILES_MAX) {
-            self.inner.known.stats.put(key, Arc::new(stats.clone()));
-        }
-        Ok(stats)
+    /// How many bytes of files, kept rows and statistics are kept for statements to come.
+    pub fn set_kept_bytes_max(&self, bytes: usize) {
+        self.inner.known.set_bytes_max(bytes);
     }
 
     /// What the files of all tables hold now, those without files left out.

@@ -553,6 +553,14 @@ impl Row {
         Ok(self.optional_integer(index)?.map(|value| value != 0))
     }
 
+    /// The same as `optional_text`, without a copy.
+    pub fn into_text(mut self, index: usize) -> Result<Option<String>> {
+        match self.0.get_mut(index) {
+            Some(Cell::Text(value)) => Ok(Some(std::mem::take(value))),
+            _ => self.optional_text(index),
+        }
+    }
+
     pub fn into_cells(self) -> Vec<Cell> {
         self.0
     }

@@ -1,17 +1,20 @@
 //! The data of a table: files, rows deleted from them, and rows kept in the catalog itself.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::known::FILES_MAX;
 use crate::state::{ColumnId, Location, ObjectId, SnapshotId};
 
 /// A data file of a committed snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataFile {
     pub id: i64,
+    /// Where it stands among the table's files, if DuckLake has said so; then by id.
+    pub order: Option<i64>,
     pub begin: SnapshotId,
     pub path: Location,
-    pub format: String,
+    pub format: Cow<'static, str>,
     pub rows: i64,
     pub bytes: i64,
     pub footer_bytes: Option<i64>,
@@ -21,7 +24,7 @@ pub struct DataFile {
     pub mapping: Option<i64>,
     /// The file holds rows of several snapshots, up to this one, told apart by a column `_ducklake_internal_snapshot_id`.
     pub partial_max: Option<SnapshotId>,
-    pub deletes: Option<DeleteFile>,
+    pub deletes: Option<Box<DeleteFile>>,
     /// Rows deleted by entries in the catalog (`ducklake_inlined_delete_…`): positions in the file.
     pub deleted_inline: Vec<i64>,
 }
@@ -30,7 +33,7 @@ pub struct DataFile {
 pub struct DeleteFile {
     pub id: i64,
     pub path: Location,
-    pub format: String,
+    pub format: Cow<'static, str>,
     pub rows: i64,
     pub bytes: i64,
     pub footer_bytes: Option<i64>,
@@ -140,15 +143,31 @@ impl TableChanges {
 pub struct TableData {
     pub table: ObjectId,
     pub snapshot: SnapshotId,
-    pub files: Vec<DataFile>,
+    /// Snapshots that have the same files may share them.
+    pub files: Arc<Vec<DataFile>>,
     pub inlined: Vec<InlinedRows>,
 }
 
 impl TableData {
-    /// Whether it is little enough to be kept for the next statement.
-    pub(crate) fn is_small(&self) -> bool {
-        let kept: usize = self.inlined.iter().map(|rows| rows.rows.len()).sum();
-        let deleted: usize = self.files.iter().map(|file| file.deleted_inline.len()).sum();
-        self.files.len() + kept + deleted <= FILES_MAX
+    /// About what it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_file = |file: &DataFile| {
+            let values: usize = file.partition_values.iter().flatten().map(String::len).sum();
+            let deletes =
+                file.deletes.as_ref().map_or(0, |deletes| size_of::<DeleteFile>() + deletes.path.path.len());
+            let places =
+                file.partition_values.len() * size_of::<Option<String>>() + file.deleted_inline.len() * 8;
+            size_of::<DataFile>() + file.path.path.len() + values + places + deletes
+        };
+        let of_cell = |cell: &Cell| {
+            size_of::<Cell>()
+                + match cell {
+                    Cell::Text(text) => text.len(),
+                    Cell::Blob(bytes) => bytes.len(),
+                    Cell::Null | Cell::Integer(_) => 0,
+                }
+        };
+        let kept = self.inlined.iter().flat_map(|kept| &kept.rows).flatten().map(of_cell).sum::<usize>();
+        size_of::<Self>() + self.files.iter().map(of_file).sum::<usize>() + kept
     }
 }

@@ -1,44 +1,198 @@
 //! What was read of tables at snapshots and always reads the same: kept for the next statement, which then asks the database for the
-//! newest snapshot alone.
+//! newest snapshot alone, or for what later snapshots have beyond what is kept.
 //!
-//! Invariants: only what belongs to one committed snapshot is kept, under its number. A snapshot that expires while it is kept here is
-//! still read by those that have it; `Catalog::at` does not give it to others.
+//! Invariants: only what belongs to committed snapshots is kept, never what a transaction is about to do. Files and kept rows are kept
+//! under the number of one snapshot. Statistics of a file never change: they are kept under the table and the column, with the range of
+//! file numbers that they are of. What is kept of an older snapshot than the newest is compared with the database again when there are newer
+//! ones than when it was read. A snapshot that expires while it is kept here is still read by those that have it; `Catalog::at` does not
+//! give it to others.
 //!
-//! Memory bound: `ENTRIES_MAX` answers of each kind, of tables with `FILES_MAX` files and as many kept rows at most: those are the ones of
-//! which small statements read little.
+//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, kept rows and statistics together, of all
+//! sessions. What was not used for longest goes first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::files::{ColumnStats, TableData};
+use crate::file_stats::FileStats;
+use crate::files::TableData;
 use crate::state::{Column, ColumnId, ObjectId, SnapshotId};
 
-/// Answers of each kind: some for every table that many statements read.
+/// Answers of each kind of those that are small: some for every table that many statements read.
 const ENTRIES_MAX: usize = 128;
-/// Larger tables are read anew by every statement, whose work is larger than that.
-pub(crate) const FILES_MAX: usize = 256;
-
-/// Statistics by file and column.
-pub(crate) type FileStats = BTreeMap<(i64, ColumnId), ColumnStats>;
-
-/// The table, the snapshot, the columns and the files that were asked for.
-type StatsKey = (ObjectId, SnapshotId, Vec<ColumnId>, Option<Vec<i64>>);
+/// Tables and columns of which is kept what may be large. Many of them are small.
+const LARGE_ENTRIES_MAX: usize = 1024;
+/// For files, kept rows and statistics, unless something else is said: three tables of 100 000 files with four filtered columns each.
+pub(crate) const BYTES_MAX: usize = 256 << 20;
 
 #[derive(Default)]
 pub(crate) struct Known {
-    pub data: Kept<(ObjectId, SnapshotId), TableData>,
     pub versions: Kept<(ObjectId, SnapshotId), Vec<SnapshotId>>,
     pub columns: Kept<(ObjectId, SnapshotId), Vec<Column>>,
-    pub stats: Kept<StatsKey, FileStats>,
+    pub large: Mutex<Bounded<Key, Large>>,
 }
 
 impl Known {
     /// Snapshots have expired.
     pub fn forget(&self) {
-        self.data.forget();
         self.versions.forget();
         self.columns.forget();
-        self.stats.forget();
+        self.large().forget();
+    }
+
+    fn large(&self) -> std::sync::MutexGuard<'_, Bounded<Key, Large>> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many bytes are kept at most.
+    pub fn set_bytes_max(&self, bytes: usize) {
+        self.large().set_bytes_max(bytes);
+    }
+
+    pub fn data(&self, table: ObjectId, snapshot: SnapshotId) -> Option<KnownData> {
+        match self.large().get(&Key::Data(table, snapshot)) {
+            Some(Large::Data(data)) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// The newest that is known of a table before `snapshot`.
+    pub fn data_before(&self, table: ObjectId, snapshot: SnapshotId) -> Option<KnownData> {
+        let older = |key: &Key| match key {
+            Key::Data(of, at) if *of == table && *at < snapshot => Some(*at),
+            _ => None,
+        };
+        let newest = self.large().keys().filter_map(older).max();
+        self.data(table, newest?)
+    }
+
+    pub fn put_data(&self, known: KnownData) {
+        let bytes = known.data.bytes();
+        self.large().put(Key::Data(known.data.table, known.data.snapshot), Large::Data(known), bytes);
+    }
+
+    pub fn stats(&self, table: ObjectId, column: ColumnId) -> Option<KnownStats> {
+        match self.large().get(&Key::Stats(table, column)) {
+            Some(Large::Stats(stats)) => Some(stats),
+            _ => None,
+        }
+    }
+
+    pub fn put_stats(&self, table: ObjectId, column: ColumnId, stats: KnownStats) {
+        let bytes = stats.stats.memory_bytes();
+        self.large().put(Key::Stats(table, column), Large::Stats(stats), bytes);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Data(ObjectId, SnapshotId),
+    Stats(ObjectId, ColumnId),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Large {
+    Data(KnownData),
+    Stats(KnownStats),
+}
+
+/// The files and kept rows of one table at one snapshot.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownData {
+    pub data: Arc<TableData>,
+    /// The newest snapshot when they were compared with the database. DuckDB's merging of files makes a snapshot and gives older ones other
+    /// files with the same rows: those that they had may be gone soon.
+    pub compared_at: SnapshotId,
+}
+
+/// The statistics of one column in all files of a table from one number to another.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownStats {
+    pub first: i64,
+    pub last: i64,
+    /// The last row of the table of statistics when they were read, in SQLite.
+    pub row: Option<StatsRow>,
+    pub stats: Arc<FileStats>,
+}
+
+/// A row of `ducklake_file_column_stats`: its number in SQLite, and what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StatsRow {
+    pub row: i64,
+    pub file: i64,
+    pub column: ColumnId,
+}
+
+/// What was used last, up to a number of bytes.
+pub(crate) struct Bounded<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Counts uses.
+    clock: u64,
+}
+
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    used: u64,
+}
+
+impl<K, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), bytes: 0, bytes_max: BYTES_MAX, clock: 0 }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
+    fn get(&mut self, key: &K) -> Option<V> {
+        self.clock += 1;
+        let entry = self.entries.get_mut(key)?;
+        entry.used = self.clock;
+        Some(entry.value.clone())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.keys()
+    }
+
+    fn put(&mut self, key: K, value: V, bytes: usize) {
+        self.clock += 1;
+        if bytes > self.bytes_max {
+            // Would drive out all others, and itself.
+            self.remove(&key);
+            return;
+        }
+        let entry = Entry { value, bytes, used: self.clock };
+        self.bytes += bytes;
+        if let Some(before) = self.entries.insert(key, entry) {
+            self.bytes -= before.bytes;
+        }
+        self.shrink();
+    }
+
+    fn set_bytes_max(&mut self, bytes: usize) {
+        self.bytes_max = bytes;
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.bytes > self.bytes_max || self.entries.len() > LARGE_ENTRIES_MAX {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
+            let Some(oldest) = oldest else { return };
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= entry.bytes;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
     }
 }
 
@@ -88,5 +242,27 @@ mod tests {
         assert_eq!(kept.get(&1), None);
         kept.forget();
         assert_eq!(kept.get(&0), None);
+    }
+
+    #[test]
+    fn large_answers_are_kept_up_to_a_number_of_bytes() {
+        let mut kept = Bounded::default();
+        kept.set_bytes_max(100);
+        kept.put(1, 'a', 40);
+        kept.put(2, 'b', 40);
+        assert_eq!(kept.get(&1), Some('a'));
+        kept.put(3, 'c', 40);
+        assert_eq!((kept.get(&1), kept.get(&2), kept.get(&3)), (Some('a'), None, Some('c')));
+        // What is too large is not kept, nor what was known before under its name.
+        kept.put(1, 'd', 101);
+        assert_eq!((kept.get(&1), kept.get(&3), kept.bytes), (None, Some('c'), 40));
+        kept.put(3, 'e', 60);
+        assert_eq!((kept.get(&3), kept.bytes), (Some('e'), 60));
+        kept.set_bytes_max(59);
+        assert_eq!((kept.get(&3), kept.bytes), (None, 0));
+        for number in 0..=LARGE_ENTRIES_MAX {
+            kept.put(number, 'f', 0);
+        }
+        assert_eq!((kept.get(&0), kept.get(&1)), (None, Some('f')));
     }
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::database::{Row, Session, flag, list, text, visible};
+use crate::database::{Row, Session, flag, text, visible};
 use crate::error::{Error, Result};
-use crate::files::{ColumnStats, DataFile, DeleteFile, InlinedRows, TableData};
+use crate::files::InlinedRows;
 use crate::layout::VERSION;
 use crate::state::{
     Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State,
@@ -489,118 +489,6 @@ pub(crate) async fn columns_at(
     tree(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Every file and kept row of one table.
-pub(crate) async fn data(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<TableData> {
-    let mut files = files(session, table, snapshot).await?;
-    partition_values(session, table, snapshot, &mut files).await?;
-    let deletes = inlined::delete_table(table);
-    if !files.is_empty() && session.has_table(&deletes).await? {
-        let sql = format!(
-            "SELECT file_id, row_id FROM {deletes} WHERE begin_snapshot <= {snapshot} ORDER BY row_id"
-        );
-        let places = places(&files);
-        for row in session.query(sql).await? {
-            if let Some(place) = places.get(&row.integer(0)?) {
-                files[*place].deleted_inline.push(row.integer(1)?);
-            }
-        }
-    }
-    let inlined = inlined_rows(session, table, snapshot).await?;
-    Ok(TableData { table, snapshot, files, inlined })
-}
-
-fn places(files: &[DataFile]) -> HashMap<i64, usize> {
-    files.iter().enumerate().map(|(place, file)| (file.id, place)).collect()
-}
-
-async fn files(session: &mut Session, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<DataFile>> {
-    let sql = format!(
-        "SELECT f.data_file_id, f.begin_snapshot, f.path, {}, f.file_format, f.record_count, f.file_size_bytes, \
-         f.footer_size, f.partition_id, f.mapping_id, f.partial_max, f.encryption_key, \
-         d.delete_file_id, d.path, {}, d.format, d.delete_count, d.file_size_bytes, d.footer_size, d.partial_max, \
-         d.encryption_key \
-         FROM ducklake_data_file f LEFT JOIN \
-         (SELECT * FROM ducklake_delete_file WHERE table_id = {table} AND {}) d ON d.data_file_id = f.data_file_id \
-         WHERE f.table_id = {table} AND {} ORDER BY f.file_order, f.data_file_id",
-        flag("f.path_is_relative"),
-        flag("d.path_is_relative"),
-        visible("", snapshot),
-        visible("f.", snapshot),
-    );
-    let mut files: Vec<DataFile> = Vec::new();
-    for row in session.query(sql).await? {
-        if row.optional_text(11)?.is_some() || row.optional_text(20)?.is_some() {
-            return Err(Error::Unsupported(
-                "the table has encrypted files, which Harrier does not support".into(),
-            ));
-        }
-        let deletes = match row.optional_integer(12)? {
-            None => None,
-            Some(id) => Some(DeleteFile {
-                id,
-                path: Location { path: row.text(13)?, relative: row.flag(14)? },
-                format: row.optional_text(15)?.unwrap_or_else(|| "parquet".to_string()),
-                rows: row.integer(16)?,
-                bytes: row.integer(17)?,
-                footer_bytes: row.optional_integer(18)?,
-                partial_max: row.optional_integer(19)?,
-            }),
-        };
-        let id = row.integer(0)?;
-        if files.last().is_some_and(|last| last.id == id) {
-            return Err(Error::Corrupt(format!(
-                "data file {id} has two delete files at snapshot {snapshot}"
-            )));
-        }
-        files.push(DataFile {
-            id,
-            begin: row.integer(1)?,
-            path: Location { path: row.text(2)?, relative: row.flag(3)? },
-            format: row.optional_text(4)?.unwrap_or_else(|| "parquet".to_string()),
-            rows: row.integer(5)?,
-            bytes: row.integer(6)?,
-            footer_bytes: row.optional_integer(7)?,
-            partition_id: row.optional_integer(8)?,
-            partition_values: Vec::new(),
-            mapping: row.optional_integer(9)?,
-            partial_max: row.optional_integer(10)?,
-            deletes,
-            deleted_inline: Vec::new(),
-        });
-    }
-    Ok(files)
-}
-
-async fn partition_values(
-    session: &mut Session,
-    table: ObjectId,
-    snapshot: SnapshotId,
-    files: &mut [DataFile],
-) -> Result<()> {
-    if files.iter().all(|file| file.partition_id.is_none()) {
-        return Ok(());
-    }
-    let places = places(files);
-    let sql = format!(
-        "SELECT v.data_file_id, v.partition_key_index, v.partition_value FROM ducklake_file_partition_value v \
-         JOIN ducklake_data_file f ON f.data_file_id = v.data_file_id \
-         WHERE v.table_id = {table} AND {} ORDER BY v.data_file_id, v.partition_key_index",
-        visible("f.", snapshot)
-    );
-    for row in session.query(sql).await? {
-        let Some(place) = places.get(&row.integer(0)?) else { continue };
-        let values = &mut files[*place].partition_values;
-        if row.integer(1)? != values.len() as i64 {
-            return Err(Error::Corrupt(format!(
-                "the partition values of data file {} have gaps",
-                files[*place].id
-            )));
-        }
-        values.push(row.optional_text(2)?);
-    }
-    Ok(())
-}
-
 /// The tables that keep rows of `table`: version of its schema, and name.
 pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Result<BTreeMap<i64, String>> {
     let sql = format!(
@@ -609,7 +497,7 @@ pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Re
     session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
 }
 
-async fn inlined_rows(
+pub(crate) async fn inlined_rows(
     session: &mut Session,
     table: ObjectId,
     snapshot: SnapshotId,
@@ -661,34 +549,6 @@ async fn inlined_rows(
         found.push(rows);
     }
     Ok(found)
-}
-
-pub(crate) async fn column_stats(
-    session: &mut Session,
-    table: ObjectId,
-    columns: &[ColumnId],
-    files: Option<&[i64]>,
-) -> Result<BTreeMap<(i64, ColumnId), ColumnStats>> {
-    let of_files = files.map_or_else(String::new, |files| format!("AND data_file_id IN ({})", list(files)));
-    let sql = format!(
-        "SELECT data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, {} \
-         FROM ducklake_file_column_stats WHERE table_id = {table} AND column_id IN ({}) {of_files}",
-        flag("contains_nan"),
-        list(columns)
-    );
-    let mut stats = BTreeMap::new();
-    for row in session.query(sql).await? {
-        let of_column = ColumnStats {
-            bytes: row.optional_integer(2)?,
-            values: row.optional_integer(3)?,
-            nulls: row.optional_integer(4)?,
-            min: row.optional_text(5)?,
-            max: row.optional_text(6)?,
-            nan: row.optional_flag(7)?,
-        };
-        stats.insert((row.integer(0)?, row.integer(1)?), of_column);
-    }
-    Ok(stats)
 }
 
 /// What the files of a table hold. Rows that are kept in the catalog are not in it.

@@ -20,6 +20,7 @@
 //! Other programs that write into the warehouse are not known here; only the age of their files protects those.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::catalog::Catalog;
@@ -60,7 +61,12 @@ impl Catalog {
     }
 
     async fn make_writers(&self) -> Result<()> {
+        // Nobody drops it.
+        if self.inner.has_writers.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if self.inner.database.has_table(TABLE).await? {
+            self.inner.has_writers.store(true, Ordering::Relaxed);
             return Ok(());
         }
         let mut session = self.inner.database.begin().await?;
@@ -69,7 +75,9 @@ impl Catalog {
                 "CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT PRIMARY KEY, process TEXT NOT NULL, seen BIGINT NOT NULL)"
             ))
             .await?;
-        session.commit().await.map_err(Error::Database)
+        session.commit().await.map_err(Error::Database)?;
+        self.inner.has_writers.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Says that writers are still there. To be called more often than every [`SILENCE`].
@@ -89,7 +97,7 @@ impl Catalog {
 
     /// The names of all that are writing. Those that have gone are forgotten, and can commit no more.
     pub async fn writers(&self) -> Result<BTreeSet<String>> {
-        if !self.inner.database.has_table(TABLE).await? {
+        if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
         }
         let mut session = self.inner.database.begin().await?;

@@ -382,8 +382,9 @@ run("CREATE TABLE w (a VARIANT)")
             (stats.columns[&1].min.as_deref(), stats.columns[&1].max.as_deref()),
             (Some("0"), Some("2000"))
         );
-        let stats = catalog.column_stats(big.id, head.snapshot, &[1], None).await.unwrap();
-        assert_eq!(stats[&(rows.files[0].id, 1)].values, Some(1000));
+        let file = rows.files[0].id;
+        let stats = catalog.column_stats(big.id, &[1], file, file).await.unwrap();
+        assert_eq!(stats[&1].get(file).unwrap().values, Some(1000));
 
         let p = head.table(0, "p").unwrap();
         let key = |column, transform| PartitionKey { column, transform };

@@ -15,7 +15,7 @@ use support::*;
 use tokio::sync::Notify;
 
 /// All that a catalog shows.
-async fn picture(catalog: &Catalog) -> (Arc<State>, Vec<TableData>, usize) {
+async fn picture(catalog: &Catalog) -> (Arc<State>, Vec<Arc<TableData>>, usize) {
     let head = catalog.head().await.unwrap();
     let mut rows = Vec::new();
     for table in head.tables.values() {

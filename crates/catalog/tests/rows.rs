@@ -35,7 +35,7 @@ fn files_come_and_go() {
         assert_eq!(at_2.files.len(), 2);
         let (first, second) = (&at_2.files[0], &at_2.files[1]);
         assert_eq!((first.begin, first.rows, first.bytes, first.footer_bytes), (2, 100, 900, Some(50)));
-        assert_eq!((first.path.clone(), first.format.as_str()), (Location::relative("1.parquet"), "parquet"));
+        assert_eq!((first.path.clone(), first.format.as_ref()), (Location::relative("1.parquet"), "parquet"));
         assert_eq!((second.path.path.as_str(), second.path.relative), ("/abs/it's 2.parquet", false));
         assert_eq!((first.partition_id, first.mapping, first.partial_max), (None, None, None));
 
@@ -73,7 +73,7 @@ fn files_come_and_go() {
 
         for (snapshot, expected) in [(2, at_2), (3, at_3), (4, at_4), (5, at_5), (6, at_6)] {
             let state = catalog.at(snapshot).await.unwrap();
-            assert_eq!(catalog.data(&state.tables[&id], snapshot).await.unwrap(), expected);
+            assert_eq!(*catalog.data(&state.tables[&id], snapshot).await.unwrap(), expected);
         }
         let words: Vec<String> =
             catalog.snapshots().await.unwrap().into_iter().skip(2).map(|one| one.changes).collect();
@@ -143,13 +143,14 @@ fn partition_values_and_statistics_come_back() {
             assert_eq!(file.partition_values, [value.map(str::to_string), Some("3".into())]);
             assert_eq!(file.partition_id, head.tables[&id].partition_id);
         }
-        let per_file = catalog.column_stats(id, head.snapshot, &[1, 2], Some(&[files[1].id])).await.unwrap();
-        assert_eq!(per_file.keys().copied().collect::<Vec<_>>(), [(files[1].id, 1), (files[1].id, 2)]);
-        assert_eq!(per_file[&(files[1].id, 1)], stats(Some("-3"), Some("8"), 4, 1, None));
+        let per_file = catalog.column_stats(id, &[1, 2], files[1].id, files[1].id).await.unwrap();
+        let of_file = |column: i64| per_file[&column].get(files[1].id).map(ColumnStats::from);
+        assert_eq!(of_file(1), Some(stats(Some("-3"), Some("8"), 4, 1, None)));
         // Text with a character of code 0: a lower bound is what stands before it, an upper one there is none.
-        assert_eq!(per_file[&(files[1].id, 2)], stats(Some("a"), None, 5, 0, None));
-        assert_eq!(catalog.column_stats(id, head.snapshot, &[1, 2, 3], None).await.unwrap().len(), 9);
-        assert!(catalog.column_stats(id, head.snapshot, &[], None).await.unwrap().is_empty());
+        assert_eq!(of_file(2), Some(stats(Some("a"), None, 5, 0, None)));
+        let all = catalog.column_stats(id, &[1, 2, 3], 0, files[2].id).await.unwrap();
+        assert_eq!(all.values().map(|column| column.len()).sum::<usize>(), 9);
+        assert!(catalog.column_stats(id, &[], 0, files[2].id).await.unwrap().is_empty());
 
         let of_table = catalog.table_stats(id).await.unwrap().unwrap();
         let known = |null, nan, min: Option<&str>, max: Option<&str>| TableColumnStats {
@@ -257,7 +258,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
         assert_eq!(last.changes, "inline_flush:1");
         for (snapshot, expected) in [(3, at_3), (4, at_4)] {
             let state = catalog.at(snapshot).await.unwrap();
-            assert_eq!(catalog.data(&state.tables[&id], snapshot).await.unwrap(), expected);
+            assert_eq!(*catalog.data(&state.tables[&id], snapshot).await.unwrap(), expected);
         }
     });
 }
@@ -399,7 +400,7 @@ fn dropped_tables_still_have_their_rows_in_the_past() {
         let before = data(catalog, id).await;
         let state = catalog.head().await.unwrap();
         change(catalog, |transaction| drop_table(transaction, id)).await;
-        assert_eq!(catalog.data(&state.tables[&id], 2).await.unwrap(), before);
+        assert_eq!(*catalog.data(&state.tables[&id], 2).await.unwrap(), before);
         assert!(catalog.data(&state.tables[&id], 3).await.unwrap().files.is_empty());
     });
 }
@@ -443,7 +444,9 @@ fn ten_thousand_files_are_one_commit() {
         let id = committed.objects[&id];
         let files = data(catalog, id).await.files;
         assert_eq!(files.len(), 10_000);
-        assert_eq!(catalog.column_stats(id, committed.snapshot, &[1, 16], None).await.unwrap().len(), 20_000);
+        let last = files.iter().map(|file| file.id).max().unwrap();
+        let stats = catalog.column_stats(id, &[1, 16], 0, last).await.unwrap();
+        assert_eq!(stats.values().map(|column| column.len()).collect::<Vec<_>>(), [10_000, 10_000]);
         assert_eq!(catalog.table_stats(id).await.unwrap().unwrap().next_row_id, 1_000_000);
     });
 }

@@ -71,13 +71,15 @@ pub struct WarehouseOptions {
     pub catalog: String,
     /// Where data files go, as a URL or a path; ends in `/`. Only asked for when the warehouse is made.
     pub data: Option<String>,
+    /// Bytes of what is kept of the catalog between statements; `None`: as many as it keeps by itself.
+    pub kept_bytes_max: Option<u64>,
 }
 
 impl WarehouseOptions {
     /// A warehouse in a folder of its own, catalog and data files.
     pub fn folder(folder: &Path) -> Self {
         let catalog = format!("sqlite:{}", folder.join(CATALOG_FILE).display());
-        Self { catalog, data: Some(format!("{}/{DATA_FOLDER}", folder.display())) }
+        Self { catalog, data: Some(format!("{}/{DATA_FOLDER}", folder.display())), kept_bytes_max: None }
     }
 }
 
@@ -104,7 +106,7 @@ impl Warehouse {
                 return Ok(None);
             }
             *catalog = match Catalog::open_fenced(&self.options.catalog, self.fence.as_ref()).await {
-                Ok(catalog) => Some(catalog),
+                Ok(catalog) => Some(self.bounded(catalog)),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(explain(error)),
             };
@@ -129,8 +131,15 @@ impl Warehouse {
             make_folder(Path::new(&data))?;
         }
         let made = Catalog::create_fenced(&self.options.catalog, &data, self.fence.as_ref());
-        let made = made.await.map_err(explain)?;
+        let made = self.bounded(made.await.map_err(explain)?);
         Ok(self.catalog.lock().await.insert(made).clone())
+    }
+
+    fn bounded(&self, catalog: Catalog) -> Catalog {
+        if let Some(bytes) = self.options.kept_bytes_max {
+            catalog.set_kept_bytes_max(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        catalog
     }
 
     fn local_catalog(&self) -> Option<PathBuf> {

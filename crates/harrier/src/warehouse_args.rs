@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use harrier_engine::WarehouseOptions;
 
+use crate::sql::memory_size;
+
 /// Instead of a warehouse's folder: there is none.
 const IN_MEMORY: &str = ":memory:";
 
@@ -18,6 +20,9 @@ pub(crate) struct WarehouseArgs {
     /// Where a new warehouse puts its data files: a folder, s3://… or hdfs://…
     #[arg(long, value_name = "URL")]
     data: Option<String>,
+    /// Memory for what is kept of the catalog between statements: files of tables, and bounds of their columns [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    catalog_memory: Option<u64>,
 }
 
 impl WarehouseArgs {
@@ -55,12 +60,17 @@ impl WarehouseArgs {
     /// Where tables are kept, if they are.
     pub(crate) fn options(&self) -> Option<WarehouseOptions> {
         if let Some(catalog) = &self.catalog {
-            return Some(WarehouseOptions { catalog: catalog.clone(), data: self.data.clone() });
+            return Some(WarehouseOptions {
+                catalog: catalog.clone(),
+                data: self.data.clone(),
+                kept_bytes_max: self.catalog_memory,
+            });
         }
         if self.warehouse.as_os_str() == IN_MEMORY {
             return None;
         }
         let mut options = WarehouseOptions::folder(&self.warehouse);
+        options.kept_bytes_max = self.catalog_memory;
         if self.data.is_some() {
             options.data = self.data.clone();
         }

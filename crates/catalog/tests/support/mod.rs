@@ -354,7 +354,7 @@ pub async fn made_table(catalog: &Catalog, name: &str) -> ObjectId {
 
 pub async fn data(catalog: &Catalog, table: ObjectId) -> TableData {
     let head = catalog.head().await.unwrap();
-    catalog.data(&head.tables[&table], head.snapshot).await.unwrap()
+    TableData::clone(&*catalog.data(&head.tables[&table], head.snapshot).await.unwrap())
 }
 
 /// The names of a state's tables, with their schemas'.

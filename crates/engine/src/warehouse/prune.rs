@@ -12,17 +12,20 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, expr_to_columns, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
-use harrier_catalog::files::ColumnStats;
+use harrier_catalog::StatsRef;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_exec::table_files::bucket_of;
 
 use super::types::has_foreign_buckets;
 use super::values;
 
-/// One file, as far as a filter may care.
-pub(crate) struct Candidate<'a> {
-    pub rows: i64,
-    pub stats: BTreeMap<ColumnId, &'a ColumnStats>,
+/// Files, as far as a filter may care.
+#[derive(Default)]
+pub(crate) struct Candidates<'a> {
+    /// Of each file, those deleted since included.
+    pub rows: Vec<i64>,
+    /// What is known of a column in each file.
+    pub stats: BTreeMap<ColumnId, Vec<Option<StatsRef<'a>>>>,
 }
 
 /// The columns that `filters` speak of.
@@ -44,9 +47,9 @@ pub(crate) fn may_match(
     filters: &[Expr],
     schema: &SchemaRef,
     columns: &[Column],
-    files: &[Candidate<'_>],
+    files: &Candidates<'_>,
 ) -> Result<Vec<bool>> {
-    let all = vec![true; files.len()];
+    let all = vec![true; files.rows.len()];
     // Columns of the table stand for themselves in statistics, whatever the table is called in the statement.
     let filters: Vec<Expr> = filters.iter().cloned().map(unqualified).collect::<Result<_>>()?;
     let Some(filter) = conjunction(filters) else {
@@ -154,41 +157,41 @@ fn unqualified(expr: Expr) -> Result<Expr> {
 struct Known<'a> {
     schema: SchemaRef,
     columns: &'a [Column],
-    files: &'a [Candidate<'a>],
+    files: &'a Candidates<'a>,
 }
 
 impl Known<'_> {
-    fn stats(&self, column: &ColumnName) -> Option<(DataType, Vec<Option<&ColumnStats>>)> {
+    fn stats(&self, column: &ColumnName) -> Option<(DataType, &[Option<StatsRef<'_>>])> {
         let id = self.columns.iter().find(|own| own.name == column.name)?.id;
         let kind = self.schema.field_with_name(&column.name).ok()?.data_type().clone();
-        Some((kind, self.files.iter().map(|file| file.stats.get(&id).copied()).collect()))
+        Some((kind, self.files.stats.get(&id)?))
     }
 
-    fn bounds(
-        &self,
+    fn bounds<'s>(
+        &'s self,
         column: &ColumnName,
-        pick: impl Fn(&ColumnStats) -> Option<&String>,
+        pick: impl Fn(&StatsRef<'s>) -> Option<&'s str>,
     ) -> Option<ArrayRef> {
         let (kind, stats) = self.stats(column)?;
         // NaN is greater than all numbers here and not among the bounds.
-        let is_sure = |stats: &&ColumnStats| !kind.is_floating() || stats.nan == Some(false);
+        let is_sure = |stats: &&StatsRef<'s>| !kind.is_floating() || stats.nan == Some(false);
         let texts: StringArray =
-            stats.iter().map(|stats| stats.filter(is_sure).and_then(&pick).map(String::as_str)).collect();
+            stats.iter().map(|stats| stats.as_ref().filter(is_sure).and_then(&pick)).collect();
         values::parse(texts, &kind).ok()
     }
 }
 
 impl PruningStatistics for Known<'_> {
     fn min_values(&self, column: &ColumnName) -> Option<ArrayRef> {
-        self.bounds(column, |stats| stats.min.as_ref())
+        self.bounds(column, |stats| stats.min)
     }
 
     fn max_values(&self, column: &ColumnName) -> Option<ArrayRef> {
-        self.bounds(column, |stats| stats.max.as_ref())
+        self.bounds(column, |stats| stats.max)
     }
 
     fn num_containers(&self) -> usize {
-        self.files.len()
+        self.files.rows.len()
     }
 
     fn null_counts(&self, column: &ColumnName) -> Option<ArrayRef> {
@@ -199,7 +202,7 @@ impl PruningStatistics for Known<'_> {
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        let rows: UInt64Array = self.files.iter().map(|file| Some(file.rows as u64)).collect();
+        let rows: UInt64Array = self.files.rows.iter().map(|rows| Some(*rows as u64)).collect();
         Some(Arc::new(rows))
     }
 

@@ -17,21 +17,21 @@ use datafusion::functions::string::expr_fn::octet_length;
 use datafusion::functions::unicode::expr_fn::substring;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
-use harrier_catalog::files::ColumnStats;
-use harrier_catalog::state::{Column, ColumnId, SnapshotId, Table};
-use harrier_catalog::{Analysis, ColumnAnalysis};
+use harrier_catalog::state::{Column, SnapshotId, Table};
+use harrier_catalog::{Analysis, ColumnAnalysis, StatsRef};
 use harrier_exec::samples;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
-use super::table::{RowSource, ScannedFile, WarehouseTable};
+use super::prune::Candidates;
+use super::table::{ScannedFile, StatsByFile, WarehouseTable};
 use super::types::type_of;
 use super::values;
 
 /// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
 pub(crate) fn statistics_of(
     files: &[ScannedFile],
-    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    stats: &StatsByFile,
     columns: &[Column],
     rows: i64,
     by_row: bool,
@@ -54,46 +54,46 @@ pub(crate) fn statistics_of(
 
 fn column_statistics_of(
     files: &[ScannedFile],
-    stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    stats: &StatsByFile,
     column: &Column,
 ) -> Result<ColumnStatistics> {
     let mut known = ColumnStatistics::new_unknown();
-    let all: Option<Vec<&ColumnStats>> =
-        files.iter().map(|file| stats.get(&(file.source, column.id))).collect();
-    let Some(all) = all.filter(|_| !column.kind.is_nested()) else {
+    if column.kind.is_nested() {
+        return Ok(known);
+    }
+    let all: Option<Vec<StatsRef<'_>>> = files.iter().map(|file| stats.get(file, column.id)).collect();
+    let Some(all) = all else {
         return Ok(known);
     };
     if let Some(nulls) = all.iter().map(|stats| stats.nulls).sum::<Option<i64>>() {
         known.null_count = Precision::Inexact(nulls as usize);
     }
     let kind = type_of(column, false)?;
-    let best =
-        |pick: &dyn Fn(&ColumnStats) -> Option<&String>, greater: bool| -> Result<Option<ScalarValue>> {
-            let mut best: Option<ScalarValue> = None;
-            for text in all.iter().filter_map(|stats| pick(stats)) {
-                let value = values::parse_one(text, &kind)?;
-                if value.is_null() {
-                    return Ok(None);
-                }
-                let better = match &best {
-                    None => true,
-                    Some(best) => {
-                        value.partial_cmp(best).is_some_and(|order| order.is_gt() == greater && order.is_ne())
-                    }
-                };
-                if better {
-                    best = Some(value);
-                }
-            }
-            Ok(best)
-        };
-    if let Some(min) = best(&|stats| stats.min.as_ref(), false)? {
+    if let Some(min) = first_of(all.iter().filter_map(|stats| stats.min), &kind, false, false)? {
         known.min_value = Precision::Inexact(min);
     }
-    if let Some(max) = best(&|stats| stats.max.as_ref(), true)? {
+    if let Some(max) = first_of(all.iter().filter_map(|stats| stats.max), &kind, true, false)? {
         known.max_value = Precision::Inexact(max);
     }
     Ok(known)
+}
+
+/// The least of some values that are written as texts, or the greatest. `None`: there is none; or some are no values of this kind, unless
+/// those are to be left out.
+fn first_of<'a>(
+    texts: impl Iterator<Item = &'a str>,
+    kind: &DataType,
+    greatest: bool,
+    leaves_out: bool,
+) -> Result<Option<ScalarValue>> {
+    let values = values::parse(StringArray::from_iter_values(texts), kind)?;
+    if values.null_count() == values.len() || !leaves_out && values.null_count() > 0 {
+        return Ok(None);
+    }
+    let options = SortOptions { descending: greatest, nulls_first: false };
+    let first = sort_limit(&values, Some(options), Some(1))?;
+    let value = (!first.is_empty()).then(|| ScalarValue::try_from_array(&first, 0)).transpose()?;
+    Ok(value.filter(|value| !value.is_null()))
 }
 
 /// A column in which at least nine of ten values are different has new ones in new rows.
@@ -111,10 +111,10 @@ pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i
 }
 
 /// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now; `statistics`: of the files that
-/// are scanned, `columns` those that they have; `of_all`: of all files, if these are more.
+/// are scanned, `columns` those that they have; `of_all`: the bounds of columns in all files, if these are more.
 pub(crate) fn spreads(
     statistics: &Statistics,
-    of_all: Option<&BTreeMap<(RowSource, ColumnId), ColumnStats>>,
+    of_all: Option<&Candidates<'_>>,
     columns: &[Column],
     rows: i64,
     analysis: &Analysis,
@@ -138,20 +138,13 @@ pub(crate) fn spreads(
 
 /// The least and the greatest value of a column in any file.
 fn least_and_greatest(
-    all: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+    all: &Candidates<'_>,
     column: &Column,
 ) -> Result<(Option<ScalarValue>, Option<ScalarValue>)> {
     let kind = type_of(column, false)?;
-    let of_column = || all.iter().filter(|((_, id), _)| *id == column.id).map(|(_, stats)| stats);
-    let first = |texts: Vec<&String>, descending: bool| -> Result<Option<ScalarValue>> {
-        let values = values::parse(StringArray::from_iter_values(texts), &kind)?;
-        let options = SortOptions { descending, nulls_first: false };
-        let first = sort_limit(&values, Some(options), Some(1))?;
-        let value = (!first.is_empty()).then(|| ScalarValue::try_from_array(&first, 0)).transpose()?;
-        Ok(value.filter(|value| !value.is_null()))
-    };
-    let least = first(of_column().filter_map(|stats| stats.min.as_ref()).collect(), false)?;
-    let greatest = first(of_column().filter_map(|stats| stats.max.as_ref()).collect(), true)?;
+    let of_column = || all.stats.get(&column.id).into_iter().flatten().flatten();
+    let least = first_of(of_column().filter_map(|stats| stats.min), &kind, false, true)?;
+    let greatest = first_of(of_column().filter_map(|stats| stats.max), &kind, true, true)?;
     Ok((least, greatest))
 }
 

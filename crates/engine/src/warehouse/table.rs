@@ -1,5 +1,6 @@
 //! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has done to them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::ScalarValue;
+use datafusion::common::{ScalarValue, internal_datafusion_err};
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::FileFormat;
@@ -28,11 +29,13 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 use harrier_catalog::access::{Columns, Object, Privilege};
-use harrier_catalog::files::{ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges};
+use harrier_catalog::files::{
+    ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges, TableData,
+};
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
-use harrier_catalog::{Analysis, Catalog, Histograms, TableSize};
+use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::location::locate;
+use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
 };
@@ -41,7 +44,7 @@ use super::access::Viewer;
 use super::explain;
 use super::names::Sight;
 use super::partitions;
-use super::prune::{self, Candidate};
+use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
 use super::types::{has_foreign_buckets, schema_of, type_of};
 use super::values;
@@ -214,88 +217,113 @@ impl WarehouseTable {
 
     /// Every file that rows are read from.
     pub(crate) async fn contents(&self) -> Result<Contents> {
-        let mut contents = Contents::default();
+        let committed = self.committed().await?;
+        let changes = self.changes();
+        let files = self.sources(&committed, &changes)?;
         let folder = self.state.table_path(&self.table);
-        let changes = self.changes.clone().unwrap_or_default();
-        if self.table.id >= 0 {
-            let snapshot = self.state.snapshot;
-            let data = self.catalog.data(&self.table, snapshot).await.map_err(explain)?;
-            let versions = self.catalog.column_versions(self.table.id, snapshot).await.map_err(explain)?;
-            let mut known: BTreeMap<SnapshotId, Arc<Vec<Column>>> = BTreeMap::new();
-            for file in data.files {
-                if changes.removed.contains(&file.id) {
-                    continue;
-                }
-                let version =
-                    versions.iter().rev().find(|version| **version <= file.begin).copied().unwrap_or(0);
-                let columns = match known.get(&version) {
-                    Some(columns) => Arc::clone(columns),
-                    None => {
-                        let columns =
-                            self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
-                        Arc::clone(known.entry(version).or_insert(Arc::new(columns)))
-                    }
-                };
-                contents.files.push(committed(file, &self.table, &folder, columns, &changes, snapshot)?);
-            }
-            if !changes.removed_inlined {
-                contents.kept = data.inlined;
-                for kept in &mut contents.kept {
-                    forget_deleted(kept, &changes);
-                }
-            }
-        }
-        let columns = Arc::new(self.table.columns.clone());
-        for (at, file) in changes.added.iter().enumerate() {
-            contents.files.push(added(at, file, &folder, &columns));
-        }
-        contents.added_kept = changes.inlined;
-        if let Some(only) = &self.only {
-            contents.files.retain(|file| only.contains(&file.source));
-            contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version)));
-            contents.added_kept.clear();
-        }
+        let mut contents = self.contents_without_files(&committed, &changes);
+        contents.files = files.iter().map(|file| self.scanned(file, &folder, &changes)).collect();
         Ok(contents)
     }
 
-    async fn stats_of(
-        &self,
-        files: &[ScannedFile],
-        columns: &[ColumnId],
-    ) -> Result<BTreeMap<(RowSource, ColumnId), ColumnStats>> {
-        let ids: Vec<i64> = files
-            .iter()
-            .filter_map(|file| match file.source {
-                RowSource::File(id) => Some(id),
-                _ => None,
-            })
-            .collect();
-        let mut all = BTreeMap::new();
-        if !ids.is_empty() && !columns.is_empty() {
-            let known = self
-                .catalog
-                .column_stats(self.table.id, self.state.snapshot, columns, Some(&ids))
-                .await
-                .map_err(explain)?;
-            all.extend(
-                known.into_iter().map(|((file, column), stats)| ((RowSource::File(file), column), stats)),
-            );
+    /// The rows that the catalog keeps, or will.
+    fn contents_without_files(&self, committed: &Committed, changes: &TableChanges) -> Contents {
+        let mut contents = Contents::default();
+        if !changes.removed_inlined {
+            contents.kept = committed.data.inlined.clone();
+            for kept in &mut contents.kept {
+                forget_deleted(kept, changes);
+            }
         }
-        for file in files {
-            all.extend(file.own_stats.iter().map(|(column, stats)| ((file.source, *column), stats.clone())));
+        match &self.only {
+            Some(only) => contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version))),
+            None => contents.added_kept = changes.inlined.clone(),
+        }
+        contents
+    }
+
+    /// What the transaction has done to the table.
+    fn changes(&self) -> Cow<'_, TableChanges> {
+        self.changes.as_ref().map_or_else(|| Cow::Owned(TableChanges::default()), Cow::Borrowed)
+    }
+
+    /// What the snapshot has of the table.
+    async fn committed(&self) -> Result<Committed> {
+        let own = Arc::new(self.table.columns.clone());
+        if self.table.id < 0 {
+            return Ok(Committed { data: Arc::default(), versions: Vec::new(), columns: Vec::new(), own });
+        }
+        let snapshot = self.state.snapshot;
+        let data = self.catalog.data(&self.table, snapshot).await.map_err(explain)?;
+        let versions = self.catalog.column_versions(self.table.id, snapshot).await.map_err(explain)?;
+        let mut columns: Vec<Option<Arc<Vec<Column>>>> = vec![None; versions.len() + 1];
+        for file in data.files.iter() {
+            let known = &mut columns[version_at(&versions, file.begin)];
+            if known.is_none() {
+                let columns = self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
+                // Files of equal columns are scanned together: those that share them are quickly told to.
+                *known = Some(if columns == *own { Arc::clone(&own) } else { Arc::new(columns) });
+            }
+        }
+        Ok(Committed { data, versions, columns, own })
+    }
+
+    /// Every file that rows are read from.
+    ///
+    /// Errors: there is a file that Harrier cannot read.
+    fn sources<'a>(&self, committed: &'a Committed, changes: &'a TableChanges) -> Result<Vec<Source<'a>>> {
+        let is_wanted = |source| self.only.as_ref().is_none_or(|only| only.contains(&source));
+        let mut all = Vec::with_capacity(committed.data.files.len() + changes.added.len());
+        for file in committed.data.files.iter() {
+            if changes.removed.contains(&file.id) {
+                continue;
+            }
+            check_readable_file(file, self.state.snapshot)?;
+            if is_wanted(RowSource::File(file.id)) {
+                all.push(Source::Committed(file, committed.columns_of(file)?));
+            }
+        }
+        for (at, file) in changes.added.iter().enumerate() {
+            if is_wanted(RowSource::Added(at)) {
+                all.push(Source::Added(at, file, &committed.own));
+            }
         }
         Ok(all)
     }
 
-    /// The files that may have rows for `filters`, with the statistics of the columns of `projection`.
-    async fn chosen(
+    fn scanned(&self, file: &Source<'_>, folder: &str, changes: &TableChanges) -> ScannedFile {
+        match file {
+            Source::Committed(file, columns) => {
+                of_snapshot(file, &self.table, folder, Arc::clone(columns), changes, self.state.snapshot)
+            }
+            Source::Added(at, file, columns) => added(*at, file, folder, columns),
+        }
+    }
+
+    async fn stats_of(&self, files: &[Source<'_>], columns: &[ColumnId]) -> Result<StatsByFile> {
+        let ids = || {
+            files.iter().filter_map(|file| match file {
+                Source::Committed(file, _) => Some(file.id),
+                Source::Added(..) => None,
+            })
+        };
+        let (Some(first), Some(last)) = (ids().min(), ids().max()) else {
+            return Ok(StatsByFile::default());
+        };
+        if columns.is_empty() {
+            return Ok(StatsByFile::default());
+        }
+        let known = self.catalog.column_stats(self.table.id, columns, first, last).await.map_err(explain)?;
+        Ok(StatsByFile(known))
+    }
+
+    /// What is known of the columns that filters speak of, and of those of `projection` unless there are too many files.
+    async fn wanted_stats(
         &self,
-        session: &dyn Session,
-        files: Vec<ScannedFile>,
+        files: &[Source<'_>],
         projection: &[usize],
-        filters: &[Expr],
-    ) -> Result<(Vec<ScannedFile>, BTreeMap<(RowSource, ColumnId), ColumnStats>)> {
-        let filtered = prune::columns_in(filters, &self.table.columns);
+        filtered: &[&Column],
+    ) -> Result<StatsByFile> {
         let mut wanted: Vec<ColumnId> = filtered.iter().map(|column| column.id).collect();
         let projected = projection.iter().filter_map(|at| self.table.columns.get(*at));
         let projected: Vec<ColumnId> =
@@ -305,31 +333,32 @@ impl WarehouseTable {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let stats = self.stats_of(&files, &wanted).await?;
-        if filtered.is_empty() {
-            return Ok((files, stats));
+        self.stats_of(files, &wanted).await
+    }
+
+    /// Which of `files` may have rows for `filters`.
+    fn chosen(
+        &self,
+        session: &dyn Session,
+        files: Vec<Source<'_>>,
+        filters: &[Expr],
+        candidates: &Candidates<'_>,
+        changes: &TableChanges,
+    ) -> Result<Vec<ScannedFile>> {
+        let folder = self.state.table_path(&self.table);
+        let scanned = |file: &Source<'_>| self.scanned(file, &folder, changes);
+        if candidates.rows.is_empty() {
+            return Ok(files.iter().map(scanned).collect());
         }
-        let candidates: Vec<Candidate<'_>> = files
-            .iter()
-            .map(|file| {
-                let own = wanted
-                    .iter()
-                    // A column that was added later has its default in every row of the file.
-                    .filter(|column| file.columns.iter().any(|own| own.id == **column))
-                    .filter_map(|column| Some((*column, stats.get(&(file.source, *column))?)));
-                Candidate { rows: file.rows, stats: own.collect() }
-            })
-            .collect();
         let table_schema = schema_of(&self.table.columns)?;
-        let keep = prune::may_match(session, filters, &table_schema, &self.table.columns, &candidates)?;
+        let keep = prune::may_match(session, filters, &table_schema, &self.table.columns, candidates)?;
         let wanted = prune::wanted_buckets(filters, &self.table, &table_schema);
         let in_bucket = |file: &ScannedFile| match (&wanted, file.bucket(&self.table)) {
             (Some(wanted), Some(bucket)) => wanted.contains(&bucket.number),
             _ => true,
         };
-        let files = files.into_iter().zip(keep).filter(|(file, keep)| *keep && in_bucket(file));
-        let files = files.map(|(file, _)| file).collect();
-        Ok((files, stats))
+        let kept = files.iter().zip(keep).filter(|(_, keep)| *keep);
+        Ok(kept.map(|(file, _)| scanned(file)).filter(in_bucket).collect())
     }
 
     /// Scans files that were written under the same columns.
@@ -337,7 +366,8 @@ impl WarehouseTable {
         &self,
         session: &dyn Session,
         group: &[ScannedFile],
-        stats: &BTreeMap<(RowSource, ColumnId), ColumnStats>,
+        stats: &StatsByFile,
+        candidates: &Candidates<'_>,
         projection: &[usize],
         limit: Option<usize>,
         known: Option<&KnownRows>,
@@ -385,11 +415,12 @@ impl WarehouseTable {
         let rows: i64 = group.iter().map(ScannedFile::live_rows).sum();
         let all_live = deleted.is_empty() && self.sample.is_none();
         let mut statistics = statistics_of(group, stats, &file_columns, rows, by_row, all_live)?;
+        let folder = Folder::try_new(&self.state.table_path(&self.table))?;
         let mut files: Vec<PartitionedFile> =
-            group.iter().map(|file| file.partitioned(by_row, &self.table)).collect::<Result<_>>()?;
+            group.iter().map(|file| file.partitioned(by_row, &self.table, &folder)).collect::<Result<_>>()?;
         if let Some(known) = known {
             statistics::add_found(&mut statistics, &file_columns, rows, &known.analysis);
-            let of_all = (known.rows_per_scanned > 1.0).then_some(stats);
+            let of_all = (known.rows_per_scanned > 1.0).then_some(candidates);
             let columns =
                 statistics::spreads(&statistics, of_all, &file_columns, known.rows, &known.analysis)?;
             if let Some(first) = files.first_mut() {
@@ -584,6 +615,112 @@ impl Contents {
     }
 }
 
+/// What a snapshot has of a table.
+struct Committed {
+    data: Arc<TableData>,
+    /// When its columns changed, ascending.
+    versions: Vec<SnapshotId>,
+    /// The columns before the first of `versions`, and from each on; only those that some file has.
+    columns: Vec<Option<Arc<Vec<Column>>>>,
+    /// Those that the table has now.
+    own: Arc<Vec<Column>>,
+}
+
+impl Committed {
+    fn columns_of(&self, file: &DataFile) -> Result<&Arc<Vec<Column>>> {
+        let known = self.columns.get(version_at(&self.versions, file.begin)).and_then(Option::as_ref);
+        known.ok_or_else(|| internal_datafusion_err!("columns of data file {} were not read", file.id))
+    }
+}
+
+/// A data file before it is known whether it is read, with the columns that the table had when it was written.
+enum Source<'a> {
+    Committed(&'a DataFile, &'a Arc<Vec<Column>>),
+    /// By the transaction; its place among all those.
+    Added(usize, &'a NewFile, &'a Arc<Vec<Column>>),
+}
+
+impl<'a> Source<'a> {
+    fn rows(&self) -> i64 {
+        match self {
+            Self::Committed(file, _) => file.rows,
+            Self::Added(_, file, _) => file.rows,
+        }
+    }
+
+    /// Rows that are not deleted.
+    fn live_rows(&self, changes: &TableChanges) -> i64 {
+        let deleted = match self {
+            Self::Committed(file, _) => deleted_count(file, changes),
+            Self::Added(_, file, _) => file.deleted.len() as i64,
+        };
+        (self.rows() - deleted).max(0)
+    }
+
+    fn columns(&self) -> &'a Arc<Vec<Column>> {
+        match self {
+            Self::Committed(_, columns) | Self::Added(_, _, columns) => columns,
+        }
+    }
+
+    fn stats<'s>(&self, known: &'s StatsByFile, column: ColumnId) -> Option<StatsRef<'s>>
+    where
+        'a: 's,
+    {
+        match self {
+            Self::Committed(file, _) => known.0.get(&column)?.get(file.id),
+            Self::Added(_, file, _) => file.stats.get(&column).map(StatsRef::from),
+        }
+    }
+}
+
+/// What is known of columns in single files that a snapshot has.
+#[derive(Default)]
+pub(crate) struct StatsByFile(BTreeMap<ColumnId, Arc<FileStats>>);
+
+impl StatsByFile {
+    /// The same of a file of a snapshot or of the transaction.
+    pub(crate) fn get<'s>(&'s self, file: &'s ScannedFile, column: ColumnId) -> Option<StatsRef<'s>> {
+        match file.source {
+            RowSource::File(id) => self.0.get(&column)?.get(id),
+            _ => file.own_stats.get(&column).map(StatsRef::from),
+        }
+    }
+}
+
+/// `files` as far as filters may care that speak of the columns `filtered`; nothing if they speak of none.
+fn candidates<'s, 'a: 's>(
+    files: &[Source<'a>],
+    stats: &'s StatsByFile,
+    filtered: &[&Column],
+) -> Candidates<'s> {
+    if filtered.is_empty() {
+        return Candidates::default();
+    }
+    let of_column = |column: &&Column| {
+        // A column that was added later has its default in every row of the file.
+        let mut last: Option<(&Arc<Vec<Column>>, bool)> = None;
+        let mut has = |columns: &'a Arc<Vec<Column>>| match last {
+            Some((known, has)) if Arc::ptr_eq(known, columns) => has,
+            _ => {
+                let has = columns.iter().any(|own| own.id == column.id);
+                last = Some((columns, has));
+                has
+            }
+        };
+        let each = files.iter().map(|file| match has(file.columns()) {
+            true => file.stats(stats, column.id),
+            false => None,
+        });
+        let each: Vec<Option<StatsRef<'s>>> = each.collect();
+        (column.id, each)
+    };
+    Candidates {
+        rows: files.iter().map(Source::rows).collect(),
+        stats: filtered.iter().map(of_column).collect(),
+    }
+}
+
 /// A data file with everything that reading it takes.
 #[derive(Debug, Clone)]
 pub(crate) struct ScannedFile {
@@ -653,10 +790,9 @@ impl ScannedFile {
         Some(FileBucket { column: in_file.name.clone(), count, number })
     }
 
-    fn partitioned(&self, by_row: bool, table: &Table) -> Result<PartitionedFile> {
-        let (_, location) = locate(&self.location)?;
+    fn partitioned(&self, by_row: bool, table: &Table, folder: &Folder) -> Result<PartitionedFile> {
         let meta = ObjectMeta {
-            location,
+            location: folder.path_of(&self.location)?,
             // The same for all: a file never changes.
             last_modified: std::time::UNIX_EPOCH.into(),
             size: self.bytes as u64,
@@ -706,37 +842,53 @@ fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
 /// Length and magic after Parquet's footer.
 const FOOTER_END_BYTES: usize = 8;
 
-fn committed(
-    file: DataFile,
+/// Which of the versions of a table's columns, of which `versions` has all but the first, a snapshot has.
+fn version_at(versions: &[SnapshotId], snapshot: SnapshotId) -> usize {
+    versions.partition_point(|version| *version <= snapshot)
+}
+
+/// Errors: Harrier cannot read the file (0A000).
+fn check_readable_file(file: &DataFile, snapshot: SnapshotId) -> Result<()> {
+    let unsupported =
+        |what: String| -> Result<()> { Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into()) };
+    if file.format != "parquet" {
+        return unsupported(format!("data file {} has format {}", file.path.path, file.format));
+    }
+    if file.partial_max.is_some_and(|last| last > snapshot) {
+        return unsupported(format!(
+            "snapshot {snapshot} lies within data file {}, which others have merged",
+            file.path.path
+        ));
+    }
+    match &file.deletes {
+        Some(deletes) if deletes.format != "parquet" => {
+            unsupported(format!("delete file {} has format {}", deletes.path.path, deletes.format))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many rows are deleted from a file, by snapshots and by the transaction.
+fn deleted_count(file: &DataFile, changes: &TableChanges) -> i64 {
+    let before = file.deleted_inline.len() as i64 + file.deletes.as_ref().map_or(0, |deletes| deletes.rows);
+    before
+        + match changes.deleted.get(&file.id) {
+            Some(NewDeletes::Inline(rows)) => rows.len() as i64,
+            Some(NewDeletes::File { positions, .. }) => positions.len() as i64,
+            None => 0,
+        }
+}
+
+fn of_snapshot(
+    file: &DataFile,
     table: &Table,
     folder: &str,
     columns: Arc<Vec<Column>>,
     changes: &TableChanges,
     snapshot: SnapshotId,
-) -> Result<ScannedFile> {
-    let unsupported = |what: String| -> datafusion::error::DataFusionError {
-        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into()
-    };
-    if file.format != "parquet" {
-        return Err(unsupported(format!("data file {} has format {}", file.path.path, file.format)));
-    }
-    if file.partial_max.is_some_and(|last| last > snapshot) {
-        return Err(unsupported(format!(
-            "snapshot {snapshot} lies within data file {}, which others have merged",
-            file.path.path
-        )));
-    }
-    let deleted_inline: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
-    let mut deleted = DeletedRows { rows: file.deleted_inline, stored: None };
-    let mut deleted_count = deleted_inline.len() as i64;
+) -> ScannedFile {
+    let mut deleted = DeletedRows { rows: file.deleted_inline.clone(), stored: None };
     if let Some(deletes) = &file.deletes {
-        deleted_count += deletes.rows;
-        if deletes.format != "parquet" {
-            return Err(unsupported(format!(
-                "delete file {} has format {}",
-                deletes.path.path, deletes.format
-            )));
-        }
         deleted.stored = Some(StoredDeletes {
             location: deletes.path.below(folder),
             bytes: deletes.bytes as u64,
@@ -744,32 +896,26 @@ fn committed(
         });
     }
     match changes.deleted.get(&file.id) {
-        Some(NewDeletes::Inline(rows)) => {
-            deleted_count += rows.len() as i64;
-            deleted.rows.extend(rows);
-        }
-        Some(NewDeletes::File { file, positions }) => {
-            deleted_count += positions.len() as i64;
-            deleted.stored = Some(stored(&file.path, file.bytes, folder));
-        }
+        Some(NewDeletes::Inline(rows)) => deleted.rows.extend(rows),
+        Some(NewDeletes::File { file, .. }) => deleted.stored = Some(stored(&file.path, file.bytes, folder)),
         None => {}
     }
-    Ok(ScannedFile {
+    ScannedFile {
         source: RowSource::File(file.id),
         location: file.path.below(folder),
         rows: file.rows,
         bytes: file.bytes,
-        partition_values: file.partition_values,
+        partition_values: file.partition_values.clone(),
         table_partition: partitions::of_file(&file.path),
         unplaced_before: partitions::unplaced_before(&file.path),
         is_partitioned_now: file.partition_id == table.partition_id,
         footer_bytes: file.footer_bytes,
         columns,
         deleted,
-        deleted_inline,
-        deleted_count,
+        deleted_inline: file.deleted_inline.iter().copied().collect(),
+        deleted_count: deleted_count(file, changes),
         own_stats: BTreeMap::new(),
-    })
+    }
 }
 
 fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) -> ScannedFile {
@@ -874,16 +1020,21 @@ impl WarehouseTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut contents = self.contents().await?;
-        let files = std::mem::take(&mut contents.files);
-        let rows = files.iter().map(ScannedFile::live_rows).sum();
-        let (files, stats) = self.chosen(session, files, projection, filters).await?;
+        let committed = self.committed().await?;
+        let changes = self.changes();
+        let contents = self.contents_without_files(&committed, &changes);
+        let files = self.sources(&committed, &changes)?;
+        let rows = files.iter().map(|file| file.live_rows(&changes)).sum();
+        let filtered = prune::columns_in(filters, &self.table.columns);
+        let stats = self.wanted_stats(&files, projection, &filtered).await?;
+        let candidates = candidates(&files, &stats, &filtered);
+        let files = self.chosen(session, files, filters, &candidates, &changes)?;
         let mut groups: Vec<Vec<ScannedFile>> = Vec::new();
         for file in files {
             // Numbering rows has its price, so files that have all their rows are read without.
             let fits = |group: &&mut Vec<ScannedFile>| {
                 group.first().is_some_and(|first| {
-                    first.columns == file.columns
+                    (Arc::ptr_eq(&first.columns, &file.columns) || first.columns == file.columns)
                         && (self.places
                             || (first.deleted == DeletedRows::default())
                                 == (file.deleted == DeletedRows::default()))
@@ -898,7 +1049,8 @@ impl WarehouseTable {
         let known = self.known_rows(rows, scanned, filters).await?;
         let mut plans = Vec::with_capacity(groups.len() + 1);
         for group in groups {
-            let scan = self.scan_group(session, &group, &stats, projection, limit, known.as_ref());
+            let scan =
+                self.scan_group(session, &group, &stats, &candidates, projection, limit, known.as_ref());
             plans.push(scan.await?);
         }
         let kept = self.kept(&contents, projection)?;

@@ -34,6 +34,35 @@ pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     Ok((store, path))
 }
 
+/// A folder of many files, whose paths are those of [`locate`].
+pub struct Folder {
+    /// Ends in `/`. `None`: what stands behind it is not the path as it is.
+    location: Option<String>,
+    path: Path,
+}
+
+impl Folder {
+    /// Errors: as for [`locate`].
+    pub fn try_new(location: &str) -> Result<Self> {
+        let (_, path) = locate(location)?;
+        // In the URL of a local file there may be escapes.
+        let is_plain = location.ends_with('/') && !location.starts_with("file:");
+        Ok(Self { location: is_plain.then(|| location.to_string()), path })
+    }
+
+    /// The path of a file in its object store, in this folder or not.
+    pub fn path_of(&self, location: &str) -> Result<Path> {
+        let below = self.location.as_ref().and_then(|folder| location.strip_prefix(folder.as_str()));
+        match below {
+            Some(below) if below.split('/').all(|part| !matches!(part, "" | "." | "..")) => {
+                Path::parse(format!("{}/{below}", self.path))
+                    .map_err(|error| exec_datafusion_err!("\"{location}\" is no place for a file: {error}"))
+            }
+            _ => Ok(locate(location)?.1),
+        }
+    }
+}
+
 /// The same path without `..`, which object stores do not know.
 fn without_dots(path: &std::path::Path) -> PathBuf {
     let mut plain = PathBuf::new();
@@ -65,5 +94,32 @@ mod tests {
         }
         assert_eq!(locate("/data/../x").unwrap().1.as_ref(), "x");
         assert!(locate("s3://bucket/a//b").is_err());
+    }
+
+    #[test]
+    fn files_of_a_folder_are_where_they_are_alone() {
+        for folder in [
+            "/data/t/",
+            "/data/../t/",
+            "/",
+            "s3://bucket/a%20b/",
+            "s3://bucket/",
+            "file:///data/a%20b/",
+            "/data/t",
+        ] {
+            let of_folder = Folder::try_new(folder).unwrap();
+            for file in ["x.parquet", "k=a%20b/x.parquet", "../x", "./x", "a/../x"] {
+                let location = format!("{folder}{file}");
+                let (found, alone) = (of_folder.path_of(&location), locate(&location));
+                match (found, alone) {
+                    (Ok(found), Ok((_, alone))) => assert_eq!(found, alone, "{location}"),
+                    (Err(_), Err(_)) => {}
+                    (found, alone) => panic!("{location}: {found:?}, {alone:?}"),
+                }
+            }
+            assert_eq!(of_folder.path_of("/elsewhere/x").unwrap(), locate("/elsewhere/x").unwrap().1);
+        }
+        assert!(Folder::try_new("/data/").unwrap().path_of("/data/a//b").is_ok());
+        assert!(Folder::try_new("s3://bucket/").unwrap().path_of("s3://bucket/a//b").is_err());
     }
 }

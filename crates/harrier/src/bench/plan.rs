@@ -1,7 +1,9 @@
 //! `harrier bench plan`: what a table of very many files costs before one of them is opened: to commit them, and to plan queries.
 //!
 //! The files are not there. The catalog is told of them as by a statement that has written them, so many a commit, with statistics of
-//! every column; each commit is timed. Then `EXPLAIN` of a few queries is timed, embedded, from its text to its last line:
+//! every column; each commit is timed. Then `EXPLAIN` of a few queries is timed, embedded, from its text to its last line, each time in an
+//! engine of its own: *cold*, as its first statement, which opens the catalog; *warm*, once more; and *after a commit* of one file by
+//! somebody else. The queries:
 //!
 //! | query | its filter | files in its plan |
 //! |---|---|---|
@@ -15,6 +17,7 @@
 //!
 //! Errors: as for `bench`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -51,7 +54,7 @@ pub struct Options {
     /// Columns of the table
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(3..=1000))]
     columns: u32,
-    /// Timed runs of each query, after one that is told apart
+    /// Timed runs of each query
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Threads [default: the machine's cores]
@@ -115,24 +118,32 @@ async fn commits(
     let columns: Vec<String> = (1..=options.columns).map(|number| format!("c{number} BIGINT")).collect();
     let session = engine(threads, warehouse).map_err(failed)?.session();
     one(&session, &format!("CREATE TABLE {TABLE} ({})", columns.join(", "))).await.map_err(failed)?;
-    let of_catalog = |error: harrier_catalog::Error| Failure::dead(format!("the catalog: {error}"));
     let catalog = Catalog::open(&warehouse.catalog).await.map_err(of_catalog)?;
     let mut seconds = Vec::new();
     for first in (0..options.files).step_by(options.commit_files as usize) {
         let end = first.saturating_add(options.commit_files).min(options.files);
         progress.step(format!("committing files {first} to {end} of {}", options.files));
         progress.tick();
-        let head = catalog.head().await.map_err(of_catalog)?;
-        let table = head.tables.values().find(|table| table.name == TABLE).cloned();
-        let table = table.ok_or_else(|| Failure::dead("the catalog has not kept the table"))?;
-        let columns: Vec<i64> = table.columns.iter().map(|column| column.id).collect();
-        let mut transaction = Transaction::new(head);
-        transaction.data_of(table.id).added = (first..end).map(|number| file(number, &columns)).collect();
-        let start = Instant::now();
-        catalog.commit(&transaction, &CommitNote::default()).await.map_err(of_catalog)?;
-        seconds.push(start.elapsed().as_secs_f64());
+        seconds.push(commit_files(&catalog, first..end).await?);
     }
     Ok(seconds)
+}
+
+/// Adds files of these numbers to the table. Returns the seconds that the commit took.
+async fn commit_files(catalog: &Catalog, numbers: Range<u32>) -> Result<f64, Failure> {
+    let head = catalog.head().await.map_err(of_catalog)?;
+    let table = head.tables.values().find(|table| table.name == TABLE).cloned();
+    let table = table.ok_or_else(|| Failure::dead("the catalog has not kept the table"))?;
+    let columns: Vec<i64> = table.columns.iter().map(|column| column.id).collect();
+    let mut transaction = Transaction::new(head);
+    transaction.data_of(table.id).added = numbers.map(|number| file(number, &columns)).collect();
+    let start = Instant::now();
+    catalog.commit(&transaction, &CommitNote::default()).await.map_err(of_catalog)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn of_catalog(error: harrier_catalog::Error) -> Failure {
+    Failure::dead(format!("the catalog: {error}"))
 }
 
 /// A file that nobody has written: values of its second column are those of all others, values of each other column its own.
@@ -162,19 +173,44 @@ fn file(number: u32, columns: &[i64]) -> NewFile {
 struct Planned {
     name: &'static str,
     sql: String,
-    /// What its plan is to have.
+    /// What its plan is to have, of the table as it was made.
     files: u32,
-    /// The first time in this process; the very first plan opens the catalog.
-    first_s: f64,
-    walls_s: Vec<f64>,
+    /// Whether files are in its plan, too, that are added later.
+    takes_added: bool,
+    /// As the first statement of an engine.
+    cold_s: Vec<f64>,
+    /// Again.
+    warm_s: Vec<f64>,
+    /// Again, when somebody else has added a file.
+    after_commit_s: Vec<f64>,
     problem: Option<String>,
 }
 
 impl Planned {
+    /// Plans it, and says how long that took. `added`: files that were added since the table was made.
+    async fn plan(&mut self, session: &Session, added: u32) -> f64 {
+        let start = Instant::now();
+        let plan = lines(session, &format!("EXPLAIN {}", self.sql)).await;
+        let wall_s = start.elapsed().as_secs_f64();
+        let expected = self.files + if self.takes_added { added } else { 0 };
+        match plan.map(|lines| files_of(&lines)) {
+            Ok(Some(files)) if files == expected => {}
+            Ok(files) => {
+                let files = files.map_or_else(|| "no number of".to_owned(), |files| files.to_string());
+                self.problem = Some(format!("a plan with {files} files instead of {expected}"));
+            }
+            Err(error) => self.problem = Some(format!("{} {}", error.sqlstate, error.message)),
+        }
+        wall_s
+    }
+
     fn json(&self) -> Value {
+        let median_of = |seconds: &Vec<f64>| median(seconds.clone());
         json!({
-            "query": self.name, "sql": self.sql, "files": self.files, "first_s": self.first_s,
-            "wall_s": self.walls_s, "wall_s_median": median(self.walls_s.clone()), "problem": self.problem,
+            "query": self.name, "sql": self.sql, "files": self.files, "problem": self.problem,
+            "cold_s": self.cold_s, "cold_s_median": median_of(&self.cold_s),
+            "warm_s": self.warm_s, "warm_s_median": median_of(&self.warm_s),
+            "after_commit_s": self.after_commit_s, "after_commit_s_median": median_of(&self.after_commit_s),
         })
     }
 }
@@ -194,8 +230,10 @@ fn queries(files: u32) -> Vec<Planned> {
         name,
         sql: format!("SELECT sum(c3) FROM {TABLE}{filter}"),
         files,
-        first_s: 0.0,
-        walls_s: Vec::new(),
+        takes_added: matches!(name, "all" | "unhelped"),
+        cold_s: Vec::new(),
+        warm_s: Vec::new(),
+        after_commit_s: Vec::new(),
         problem: None,
     };
     filters.into_iter().map(planned).collect()
@@ -208,30 +246,25 @@ async fn plans(
     warehouse: &WarehouseOptions,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Planned>, Failure> {
-    let session = engine(threads, warehouse).map_err(failed)?.session();
     let mut queries = queries(options.files);
-    for run in 0..=options.runs {
+    let catalog = Catalog::open(&warehouse.catalog).await.map_err(of_catalog)?;
+    let mut added = 0;
+    for run in 1..=options.runs {
         for query in &mut queries {
             progress.step(format!("planning \"{}\", run {run} of {}", query.name, options.runs));
             progress.tick();
-            let start = Instant::now();
-            let plan = lines(&session, &format!("EXPLAIN {}", query.sql)).await;
-            let wall_s = start.elapsed().as_secs_f64();
-            match plan.map(|lines| files_of(&lines)) {
-                Ok(Some(files)) if files == query.files => {}
-                Ok(files) => {
-                    let files = files.map_or_else(|| "no number of".to_owned(), |files| files.to_string());
-                    query.problem = Some(format!("a plan with {files} files instead of {}", query.files));
-                }
-                Err(error) => query.problem = Some(format!("{} {}", error.sqlstate, error.message)),
-            }
-            if run == 0 {
-                query.first_s = wall_s;
-            } else {
-                query.walls_s.push(wall_s);
-            }
+            let session = engine(threads, warehouse).map_err(failed)?.session();
+            let cold_s = query.plan(&session, added).await;
+            let warm_s = query.plan(&session, added).await;
+            commit_files(&catalog, options.files + added..options.files + added + 1).await?;
+            added += 1;
+            let after_commit_s = query.plan(&session, added).await;
+            query.cold_s.push(cold_s);
+            query.warm_s.push(warm_s);
+            query.after_commit_s.push(after_commit_s);
         }
     }
+    let session = engine(threads, warehouse).map_err(failed)?.session();
     // Nothing above has opened a file, or it would have failed as this does.
     for query in &mut queries {
         progress.step(format!("running \"{}\", which is to fail", query.name));
@@ -278,12 +311,17 @@ fn commits_text(options: &Options, commits_s: &[f64]) -> String {
 }
 
 fn plans_text(queries: &[Planned]) -> String {
-    let mut text =
-        format!("\n{:<10} {:>9} {:>9} {:>9} {:>9}  seconds", "plan", "files", "first", "median", "longest");
-    for Planned { name, files, first_s, walls_s, problem, .. } in queries {
-        let longest_s = walls_s.iter().copied().fold(0.0, f64::max);
-        let median_s = median(walls_s.clone()).unwrap_or_default();
-        text.push_str(&format!("\n{name:<10} {files:>9} {first_s:>9.3} {median_s:>9.3} {longest_s:>9.3}"));
+    let mut text = format!(
+        "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9}  seconds, medians",
+        "plan", "files", "cold", "warm", "committed", "longest"
+    );
+    for Planned { name, files, cold_s, warm_s, after_commit_s, problem, .. } in queries {
+        let longest_s = [cold_s, warm_s, after_commit_s].into_iter().flatten().copied().fold(0.0, f64::max);
+        let [cold_s, warm_s, after_commit_s] =
+            [cold_s, warm_s, after_commit_s].map(|seconds| median(seconds.clone()).unwrap_or_default());
+        text.push_str(&format!(
+            "\n{name:<10} {files:>9} {cold_s:>9.3} {warm_s:>9.3} {after_commit_s:>9.3} {longest_s:>9.3}"
+        ));
         if let Some(problem) = problem {
             text.push_str(&format!("  {problem}"));
         }

@@ -1,0 +1,141 @@
+//! Reads what is known of columns in single files: all files of a table at once, and later only those that came after.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::bulk::{self, Wanted};
+use crate::catalog::Catalog;
+use crate::database::{Dialect, Session, flag, list};
+use crate::error::Result;
+use crate::file_stats::{FileStats, StatsRef};
+use crate::known::{KnownStats, StatsRow};
+use crate::state::{ColumnId, ObjectId};
+
+const TABLE: &str = "ducklake_file_column_stats";
+
+impl Catalog {
+    /// What is known of columns in the files of a table with the numbers `first` to `last`, as far as these are committed, and perhaps in
+    /// others. A column of which nothing is known has an empty answer.
+    pub async fn column_stats(
+        &self,
+        table: ObjectId,
+        columns: &[ColumnId],
+        first: i64,
+        last: i64,
+    ) -> Result<BTreeMap<ColumnId, Arc<FileStats>>> {
+        let mut found = BTreeMap::new();
+        // Columns that are to be read, by where reading begins.
+        let mut unread: BTreeMap<Start, BTreeMap<ColumnId, Arc<FileStats>>> = BTreeMap::new();
+        for column in columns {
+            let known = self.inner.known.stats(table, *column).filter(|known| known.first <= first);
+            let (start, stats) = match known {
+                Some(known) if last <= known.last => {
+                    found.insert(*column, known.stats);
+                    continue;
+                }
+                Some(KnownStats { first, last, row, stats }) => {
+                    (Start { first, after: Some((last, row)) }, stats)
+                }
+                None => (Start { first, after: None }, Arc::default()),
+            };
+            unread.entry(start).or_default().insert(*column, stats);
+        }
+        if unread.is_empty() {
+            return Ok(found);
+        }
+        let mut session = self.inner.database.read().await?;
+        let newest = "SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1";
+        let newest = session.query(newest).await?;
+        let last = newest.first().map_or(Ok(0), |row| row.integer(0))? - 1;
+        for (start, before) in unread {
+            let (row, stats) = read(&mut session, table, &start, before).await?;
+            for (column, stats) in stats {
+                let known = KnownStats { first: start.first, last, row, stats: Arc::clone(&stats) };
+                self.inner.known.put_stats(table, column, known);
+                found.insert(column, stats);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Where reading the statistics of a column begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    /// The number of the first file.
+    first: i64,
+    /// Up to this file all is known, in rows up to this one.
+    after: Option<(i64, Option<StatsRow>)>,
+}
+
+/// Reads on behind `before`. Returns the last row of the table, too.
+async fn read(
+    session: &mut Session,
+    table: ObjectId,
+    start: &Start,
+    mut before: BTreeMap<ColumnId, Arc<FileStats>>,
+) -> Result<(Option<StatsRow>, BTreeMap<ColumnId, Arc<FileStats>>)> {
+    let first = start.after.map_or(start.first, |(last, _)| last + 1);
+    // Rows come behind all others, so none of those before it has to be looked at again; if it is where it was, none of them has moved.
+    let mut after = None;
+    if let Some((_, Some(row))) = start.after
+        && row_at(session, row.row).await? == Some(row)
+    {
+        after = Some(row.row);
+    }
+    let has_nan = flag("contains_nan");
+    let wanted = [
+        Wanted::Integer("data_file_id"),
+        Wanted::Integer("column_id"),
+        Wanted::Integer("column_size_bytes"),
+        Wanted::Integer("value_count"),
+        Wanted::Integer("null_count"),
+        Wanted::Text("min_value"),
+        Wanted::Text("max_value"),
+        Wanted::Integer(&has_nan),
+    ];
+    let columns = list(before.keys());
+    let condition = format!("table_id = {table} AND column_id IN ({columns}) AND data_file_id >= {first}");
+    let mut stats: BTreeMap<ColumnId, FileStats> =
+        before.keys().map(|id| (*id, FileStats::default())).collect();
+    let last = bulk::each(session, TABLE, &wanted, &condition, after, |fields| {
+        let (file, column) = (fields.integer()?, fields.integer()?);
+        let of_file = StatsRef {
+            bytes: fields.optional_integer()?,
+            values: fields.optional_integer()?,
+            nulls: fields.optional_integer()?,
+            min: fields.optional_text()?,
+            max: fields.optional_text()?,
+            nan: fields.optional_flag()?,
+        };
+        if let Some(stats) = stats.get_mut(&column) {
+            stats.push(file, of_file);
+        }
+        Ok(())
+    })
+    .await?;
+    for (column, newer) in stats {
+        let all = before.entry(column).or_default();
+        let newer = newer.sorted();
+        if all.is_empty() {
+            *all = Arc::new(newer);
+        } else if !newer.is_empty() {
+            Arc::make_mut(all).append(&newer);
+        }
+    }
+    let row = match last.filter(|_| session.dialect() == Dialect::Sqlite) {
+        Some(last) => row_at(session, last).await?,
+        None => None,
+    };
+    Ok((row, before))
+}
+
+/// What the row of this number is about. Only of SQLite.
+async fn row_at(session: &mut Session, row: i64) -> Result<Option<StatsRow>> {
+    let sql = format!("SELECT data_file_id, column_id FROM {TABLE} WHERE rowid = {row}");
+    let found = session.query(sql).await?;
+    found
+        .first()
+        .map(|found| Ok(StatsRow { row, file: found.integer(0)?, column: found.integer(1)? }))
+        .transpose()
+}

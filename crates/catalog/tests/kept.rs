@@ -1,0 +1,242 @@
+//! What a process keeps of the catalog in memory is what one that has just opened it reads: after commits of others, of all snapshots.
+//!
+//! `HARRIER_CATALOG_SEED` chooses other commits.
+
+mod support;
+
+use std::sync::Arc;
+
+use harrier_catalog::files::{ColumnStats, NewDeletes, TableData};
+use harrier_catalog::state::{PartitionKey, Transform};
+use harrier_catalog::types::ColumnType::*;
+use harrier_catalog::{Catalog, Expiry};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use support::*;
+
+/// More than of tables that are read as a whole.
+const FILES: i64 = 400;
+
+/// What `catalog` tells of a table: its data at a snapshot, and the statistics of its columns, by file.
+async fn told(catalog: &Catalog, table: i64, snapshot: i64) -> (TableData, Vec<Option<ColumnStats>>) {
+    let state = catalog.at(snapshot).await.unwrap();
+    let data = catalog.data(&state.tables[&table], snapshot).await.unwrap();
+    let ids = || data.files.iter().map(|file| file.id);
+    let mut all = Vec::new();
+    if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
+        // One column alone first, so that columns are not all known up to the same file.
+        let alone = catalog.column_stats(table, &[1 + snapshot % 2], first, last).await.unwrap();
+        assert_eq!(alone.len(), 1);
+        let stats = catalog.column_stats(table, &[1, 2], first, last).await.unwrap();
+        for column in [1, 2] {
+            all.extend(ids().map(|id| stats[&column].get(id).map(ColumnStats::from)));
+        }
+    }
+    (TableData::clone(&data), all)
+}
+
+/// Every snapshot is to `keeping` what it is to one that has just opened the catalog.
+async fn compare(url: &str, keeping: &Catalog, table: i64, snapshots: impl Iterator<Item = i64>) {
+    let fresh = Catalog::open(url).await.unwrap();
+    keeping.head().await.unwrap();
+    for snapshot in snapshots {
+        let (kept, read) = (told(keeping, table, snapshot).await, told(&fresh, table, snapshot).await);
+        assert_eq!(kept.0.files.len(), read.0.files.len(), "snapshot {snapshot}");
+        assert!(kept == read, "snapshot {snapshot}: {kept:?}\n{read:?}");
+    }
+}
+
+#[test]
+fn whoever_keeps_tables_sees_what_others_commit() {
+    let seed = std::env::var("HARRIER_CATALOG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
+    eprintln!("HARRIER_CATALOG_SEED={seed}");
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let mut random = StdRng::seed_from_u64(seed);
+        let keeping = Catalog::open(&lake.url).await.unwrap();
+        // The same with room for a part of it.
+        let narrow = Catalog::open(&lake.url).await.unwrap();
+        narrow.set_kept_bytes_max(random.random_range(0..400_000));
+        let writer = &lake.catalog;
+        let mut transaction = begin(writer).await;
+        let id = create_table(&mut transaction, 0, "t", vec![column(1, "a", Int64), column(2, "b", Varchar)]);
+        let mut number = 0;
+        let mut new_file = |random: &mut StdRng| {
+            number += 1;
+            let mut made = file(&format!("{number} of '{seed}'"), number * 10, 10);
+            let text = |value: &str| ColumnStats {
+                min: Some(value.into()),
+                max: None,
+                nulls: Some(number),
+                ..ColumnStats::default()
+            };
+            if random.random_bool(0.8) {
+                made.stats.insert(2, text(["", "it's:3 ", "ü\n", "7 8:"][(number % 4) as usize]));
+            }
+            made
+        };
+        transaction.data_of(id).added = (0..FILES).map(|_| new_file(&mut random)).collect();
+        let made = commit(writer, &transaction).await.unwrap();
+        let id = made.objects[&id];
+        let first = made.snapshot;
+        compare(&lake.url, &keeping, id, std::iter::once(first)).await;
+        for step in 0..40 {
+            let mut transaction = begin(writer).await;
+            let now = Arc::clone(
+                &writer.data(&transaction.base.tables[&id], transaction.base.snapshot).await.unwrap(),
+            );
+            let any = |random: &mut StdRng| {
+                (!now.files.is_empty()).then(|| &now.files[random.random_range(0..now.files.len())])
+            };
+            let what = random.random_range(0..9);
+            match (what, any(&mut random)) {
+                (0 | 1, _) => {
+                    let count = random.random_range(1..60);
+                    transaction.data_of(id).added = (0..count).map(|_| new_file(&mut random)).collect();
+                }
+                (2, _) => keep_rows(&mut transaction, id, &[step]),
+                (3, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
+                    transaction.data_of(id).deleted.insert(some.id, inline_delete(&[1, 5]));
+                }
+                (4, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
+                    let of_file = NewDeletes::File {
+                        file: delete_file(&format!("deletes {step}"), 2),
+                        positions: [2, 7].into(),
+                    };
+                    transaction.data_of(id).deleted.insert(some.id, of_file);
+                }
+                (5, Some(some)) => drop(transaction.data_of(id).removed.insert(some.id)),
+                (6, Some(_)) => {
+                    // OPTIMIZE: some files become one.
+                    let changes_of = random.random_range(2..40);
+                    let some: Vec<i64> =
+                        (0..changes_of).filter_map(|_| any(&mut random)).map(|file| file.id).collect();
+                    let made = new_file(&mut random);
+                    let changes = transaction.data_of(id);
+                    changes.removed.extend(some);
+                    changes.added.push(made);
+                    changes.compacts = true;
+                }
+                (7, _) => alter(&mut transaction, id, |table| table.comment = Some(format!("step {step}"))),
+                _ => drop(create_table(&mut transaction, 0, &uuid(), integers("a"))),
+            }
+            commit(writer, &transaction).await.unwrap();
+            let snapshots = writer.snapshots().await.unwrap();
+            let mut snapshots: Vec<i64> =
+                snapshots.iter().map(|one| one.snapshot).filter(|snapshot| *snapshot >= first).collect();
+            let newest = *snapshots.last().unwrap();
+            if random.random_bool(0.05) && snapshots.len() > 2 {
+                let gone = snapshots.remove(random.random_range(0..snapshots.len() - 1));
+                writer.expire(&Expiry::Versions(vec![gone])).await.unwrap();
+                assert!(keeping.at(gone).await.is_err());
+            }
+            // Back in time, too.
+            let back = snapshots[random.random_range(0..snapshots.len())];
+            compare(&lake.url, &keeping, id, [newest, back, newest].into_iter()).await;
+            if random.random_bool(0.2) {
+                compare(&lake.url, &narrow, id, [newest, back].into_iter()).await;
+            }
+        }
+        // Another table of the same name is another table.
+        change(writer, |transaction| drop_table(transaction, id)).await;
+        let made = change(writer, |transaction| {
+            let made = create_table(transaction, 0, "t", integers("a"));
+            transaction.data_of(made).added.push(file("again", 0, 10));
+        })
+        .await;
+        let again = *made.objects.values().next().unwrap();
+        compare(&lake.url, &keeping, again, std::iter::once(made.snapshot)).await;
+        assert!(!keeping.head().await.unwrap().tables.contains_key(&id));
+    });
+}
+
+#[test]
+fn statistics_whose_rows_others_move_are_read_again() {
+    run(async {
+        let lake = lake(Kind::Sqlite).await;
+        let catalog = &lake.catalog;
+        let id = made_table(catalog, "t").await;
+        let keeping = Catalog::open(&lake.url).await.unwrap();
+        let snapshot = change(catalog, |transaction| {
+            transaction.data_of(id).added =
+                (0..FILES).map(|number| file(&number.to_string(), number, 1)).collect();
+        })
+        .await
+        .snapshot;
+        compare(&lake.url, &keeping, id, std::iter::once(snapshot)).await;
+        // The rows get other numbers, so that new ones come before those that were last.
+        lake.execute(
+            "CREATE TABLE moved AS SELECT * FROM ducklake_file_column_stats; DELETE FROM ducklake_file_column_stats; \
+             INSERT INTO ducklake_file_column_stats SELECT * FROM moved WHERE data_file_id % 2 = 0; DROP TABLE moved",
+        )
+        .await;
+        let snapshot = change(catalog, |transaction| {
+            transaction.data_of(id).added.push(file("new", 7, 1));
+        })
+        .await
+        .snapshot;
+        let state = keeping.head().await.unwrap();
+        let last =
+            keeping.data(&state.tables[&id], snapshot).await.unwrap().files.iter().map(|file| file.id).max();
+        let stats = keeping.column_stats(id, &[1], 0, last.unwrap()).await.unwrap();
+        assert_eq!(stats[&1].get(last.unwrap()).unwrap().min, Some("7"));
+    });
+}
+
+#[test]
+fn files_that_change_in_the_database_are_read_again() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let catalog = &lake.catalog;
+        let id = made_table(catalog, "t").await;
+        let keeping = Catalog::open(&lake.url).await.unwrap();
+        let add = async || {
+            let add = |transaction: &mut harrier_catalog::Transaction| {
+                transaction.data_of(id).added =
+                    (0..FILES).map(|number| file(&number.to_string(), number, 1)).collect();
+            };
+            change(catalog, add).await.snapshot
+        };
+        compare(&lake.url, &keeping, id, std::iter::once(add().await)).await;
+        lake.execute("UPDATE ducklake_data_file SET record_count = record_count + 1 WHERE path = '7'").await;
+        compare(&lake.url, &keeping, id, std::iter::once(add().await)).await;
+    });
+}
+
+#[test]
+fn merged_files_replace_those_that_are_kept_of_the_past() {
+    if skips_servers() {
+        return;
+    }
+    for kind in kinds() {
+        run(async {
+            let lake = lake(kind).await;
+            let keeping = Catalog::open(&lake.url).await.unwrap();
+            let mut transaction = begin(&lake.catalog).await;
+            let id =
+                create_table(&mut transaction, 0, "p", vec![column(1, "a", Int64), column(2, "b", Int64)]);
+            alter(&mut transaction, id, |table| {
+                table.partition = vec![PartitionKey { column: 2, transform: Transform::Identity }];
+            });
+            let id = commit(&lake.catalog, &transaction).await.unwrap().objects[&id];
+            let duck = |what: &str| duckdb(&lake.url, &format!("attach()\nrun(\"{what}\")"));
+            let insert = format!("INSERT INTO p SELECT range, range % {FILES} FROM range({})", FILES * 20);
+            let mut seen = Vec::new();
+            for what in [
+                insert.as_str(),
+                &insert,
+                "DELETE FROM p WHERE b = 3 AND a > 400",
+                "CALL ducklake_merge_adjacent_files('l', 'p')",
+                "UPDATE p SET a = -a WHERE b = 5",
+                "CALL ducklake_rewrite_data_files('l', 'p', delete_threshold => 0.01)",
+                "INSERT INTO p VALUES (1, 2)",
+                "CALL ducklake_flush_inlined_data('l')",
+            ] {
+                duck(what);
+                seen.push(keeping.head().await.unwrap().snapshot);
+                compare(&lake.url, &keeping, id, seen.iter().rev().copied()).await;
+            }
+        });
+    }
+}
