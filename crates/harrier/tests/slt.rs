@@ -66,11 +66,34 @@ fn three_ranks_of_mpich() {
     check_gang("3-ranks-mpich", Launcher::mpich(3), &[]);
 }
 
+#[test]
+fn three_ranks_of_the_open_mpi_wheel() {
+    check_wheel("3-ranks-openmpi5", Launcher::open_mpi_wheel(3));
+}
+
+#[test]
+fn three_ranks_of_the_mpich_wheel() {
+    check_wheel("3-ranks-mpich5", Launcher::mpich_wheel(3));
+}
+
 /// Small batches, many frames.
 #[test]
 fn two_ranks_with_batches_of_few_rows() {
     check_gang("2-ranks-small-batches", Launcher::open_mpi(2), &[("datafusion.execution.batch_size", "3")]);
 }
+
+/// For runtimes beside the system's: every kind of motion, limits, errors of ranks, files that ranks write, and batches of odd shapes.
+const ON_WHEELS: [&str; 9] = [
+    "aggregates.slt",
+    "copy.slt",
+    "errors.slt",
+    "joins.slt",
+    "limits.slt",
+    "nested.slt",
+    "order_limit.slt",
+    "set_operations.slt",
+    "windows.slt",
+];
 
 /// Files about tables that end with their session: where they are listed, and what only the others can do.
 const WITHOUT_WAREHOUSE: [&str; 3] = ["catalog.slt", "tables.slt", "unsupported.slt"];
@@ -109,6 +132,17 @@ fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
     on_gang(name, launcher, settings, check);
 }
 
+/// Some of the suite on a runtime of a wheel, which need not be there: Open MPI 5 and MPICH 5, whatever the system has.
+fn check_wheel(name: &str, launcher: Launcher) {
+    if let Err(reason) = launcher.words() {
+        return harrier_launch::absent(&reason);
+    }
+    on_gang(name, launcher, &[], |configuration| {
+        let folder = checkout().join("tests/slt");
+        check_some(configuration, ON_WHEELS.map(|file| folder.join(file)).to_vec());
+    });
+}
+
 fn on_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)], check: impl FnOnce(Configuration)) {
     if harrier_launch::skipped() {
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
@@ -131,20 +165,21 @@ fn check(configuration: Configuration) {
 }
 
 fn check_files(configuration: Configuration, folder: &Path) {
+    let files = slt::files(folder).unwrap_or_else(|reason| panic!("{reason}"));
+    check_some(configuration, files);
+}
+
+fn check_some(configuration: Configuration, mut files: Vec<PathBuf>) {
     let data = checkout().join("tests/slt/data");
     let data = data.to_str().expect("the path of the checkout is UTF-8");
     let unfixed = env::var_os("HARRIER_SLT_UNFIXED").map(|_| "unfixed");
     let run = Run { configuration: &configuration, labels: unfixed.as_slice(), variables: &[("DATA", data)] };
     let wanted = env::var("HARRIER_SLT").unwrap_or_default();
-    let files: Vec<PathBuf> = slt::files(folder)
-        .unwrap_or_else(|reason| panic!("{reason}"))
-        .into_iter()
-        .filter(|file| {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let fits = configuration.warehouse.is_none() || !WITHOUT_WAREHOUSE.contains(&name.as_ref());
-            fits && name.contains(&wanted)
-        })
-        .collect();
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let fits = configuration.warehouse.is_none() || !WITHOUT_WAREHOUSE.contains(&name.as_ref());
+        fits && name.contains(&wanted)
+    });
     if let Err(failures) = run.files(&files) {
         panic!("{failures}");
     }
