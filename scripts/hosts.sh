@@ -1,32 +1,48 @@
 #!/bin/sh
 # Two hosts on one machine, as network namespaces with a line of limited bandwidth and added delay between them.
 #
-# usage: scripts/hosts.sh [--rate RATE] [--delay MILLISECONDS] test | run COMMAND... | mpirun N COMMAND...
+# usage: scripts/hosts.sh [--rate RATE] [--delay MILLISECONDS] [--tell FILE] test | run COMMAND... | mpirun N COMMAND... | quic N COMMAND...
 #
 # test runs the interconnect's exchange over MPI's TCP and over QUIC, and a statement of `harrier sql` at 4 ranks, two on each host.
-# run runs a command on host A; mpirun starts N ranks, alternating between the hosts, over TCP. RATE is as tc has it (1gbit).
+# run runs a command on host A; mpirun starts N ranks, alternating between the hosts, over TCP; quic starts N that meet by a hosts file, the
+# first half of them on host A. RATE is as tc has it (1gbit). FILE is told at the end what the line was and what it carried, by the counters of
+# its queues (tc -s) and of the process that delays.
 # HOST_A, HOST_B, ADDRESS_A and ADDRESS_B tell a command where it is. Needs root, iproute2 and namespaces; where these are not permitted
 # it says so and ends with status 77.
 . "$(dirname -- "$0")/common.sh"
 
 rate=1gbit
 delay=0
+told=
 while :; do
     case ${1-} in
     --rate) rate=$2 && shift 2 ;;
     --delay) delay=$2 && shift 2 ;;
+    --tell) told=$2 && shift 2 ;;
     *) break ;;
     esac
 done
-[ $# -gt 0 ] || fail "test, run COMMAND or mpirun N COMMAND"
+[ $# -gt 0 ] || fail "test, run COMMAND, mpirun N COMMAND or quic N COMMAND"
 
 export HOST_A="hra$$" HOST_B="hrb$$" ADDRESS_A=10.98.0.1 ADDRESS_B=10.98.0.2
 token=$$.$(date +%s%N).harrier-hosts
 folder=$(mktemp -d)
 link=
 
+# The devices of a line that is a process go with it.
+tell() {
+    for host in "$HOST_A" "$HOST_B"; do
+        ip netns exec "$host" tc -s qdisc show dev line 2>/dev/null || true
+    done
+}
+
 clean() {
-    [ -z "$link" ] || kill "$link" 2>/dev/null || true
+    [ -z "$told" ] || tell >"$told"
+    if [ -n "$link" ]; then
+        kill "$link" 2>/dev/null || true
+        wait "$link" 2>/dev/null || true
+        [ -z "$told" ] || cat <&3 >>"$told"
+    fi
     ip netns del "$HOST_A" 2>/dev/null || true
     ip netns del "$HOST_B" 2>/dev/null || true
     rm -rf "$folder"
@@ -59,7 +75,9 @@ make_line() {
     mkfifo "$folder/up"
     python3 scripts/hosts/link.py "$delay" "$HOST_A" "$ADDRESS_A" "$HOST_B" "$ADDRESS_B" >"$folder/up" &
     link=$!
-    read -r _ <"$folder/up" || skip "no netem in the kernel, and no /dev/net/tun"
+    # Until the end: it says what it has held.
+    exec 3<"$folder/up"
+    read -r _ <&3 || skip "no netem in the kernel, and no /dev/net/tun"
 }
 
 up() {
@@ -147,5 +165,6 @@ case $command in
 test) check ;;
 run) on "$HOST_A" "$@" ;;
 mpirun) over_mpi "$@" ;;
-*) fail "test, run COMMAND or mpirun N COMMAND" ;;
+quic) over_quic "$@" ;;
+*) fail "test, run COMMAND, mpirun N COMMAND or quic N COMMAND" ;;
 esac

@@ -2,7 +2,8 @@
 """A slow line between two network namespaces, for kernels without netem: link.py MILLISECONDS NAMESPACE ADDRESS NAMESPACE ADDRESS
 
 Gives each namespace a device `line` with its address, the other's as its peer, and hands every packet over after the time. Prints a
-line when both ends are up, and runs until it is ended. Needs root and /dev/net/tun.
+line when both ends are up, and runs until it is ended (SIGTERM); then it prints how many packets it has held, and for how long at least.
+Needs root and /dev/net/tun.
 """
 
 import collections
@@ -10,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -46,30 +48,41 @@ def end_in(namespace, address, peer):
     return device
 
 
-def main():
-    delay = float(sys.argv[1]) / 1000
-    one = end_in(sys.argv[2], sys.argv[3], sys.argv[5])
-    other = end_in(sys.argv[4], sys.argv[5], sys.argv[3])
-    print("up", flush=True)
+def carry(one, other, delay, held):
+    """Until it is interrupted."""
     # The delay is the same for all, so packets become due in the order in which they came.
     flying = collections.deque()
     while True:
-        patience = max(0.0, flying[0][0] - time.monotonic()) if flying else None
+        patience = max(0.0, flying[0][0] + delay - time.monotonic()) if flying else None
         for source in select.select([one, other], [], [], patience)[0]:
-            due = time.monotonic() + delay
+            came = time.monotonic()
             while True:
                 try:
                     packet = os.read(source, PACKET_BYTES_MAX)
                 except BlockingIOError:
                     break
-                flying.append((due, other if source == one else one, packet))
+                flying.append((came, other if source == one else one, packet))
         now = time.monotonic()
-        while flying and flying[0][0] <= now:
-            _, target, packet = flying.popleft()
+        while flying and flying[0][0] + delay <= now:
+            came, target, packet = flying.popleft()
+            held["packets"] += 1
+            held["least"] = min(held["least"], now - came)
             try:
                 os.write(target, packet)
             except OSError:
                 pass  # As a full line does: those who sent it send it again.
+
+
+def main():
+    held = {"packets": 0, "least": float("inf")}
+    one = end_in(sys.argv[2], sys.argv[3], sys.argv[5])
+    other = end_in(sys.argv[4], sys.argv[5], sys.argv[3])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    print("up", flush=True)
+    try:
+        carry(one, other, float(sys.argv[1]) / 1000, held)
+    finally:
+        print(f"held {held['packets']} packets for {held['least'] * 1000:.3f} ms at least", flush=True)
 
 
 main()
