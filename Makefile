@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-load bench-serve bench-mpid clean
+.PHONY: help demo test build fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-load bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -9,6 +9,7 @@ help:
 	@echo 'make build        the program, as target/release/harrier'
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
+	@echo 'make valgrind     run the unsafe code of crate mpi that needs no MPI under valgrind; a part of make test'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
 	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
 	@echo 'make bench-crowded 4 and 8 ranks over MPI and over gRPC under queries that compute: latencies (SCALE=0.1)'
@@ -35,6 +36,9 @@ fmt:
 
 lint:
 	@scripts/lint.sh
+
+valgrind:
+	@checks/valgrind/run.sh
 
 bench:
 	@scripts/bench.sh interconnects $(SCALE)

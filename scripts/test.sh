@@ -26,6 +26,10 @@ steadily "building the Python package" scripts/wheel.sh || true
 step "checking the handshake of a sleeping driver in every order of its steps"
 steadily "checking the handshake" cargo test --quiet --manifest-path checks/handshake/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/checks"
+step "running the unsafe code of crate mpi under valgrind"
+status=0
+steadily "running valgrind" checks/valgrind/run.sh || status=$?
+[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || fail "valgrind has found something in crate mpi"
 # Nothing else has another form with it: what it needs is there for other crates anyway.
 features=harrier-mpid/arrow
 step "building the tests"
