@@ -59,7 +59,18 @@ fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, Told)> 
         .args(["--rate", RATE, "--delay", delay_ms, "--tell"])
         .arg(&told)
         // Namespaces that share process ids could share memory, too, whatever the line between them.
-        .args([launch, "2", "env", "HARRIER_SHARED_MEMORY=0", BINARY, "sql", "--format", "csv"])
+        .args([
+            launch,
+            "2",
+            "env",
+            "HARRIER_SHARED_MEMORY=0",
+            BINARY,
+            "sql",
+            "--format",
+            "csv",
+            "--warehouse",
+            ":memory:",
+        ])
         .args([
             "--threads",
             "1",

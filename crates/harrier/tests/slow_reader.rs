@@ -18,15 +18,15 @@ const RANKS: u64 = 2;
 const THREADS: u64 = 2;
 
 /// Of `t`, each with a text of so many bytes that compress badly.
-const ROWS: u64 = 600_000;
+const ROWS: u64 = 1_000_000;
 const TEXT_BYTES: u64 = 128;
 
 /// Of each rank, and as much of the server.
 const MEMORY_BYTES: u64 = 32 << 20;
 
-/// What a rank may have under way and unread of the two motions into a slice: a window of each stream and a block beside it
-/// (`interconnect/src/limits.rs`), in both directions.
-const WINDOWS_BYTES: u64 = 2 * 2 * RANKS * THREADS * ((3 << 19) + (1 << 20));
+/// What a rank may have under way and unread beside that: a window and a block of each stream that carries rows (`interconnect/src/limits.rs`).
+/// These are one to and one from another rank of the redistribution, and of the gather.
+const WINDOWS_BYTES: u64 = 4 * ((3 << 19) + (1 << 20));
 
 /// Makes the tables with all of the machine's memory.
 fn make_tables(warehouse: &str) {
@@ -89,6 +89,8 @@ fn a_slow_reader_makes_producers_spill() {
     let reserved: u64 =
         served.client().one("SELECT max(reserved_bytes) FROM sys.ranks").unwrap().parse().unwrap();
     println!("ranks have reserved up to {} MiB", reserved >> 20);
+    // Half of the rows are each rank's to send, which is far more.
+    const { assert!(ROWS * TEXT_BYTES / RANKS > MEMORY_BYTES + WINDOWS_BYTES) };
     assert!(reserved <= MEMORY_BYTES + WINDOWS_BYTES, "{reserved} bytes are reserved");
 
     // All of them come, once.
