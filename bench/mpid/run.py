@@ -300,7 +300,8 @@ class Bench:
 
     def beside_peers(self, *programs):
         cases = []
-        for program in programs:
+        only = self.options.only.split(",") if self.options.only else programs
+        for program in (program for program in programs if program in only):
             kind, share = INPUT[program]
             size = int(self.options.bytes * share)
             source = self.input(kind, size)
@@ -401,6 +402,7 @@ def draw(figure, cases, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figures", default=",".join(FIGURES))
+    parser.add_argument("--only", help="of the figures programs and others, these programs alone")
     parser.add_argument("--bytes", type=int, default=1_000_000_000)
     parser.add_argument("--ranks", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)

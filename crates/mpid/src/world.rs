@@ -261,12 +261,12 @@ impl World {
         self.0.has_results.store(true, Ordering::Relaxed);
     }
 
-    /// Whether results of a job are with the ranks, and are lost with them.
     /// Whether this is the first call: what is warned of once.
     pub(crate) fn first_warning(&self) -> bool {
         !self.0.has_warned.swap(true, Ordering::Relaxed)
     }
 
+    /// Whether results of a job are with the ranks, and are lost with them.
     pub(crate) fn has_results(&self) -> bool {
         self.0.has_results.load(Ordering::Relaxed)
     }

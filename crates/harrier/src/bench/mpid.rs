@@ -17,6 +17,8 @@ use super::{Failure, configuration};
 const SCRIPT: &str = "bench/mpid/run.py";
 
 const FIGURES: [&str; 8] = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"];
+const PROGRAMS: [&str; 9] =
+    ["wordcount", "terasort", "aggregate", "pagerank", "kmeans", "grep", "index", "sliding", "join"];
 const PEERS: [&str; 4] = ["plain", "spark", "hadoop", "hadoop-cluster"];
 
 #[derive(clap::Args, Debug)]
@@ -24,6 +26,9 @@ pub struct Options {
     /// What to measure and to draw
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = FIGURES, default_values = FIGURES)]
     figures: Vec<String>,
+    /// Of the figures `programs` and `others`, these programs alone
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PROGRAMS)]
+    only: Vec<String>,
     /// Bytes of input
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1_000_000..))]
     bytes: u64,
@@ -63,6 +68,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     command.args(["--figures", &options.figures.join(","), "--bytes", &options.bytes.to_string()]);
     command.args(["--runs", &options.runs.to_string()]);
     command.args(["--peers", &if options.alone { String::new() } else { options.peers.join(",") }]);
+    if !options.only.is_empty() {
+        command.args(["--only", &options.only.join(",")]);
+    }
     if let Some(ranks) = options.ranks {
         command.args(["--ranks", &ranks.to_string()]);
     }
