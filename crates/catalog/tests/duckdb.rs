@@ -396,7 +396,7 @@ run("CREATE TABLE w (a VARIANT)")
         assert_eq!((p.comment.as_deref(), p.columns[0].comment.as_deref()), (Some("hello"), Some("col")));
         let rows = catalog.data(p, head.snapshot).await.unwrap();
         assert_eq!(rows.files.iter().map(|file| file.rows).sum::<i64>(), 800);
-        for file in &rows.files {
+        for file in rows.files.iter() {
             assert_eq!((file.partition_id, file.partition_values.len()), (p.partition_id, 3));
         }
         assert!(rows.files.iter().any(|file| file.partition_values[0].as_deref() == Some("ev en/")));

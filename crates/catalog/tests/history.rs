@@ -102,7 +102,7 @@ impl Run {
 
         // Reads repeat: what the snapshot shows is what it showed when it was made.
         let mut shown = Table { columns: model.columns, altered: model.altered, ..Table::default() };
-        for file in &data.files {
+        for file in data.files.iter() {
             let name = file.path.path.clone();
             let gone: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
             let model = model.files.get(&name).unwrap_or_else(|| panic!("{name} is of another snapshot"));
