@@ -66,6 +66,12 @@ impl Catalog {
         Self::open_fenced(url, None).await
     }
 
+    /// Ends all connections, of clones too, and waits for that: a database is to be copied or to be removed. Without it they end on their own
+    /// after the last clone is dropped, a moment later. What is called afterwards fails.
+    pub async fn close(&self) {
+        self.inner.database.close().await;
+    }
+
     /// The same for a process that commits only while `fence` lets it.
     pub async fn open_fenced(url: &str, fence: Option<&Fence>) -> Result<Self> {
         let database = Database::connect(url, false, fence).await?;

@@ -183,6 +183,20 @@ impl Database {
         session.has_table("ducklake_metadata").await
     }
 
+    /// Ends all connections. SQLite removes the files beside its database with the last one, by their names.
+    pub async fn close(&self) {
+        match self {
+            Self::Sqlite { readers, writer, .. } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Self::Postgres { readers, writers, .. } => {
+                readers.close().await;
+                writers.close().await;
+            }
+        }
+    }
+
     /// Where it is, without a password.
     pub fn name(&self) -> String {
         match self {

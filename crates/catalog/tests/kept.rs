@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use harrier_catalog::files::{ColumnStats, NewDeletes, TableData};
+use harrier_catalog::files::{Cell, ColumnStats, NewDeletes, TableData};
 use harrier_catalog::state::{PartitionKey, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Expiry};
@@ -95,7 +95,10 @@ fn whoever_keeps_tables_sees_what_others_commit() {
                     let count = random.random_range(1..60);
                     transaction.data_of(id).added = (0..count).map(|_| new_file(&mut random)).collect();
                 }
-                (2, _) => keep_rows(&mut transaction, id, &[step]),
+                (2, _) => {
+                    keep_rows(&mut transaction, id, &[step]);
+                    transaction.data_of(id).inlined.iter_mut().for_each(|row| row.push(Cell::Null));
+                }
                 (3, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
                     transaction.data_of(id).deleted.insert(some.id, inline_delete(&[1, 5]));
                 }

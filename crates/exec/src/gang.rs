@@ -517,6 +517,11 @@ impl Gang {
                 let report = move || async move {
                     match gang.ask::<RankReport>(rank, Ask::Report(ReportAsk {})).await {
                         Err(_) if gang.losses().iter().any(|(lost, _)| *lost == rank) => Ok(None),
+                        Ok(report) if !report.is_clear(kept) => {
+                            // What it has lent may be with what this rank has not tidied yet.
+                            gang.tidy();
+                            Ok(Some(report))
+                        }
                         report => report.map(Some),
                     }
                 };

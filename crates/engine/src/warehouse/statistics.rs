@@ -86,7 +86,7 @@ fn first_of<'a>(
     greatest: bool,
     leaves_out: bool,
 ) -> Result<Option<ScalarValue>> {
-    let values = values::parse(StringArray::from_iter_values(texts), kind)?;
+    let values = values::parse(texts.map(Some).collect::<StringArray>(), kind)?;
     if values.null_count() == values.len() || !leaves_out && values.null_count() > 0 {
         return Ok(None);
     }

@@ -135,7 +135,13 @@ impl Ground {
     fn referred(&self) -> BTreeSet<String> {
         let url = self.place.catalog(&self.work());
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let paths = runtime.block_on(async { Catalog::open(&url).await?.referenced_paths().await });
+        let paths = runtime.block_on(async {
+            let catalog = Catalog::open(&url).await?;
+            let paths = catalog.referenced_paths().await;
+            // Whoever ends a connection to SQLite later would remove the log of a database that has come into its place.
+            catalog.close().await;
+            paths
+        });
         let name = |path: &String| path.rsplit('/').next().unwrap_or(path).to_string();
         paths.unwrap_or_else(|error| panic!("{error}")).iter().map(name).collect()
     }
