@@ -19,9 +19,10 @@ LONG = "SELECT count(*) FROM generate_series(1, 200000) AS a(x), generate_series
 
 
 def psql(text):
-    ran = subprocess.run(["psql", "--no-psqlrc", "-q", "-h", program.host, "-p", str(program.port), "-U", program.user, "-d", program.database, "-v", "ON_ERROR_STOP=1"],
+    ran = subprocess.run(["psql", "--no-psqlrc", "-q", "-h", program.host, "-p", str(program.port), "-U", program.user, "-d", program.database, "-At", "-v", "ON_ERROR_STOP=1"],
                          input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     holds(ran.returncode == 0, ran.stdout)
+    return ran.stdout
 
 
 @program.check
@@ -94,8 +95,15 @@ def terminal():
     says("INSERT INTO pgcli_table VALUES (1, 2.5);", "INSERT 0 1")
     says("ROLLBACK;", "ROLLBACK")
     says("SELECT count(*) + 100 AS n FROM pgcli_table;", r"\| 100 ")
+    # Before there is a prompt, Ctrl-C would only empty the line that is to be sent.
+    expect("READY>")
     child.send(LONG + ";\r")
-    time.sleep(2)
+    running = "SELECT count(*) FROM sys.statements WHERE state = 'running' AND text LIKE 'SELECT count(*) FROM generate_series(1, 200000)%';"
+    deadline = time.monotonic() + 40
+    while psql(running) != "1\n":
+        holds(time.monotonic() < deadline, "the statement does not begin")
+        if child.expect([r"\x1b\[6n", pexpect.TIMEOUT], timeout=0.1) == 0:
+            child.send("\x1b[1;1R")
     child.sendintr()
     expect("(?i)cancel")
     says("SELECT 'go' || 'ing' AS again;", "going")
