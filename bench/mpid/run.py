@@ -48,6 +48,8 @@ import hadoop_cluster
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS = 10
+# Of the sliding count, in the units of its events' times: some thousand windows of all. Each is a file of every part.
+WINDOW, SLIDE = 6000, 1000
 MISSING = 64
 # In about 12 of 1000 lines of generated text.
 PATTERN = "tion"
@@ -162,6 +164,8 @@ class Bench:
             command += ["--rankings", self.input("rankings", size // 20)]
         if program in ("pagerank", "kmeans"):
             command += ["--rounds", str(ROUNDS)]
+        if program == "sliding":
+            command += ["--window", str(WINDOW), "--slide", str(SLIDE)]
         return self.launcher(variables) + command, variables
 
     def ways(self, program, source, size):
@@ -175,7 +179,8 @@ class Bench:
                 found["plain, 1 thread"] = ([self.programs, "plain-wordcount", "--input", source], {}, None)
             elif peer == "spark":
                 worker = [str(ROOT / ".harrier/peers/spark/bin/python3"), str(HERE / "spark_worker.py")]
-                extra = [PATTERN] if program == "grep" else [self.input("rankings", size // 20)] if program == "join" else []
+                extras = {"grep": lambda: [PATTERN], "join": lambda: [self.input("rankings", size // 20)], "sliding": lambda: [str(WINDOW), str(SLIDE)]}
+                extra = extras.get(program, list)()
                 found["spark"] = (worker + [program, source, "{out}", ranks, str(ROUNDS), *extra], {}, kind)
             elif peer == "hadoop" and program in ("wordcount", "terasort"):
                 found["hadoop"] = ([str(HERE / "hadoop"), program, source, "{out}", ranks], {}, kind)
@@ -218,7 +223,9 @@ class Bench:
 
     def answer(self, kind, source):
         """What can be compared of the answer that lies in the scratch folder; raises ValueError for a wrong one."""
-        files = sorted(path for path in self.scratch.glob("part-*") if path.stat().st_size > 0)
+        # Those of windows are called window-END-part-NUMBER.
+        names = (path for pattern in ("part-*", "window-*") for path in self.scratch.glob(pattern))
+        files = sorted(path for path in names if path.stat().st_size > 0)
         if kind in LINES:
             # How many there are and the sum of their hashes: the same in whatever order they come, and in little memory.
             count = total = 0

@@ -1,6 +1,6 @@
 """One program on Spark, in this process, with as many threads as there are ranks. Prints its seconds, without the start.
 
-usage: spark_worker.py PROGRAM INPUT OUTPUT THREADS [ROUNDS [PATTERN | RANKINGS]]        (exit status 64: it has no such program)
+usage: spark_worker.py PROGRAM INPUT OUTPUT THREADS [ROUNDS [PATTERN | RANKINGS | WINDOW SLIDE]]        (exit status 64: it has no such program)
 
 All of it is Spark's SQL or its library of machine learning, which run compiled in the JVM: Python only says what to do."""
 
@@ -98,9 +98,9 @@ def index():
 
 
 def sliding():
-    # As long as those of the program, unless it is told otherwise.
+    window, slide = (f"{width} seconds" for width in sys.argv[6:8])
     events = spark.read.csv(source, sep="\t", schema="time BIGINT, key STRING")
-    counts = events.groupBy(f.window(f.timestamp_seconds("time"), "60 seconds", "10 seconds"), "key").count()
+    counts = events.groupBy(f.window(f.timestamp_seconds("time"), window, slide), "key").count()
     counts.select(f.col("window.end").cast("bigint").alias("end"), "key", "count").write.csv(out, sep="\t")
 
 
