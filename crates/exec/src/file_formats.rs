@@ -78,7 +78,7 @@ pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
     ///
     /// Errors: it writes none; a column has a type, or a name, that cannot be written (0A000).
     fn sink(&self, _config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
-        not_impl_err!("Writer not implemented for this format")
+        not_impl_err!("COPY writes no files in {}; INSERT into an external table may", Self::NAME)
     }
 }
 
