@@ -11,7 +11,8 @@
 //!
 //! Then all tables are kept in several ways (of [`LAYOUTS`]), the sizes of their files told, and the same queries run on each.
 //!
-//! A load is counted after it was timed, and its table dropped. Errors: as for `bench`.
+//! A load is counted after it was timed, its table dropped and its files removed, so that space is needed for one load of each way.
+//! Errors: as for `bench`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -203,6 +204,16 @@ enum Way {
     Peer,
 }
 
+/// What removes the files of dropped tables.
+const REMOVE: &[&str] =
+    &["CALL expire_snapshots('0 seconds')", "SET harrier.vacuum_age_seconds = 0", "VACUUM"];
+
+/// The same, as DuckLake has it.
+const REMOVE_OF_DUCKLAKE: &[&str] = &[
+    "CALL ducklake_expire_snapshots('lake', older_than => now())",
+    "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+];
+
 /// The statements of one load.
 struct Load {
     before: Vec<String>,
@@ -218,7 +229,9 @@ impl Way {
         let source = format!("{format}_{table}");
         let create = format!("CREATE TABLE loaded ({columns})");
         let count = Some("SELECT count(*) FROM loaded".to_owned());
-        let after = vec!["DROP TABLE loaded".to_owned()];
+        let remove = if self == Self::Peer { REMOVE_OF_DUCKLAKE } else { REMOVE };
+        let after: Vec<String> =
+            ["DROP TABLE loaded"].iter().chain(remove).map(|&statement| statement.to_owned()).collect();
         match self {
             Self::Load => {
                 let timed = format!("INSERT INTO loaded SELECT * FROM {source}");
@@ -231,7 +244,7 @@ impl Way {
             Self::Encode => {
                 let held = format!("CREATE TEMPORARY TABLE held AS SELECT * FROM {source}");
                 let timed = "INSERT INTO loaded SELECT * FROM held".to_owned();
-                let after = vec!["DROP TABLE loaded".to_owned(), "DROP TABLE held".to_owned()];
+                let after = std::iter::once("DROP TABLE held".to_owned()).chain(after).collect();
                 Load { before: vec![create, held], timed, count, after }
             }
             Self::Peer => {
