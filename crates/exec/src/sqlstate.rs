@@ -359,8 +359,9 @@ fn of_arrow(error: &ArrowError) -> SqlState {
         ArrowError::CsvError(_) => SqlState::BAD_COPY_FILE_FORMAT,
         ArrowError::JsonError(_) => SqlState::INVALID_TEXT_REPRESENTATION,
         ArrowError::IoError(_, error) => of_io(error),
-        ArrowError::AvroError(_) | ArrowError::IpcError(_) | ArrowError::ParquetError(_) => {
-            SqlState::DATA_CORRUPTED
+        ArrowError::AvroError(_) | ArrowError::IpcError(_) => SqlState::DATA_CORRUPTED,
+        ArrowError::ParquetError(text) => {
+            by_phrase(PARQUET_PHRASES, text).unwrap_or(SqlState::DATA_CORRUPTED)
         }
         ArrowError::InvalidArgumentError(text) => {
             by_phrase(ARROW_PHRASES, text).unwrap_or(SqlState::INVALID_PARAMETER_VALUE)
@@ -389,6 +390,11 @@ pub fn of_object_store(error: &object_store::Error) -> SqlState {
         E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => SqlState::INVALID_PARAMETER_VALUE,
         E::JoinError { source } if source.is_cancelled() => SqlState::QUERY_CANCELED,
         E::JoinError { .. } => SqlState::INTERNAL_ERROR,
+        // What breaks off on its way from a server is not broken where it lies.
+        E::Generic { store: "S3" | "HDFS", source } => {
+            let state = of_std(source.as_ref()).filter(|state| *state != SqlState::DATA_CORRUPTED);
+            state.unwrap_or(SqlState::IO_ERROR)
+        }
         // The local file system wraps what the kernel said in a private type, reachable as the source.
         other => other.source().and_then(of_std).unwrap_or(SqlState::IO_ERROR),
     }
@@ -568,6 +574,9 @@ const PARQUET_PHRASES: &[(&str, SqlState)] = &[
     // An object store's answer, which the reader of footers keeps as text alone.
     ("lacked the necessary privileges", SqlState::INSUFFICIENT_PRIVILEGE),
     ("lacked valid authentication", SqlState::INSUFFICIENT_PRIVILEGE),
+    // One that does not answer says nothing of the file.
+    ("Generic S3 error", SqlState::IO_ERROR),
+    ("Generic HDFS error", SqlState::IO_ERROR),
 ];
 
 /// What Arrow's kernels say in the variants that carry only text.
@@ -689,6 +698,17 @@ mod tests {
             "53100",
         );
         check(store(object_store::Error::Generic { store: "x", source: "x".into() }), "58030");
+        // A connection that ends too soon is no file that does.
+        let cut = |store: &'static str| object_store::Error::Generic {
+            store,
+            source: Box::new(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        };
+        check(store(cut("S3")), "58030");
+        check(store(cut("HDFS")), "58030");
+        check(store(cut("LocalFileSystem")), "XX001");
+        let silent = "Failed to fetch metadata for file a.parquet: Parquet error: External: Generic S3 error: Error performing GET \
+                      http://here/b/a.parquet in 1.2s, after 2 retries - HTTP error: error sending request";
+        check(E::ParquetError(Box::new(ParquetError::General(silent.into()))), "58030");
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod write;
 pub use crate::colocate::FileBucket;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
-pub use destination::{cannot_stage, cannot_stage_in_store, store_root};
+pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
 pub use format::WriteFormat;
 pub use harrier_store_folders::Takes;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};

@@ -200,6 +200,7 @@ fn a_store_that_stays_away_fails_the_statement() {
     let insert = "INSERT INTO t SELECT v % 20, v FROM generate_series(1, 1000) AS g(v)";
     bucket.proxy.add(Rule::new(Fault::Status(503)).of("PUT").after(10));
     let failure = fails(&mut session, insert);
+    assert_eq!(failure.sqlstate, "58030", "{failure}");
     assert!(failure.message.contains("SlowDown") || failure.message.contains("503"), "{failure}");
     bucket.proxy.clear();
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
@@ -213,13 +214,23 @@ fn a_store_that_stays_away_fails_the_statement() {
     }
     run(&mut session, insert);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1100");
+    // Nor is anything said of files that cannot be read, be it their footers or their columns.
+    for after in [0, 1, 7] {
+        bucket.proxy.add(Rule::new(Fault::Status(503)).of("GET").after(after));
+        let mut other = Session::start(&patient).unwrap();
+        let failure = fails(&mut other, "SELECT sum(v) FROM t");
+        assert_eq!(failure.sqlstate, "58030", "after {after}: {failure}");
+        assert!(failure.message.contains(&bucket.proxy.endpoint()), "{failure}");
+        bucket.proxy.clear();
+        assert_eq!(one(&mut other, "SELECT sum(v) FROM t"), "505550");
+    }
 
     // None of these words is ever a secret.
     let mut wrong = bucket.configuration();
     wrong.environment.push(("AWS_SECRET_ACCESS_KEY".into(), "wronghush".into()));
     let failure = fails(&mut Session::start(&wrong).unwrap(), "SELECT count(v) FROM t");
-    // A footer that may not be read passes for a broken one: Parquet's reader keeps the text of the store's error only.
-    assert!(["42501", "XX001"].contains(&failure.sqlstate.as_str()), "{failure}");
+    // Though Parquet's reader keeps the text of the store's error only.
+    assert_eq!(failure.sqlstate, "42501", "{failure}");
     assert!(!failure.message.contains("wronghush"), "{failure}");
 }
 
@@ -290,6 +301,46 @@ fn vacuum_sweeps_s3() {
     assert_eq!(bucket.objects(), before - 1, "{:?}", bucket.server.objects(&bucket.name));
     assert!(!bucket.server.objects(&bucket.name).contains(&left));
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
+}
+
+/// The parts of a large file, whose writer died before it was complete, are no object, and are found all the same.
+#[test]
+fn vacuum_gives_up_uploads_of_writers_that_died() {
+    let Some(bucket) = Bucket::new() else { return };
+    let mut session = bucket.session();
+    run(&mut session, "CREATE TABLE t (v TEXT)");
+    // The parts arrive, and nobody hears of it.
+    bucket.proxy.add(Rule::new(Fault::SilentAfterwards).of("PUT").on("uploadId"));
+    let one_file = bucket.configuration().with_setting("datafusion.execution.target_partitions", "1");
+    let mut dying = Session::start(&one_file).unwrap();
+    let pid = dying.id();
+    std::thread::scope(|scope| {
+        // More than goes in one piece, however it is compressed.
+        let insert =
+            "INSERT INTO t SELECT md5(v::text) || md5((-v)::text) FROM generate_series(1, 500000) AS g(v)";
+        let writing = scope.spawn(move || dying.run(insert).is_err());
+        let begun = std::time::Instant::now();
+        while bucket.server.uploads(&bucket.name) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(120), "nothing is uploaded in parts");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Its writer is known.
+        run(&mut session, "SET harrier.vacuum_age_seconds = 0");
+        run(&mut session, "VACUUM");
+        assert!(bucket.server.uploads(&bucket.name) > 0, "it is written still");
+        assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+        assert!(writing.join().unwrap());
+    });
+    bucket.proxy.clear();
+    let uploads = bucket.server.uploads(&bucket.name);
+    assert!(uploads > 0);
+    run(&mut session, "RESET harrier.vacuum_age_seconds");
+    run(&mut session, "VACUUM");
+    assert_eq!(bucket.server.uploads(&bucket.name), uploads, "they are young");
+    run(&mut session, "SET harrier.vacuum_age_seconds = 0");
+    run(&mut session, "VACUUM");
+    assert_eq!((bucket.server.uploads(&bucket.name), bucket.objects()), (0, 0));
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "0");
 }
 
 #[test]

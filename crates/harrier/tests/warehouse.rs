@@ -227,6 +227,29 @@ fn a_process_that_is_killed_leaves_the_state_as_it_was() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
+/// What a writer that died leaves under a name of its own goes, and what others have laid there stays.
+#[test]
+fn vacuum_knows_its_own_files() {
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(&mut session, "CREATE TABLE t (v BIGINT)");
+    run(&mut session, "INSERT INTO t SELECT v FROM generate_series(1, 1000) AS g(v)");
+    let files = warehouse.files();
+    let beside = "left-0-0-0.parquet.0123456789abcdef0123456789abcdef.unfinished";
+    for name in ["left-0-0-0.parquet", beside] {
+        std::fs::write(warehouse.data().join(name), "PAR1").unwrap();
+    }
+    for name in ["notes.txt", "notes.unfinished", "notes.0123456789abcdef0123456789abcdef.unfinished"] {
+        std::fs::write(warehouse.data().join(name), "kept").unwrap();
+    }
+    assert_eq!(warehouse.files(), files + 5);
+    run(&mut session, "SET harrier.vacuum_age_seconds = 0");
+    run(&mut session, "VACUUM");
+    assert_eq!(warehouse.files(), files + 3);
+    assert_eq!(std::fs::read(warehouse.data().join("notes.unfinished")).unwrap(), b"kept");
+    assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
+}
+
 /// The files of a transaction that has not ended are its own, however young VACUUM may take them.
 #[test]
 fn vacuum_leaves_alone_what_is_being_written() {

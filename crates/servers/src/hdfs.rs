@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::keeper::Keeper;
 
+/// As the keeper calls them.
+const NAMENODE: &str = "namenode";
+const DATANODE: &str = "datanode";
+
 /// It takes half a minute on a busy machine.
 const START_MAX: Duration = Duration::from_secs(180);
-const HTTP_MAX: Duration = Duration::from_secs(10);
 
 /// `$1` is the folder, `$2` the one with jars and web pages. Java's heap is small: nothing here is big.
 const KEEPER: &str = r#"
@@ -21,8 +24,14 @@ run() {
     exec java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 --add-opens=java.base/java.lang=ALL-UNNAMED \
         --add-opens=java.base/java.nio=ALL-UNNAMED -cp "$folder/conf:$jars/web:$jars/lib/*" "$@"
 }
-start_namenode() { (run org.apache.hadoop.hdfs.server.namenode.NameNode) >>"$folder/namenode.log" 2>&1 & namenode=$!; }
-start_datanode() { (run org.apache.hadoop.hdfs.server.datanode.DataNode) >>"$folder/datanode.log" 2>&1 & datanode=$!; }
+start_namenode() {
+    (run org.apache.hadoop.hdfs.server.namenode.NameNode) >>"$folder/namenode.log" 2>&1 & namenode=$!
+    echo "$namenode" >"$folder/namenode.pid"
+}
+start_datanode() {
+    (run org.apache.hadoop.hdfs.server.datanode.DataNode) >>"$folder/datanode.log" 2>&1 & datanode=$!
+    echo "$datanode" >"$folder/datanode.pid"
+}
 end() { kill -9 "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
 (run org.apache.hadoop.hdfs.server.namenode.NameNode -format -force -nonInteractive) >"$folder/format.log" 2>&1 ||
     { tail -20 "$folder/format.log"; rm -rf "$folder"; exit 1; }
@@ -48,6 +57,7 @@ pub struct Hdfs {
     keeper: Keeper,
     port: u16,
     http_port: u16,
+    datanode_port: u16,
 }
 
 impl Hdfs {
@@ -70,11 +80,11 @@ impl Hdfs {
     fn start(jars: &Path) -> Self {
         for _ in 0..3 {
             let folder = tempfile::tempdir().expect("a temporary folder");
-            let (port, http_port) = (crate::free_port(), crate::free_port());
-            write_configuration(folder.path(), port, http_port);
+            let [port, http_port, datanode_port] = [(); 3].map(|()| crate::free_port());
+            write_configuration(folder.path(), port, http_port, datanode_port);
             match Keeper::start(KEEPER, folder, &[&jars.display().to_string()], &[]) {
                 Ok(keeper) => {
-                    let server = Self { keeper, port, http_port };
+                    let server = Self { keeper, port, http_port, datanode_port };
                     if server.waited_until_it_works() {
                         return server;
                     }
@@ -86,27 +96,37 @@ impl Hdfs {
         panic!("HDFS does not start");
     }
 
-    /// Whether the NameNode has a DataNode and has left its safe mode in time.
+    /// Whether it works in time, of what runs of it: who has not got its port ends.
     fn waited_until_it_works(&self) -> bool {
         let started = Instant::now();
         while started.elapsed() < START_MAX {
-            if self.has_datanode() {
+            if self.works() {
                 return true;
+            }
+            if !self.is_up() {
+                return false;
             }
             std::thread::sleep(Duration::from_millis(200));
         }
         false
     }
 
-    fn has_datanode(&self) -> bool {
+    /// Whether the NameNode has left its safe mode and has a DataNode that answers.
+    pub fn works(&self) -> bool {
         let state = self.http("/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState");
         let info = self.http("/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo");
-        match (state, info) {
-            (Some(state), Some(info)) => {
-                state.contains("\"NumLiveDataNodes\" : 1") && info.contains("\"Safemode\" : \"\"")
-            }
-            _ => false,
-        }
+        let (Some(state), Some(info)) = (state, info) else { return false };
+        state.contains("\"NumLiveDataNodes\" : 1")
+            && info.contains("\"Safemode\" : \"\"")
+            && info_port(&info).is_some_and(crate::answers_http)
+    }
+
+    fn runs(&self, server: &str) -> bool {
+        self.pid(server).is_some_and(crate::runs)
+    }
+
+    fn pid(&self, server: &str) -> Option<u32> {
+        crate::written_pid(&self.keeper.folder().join(format!("{server}.pid")))
     }
 
     fn last_words(&self) -> String {
@@ -143,13 +163,22 @@ impl Hdfs {
 
     /// The ports on which clients talk to the NameNode and to the DataNode.
     pub fn ports(&self) -> [u16; 2] {
-        let info = self.told("/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo");
-        let (_, rest) = info.split_once("xferaddr").expect("there is a DataNode");
-        // The address and the quotes around it are JSON within JSON.
-        let (_, rest) =
-            rest.split_once("127.0.0.1:").expect("the DataNode listens on the loopback interface");
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        [self.port, digits.parse().expect("a port")]
+        [self.port, self.datanode_port]
+    }
+
+    /// The process of the NameNode, which may have ended.
+    pub fn namenode_pid(&self) -> Option<u32> {
+        self.pid(NAMENODE)
+    }
+
+    /// That of the DataNode.
+    pub fn datanode_pid(&self) -> Option<u32> {
+        self.pid(DATANODE)
+    }
+
+    /// Whether both are there, in whatever state.
+    pub fn is_up(&self) -> bool {
+        self.runs(NAMENODE) && self.runs(DATANODE)
     }
 
     /// The paths of all files below a folder, sorted, those that are being written among them; none if there is no such folder.
@@ -174,10 +203,35 @@ impl Hdfs {
         self.keeper.tell("stop-namenode");
     }
 
-    /// Starts it again, and waits until it works.
+    /// Starts it again unless it runs, and waits until all of it works.
     pub fn start_namenode(&self) {
-        self.keeper.tell("start-namenode");
-        assert!(self.waited_until_it_works(), "the NameNode does not come back: {}", self.last_words());
+        self.start_again(NAMENODE);
+    }
+
+    /// Kills the DataNode. The NameNode takes it to be there for some minutes still.
+    pub fn stop_datanode(&self) {
+        self.keeper.tell("stop-datanode");
+    }
+
+    /// Starts it again unless it runs, and waits until all of it works.
+    pub fn start_datanode(&self) {
+        self.start_again(DATANODE);
+    }
+
+    fn start_again(&self, server: &str) {
+        let started = Instant::now();
+        while !self.works() {
+            assert!(
+                started.elapsed() < START_MAX,
+                "the {server} does not come back: {}",
+                self.last_words()
+            );
+            // Somebody else may have its port for a moment: then it ends again.
+            if !self.runs(server) {
+                self.keeper.tell(&format!("start-{server}"));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// What the NameNode answers, however busy it is.
@@ -198,7 +252,7 @@ impl Hdfs {
 
     fn http(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;
-        stream.set_read_timeout(Some(HTTP_MAX)).ok()?;
+        stream.set_read_timeout(Some(crate::HTTP_MAX)).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -206,7 +260,16 @@ impl Hdfs {
     }
 }
 
-fn write_configuration(folder: &Path, port: u16, http_port: u16) {
+/// Where the pages of the DataNode are that is registered with the NameNode, which says so in `info`: another port each time it starts, so
+/// that one which is gone is told from one that has come back.
+fn info_port(info: &str) -> Option<u16> {
+    // The address and the quotes around it are JSON within JSON.
+    let (_, rest) = info.split_once("infoAddr")?;
+    let (_, rest) = rest.split_once("127.0.0.1:")?;
+    rest.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn write_configuration(folder: &Path, port: u16, http_port: u16, datanode_port: u16) {
     let conf = folder.join("conf");
     fs::create_dir_all(&conf).expect("a folder");
     let data = folder.join("data").display().to_string();
@@ -221,7 +284,7 @@ fn write_configuration(folder: &Path, port: u16, http_port: u16) {
         ("dfs.permissions.enabled", "false".to_string()),
         ("dfs.namenode.rpc-address", format!("127.0.0.1:{port}")),
         ("dfs.namenode.http-address", format!("127.0.0.1:{http_port}")),
-        ("dfs.datanode.address", "127.0.0.1:0".to_string()),
+        ("dfs.datanode.address", format!("127.0.0.1:{datanode_port}")),
         ("dfs.datanode.http.address", "127.0.0.1:0".to_string()),
         ("dfs.datanode.ipc.address", "127.0.0.1:0".to_string()),
         ("dfs.datanode.hostname", "localhost".to_string()),

@@ -7,6 +7,8 @@
 //! - [`Ldap`]: a directory in OpenLDAP's server.
 //! - [`Proxy`]: between a client and a server of HTTP; it counts, delays, refuses and cuts off.
 //!
+//! The first three can be killed and started again where they were; their process ids are known, so that somebody else may do it, too.
+//!
 //! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their own. Each has a keeper,
 //! a shell that waits for the end of a pipe which only this process holds; so servers end with the process, however it ends.
 //! `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install them.
@@ -18,14 +20,21 @@ mod postgres;
 mod proxy;
 mod s3;
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 pub use hdfs::Hdfs;
 pub use ldap::Ldap;
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Request, Rule};
 pub use s3::{ACCESS_KEY, REGION, S3, SECRET_KEY};
+
+/// A request of HTTP is answered by then, or counts as not answered.
+const HTTP_MAX: Duration = Duration::from_secs(10);
 
 /// Whether whoever runs the tests wants no servers: `HARRIER_SKIP_SERVERS=1`. Says so.
 pub fn skipped() -> bool {
@@ -62,4 +71,32 @@ fn checkout() -> PathBuf {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("a bound socket").port()
+}
+
+/// Whether somebody listens on a port, in whatever state.
+fn listens(port: u16) -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), Duration::from_secs(1)).is_ok()
+}
+
+/// Whether somebody answers HTTP there, whatever they say. Who was killed does not, even if the system still listens for it.
+fn answers_http(port: u16) -> bool {
+    let asked = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(HTTP_MAX))?;
+        stream.write_all(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        stream.read(&mut [0])
+    };
+    asked().is_ok_and(|bytes: usize| bytes > 0)
+}
+
+/// The process that a keeper has written down in `file`, if there is one.
+fn written_pid(file: &Path) -> Option<u32> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Whether a process runs. One that has ended is known to the system until its parent has asked for it.
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind its name, which is in parentheses and may have such in it.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

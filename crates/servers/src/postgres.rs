@@ -1,12 +1,10 @@
 //! A PostgreSQL server.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::keeper::Keeper;
 
@@ -85,8 +83,7 @@ impl Postgres {
 
     /// Whether somebody listens on its port.
     pub fn listens(&self) -> bool {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
-        TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+        crate::listens(self.port)
     }
 
     /// Whether it lets clients in.

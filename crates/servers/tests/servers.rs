@@ -106,6 +106,24 @@ fn s3_starts_and_wants_credentials() {
     let answer = get(server.address(), &format!("/{bucket}/x"));
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     assert!(server.objects(&bucket).is_empty());
+    assert!(server.listens() && server.answers());
+}
+
+#[test]
+fn s3_ends_and_comes_back_where_it_was() {
+    let Some(server) = S3::own() else { return };
+    let (pid, bucket) = (server.pid().expect("it runs"), server.new_bucket());
+    server.put_object(&bucket, "x", b"kept");
+    server.stop();
+    assert!(!server.listens() && !server.answers());
+    server.restart();
+    assert!(server.answers());
+    let again = server.pid().expect("it runs");
+    assert_ne!(again, pid);
+    assert_eq!(server.objects(&bucket), ["x"]);
+    // One that runs is left alone.
+    server.restart();
+    assert_eq!(server.pid(), Some(again));
 }
 
 #[test]
@@ -127,6 +145,11 @@ fn hdfs_starts_and_tells_of_its_calls() {
     let [namenode, datanode] = server.ports();
     assert_eq!(server.url(), format!("hdfs://127.0.0.1:{namenode}"));
     assert!(std::net::TcpStream::connect(("127.0.0.1", datanode)).is_ok());
+    assert!(server.is_up() && server.works());
+    for pid in [server.namenode_pid(), server.datanode_pid()] {
+        let command = std::fs::read_to_string(format!("/proc/{}/comm", pid.expect("it runs"))).unwrap();
+        assert_eq!(command.trim(), "java");
+    }
     assert!(server.files("/").is_empty() && server.files("/nosuch").is_empty());
     // It makes folders of its own at its start, or nobody has asked for anything yet.
     assert!(server.calls().keys().all(|call| call.chars().all(char::is_alphanumeric)));

@@ -1,15 +1,18 @@
 //! HDFS: files are created at their final path, unless they are staged, and nothing waits for a NameNode without end.
 //!
-//! Reading, listing, copying are those of `hdfs-native-object-store`. Writing is not: that library writes each file beside its
-//! place and renames it when it is complete, which costs two more calls of the NameNode for every file. Here a new file is created
-//! where it will stay. Whoever lists the folder sees it from then on, empty or in part; those who know files by a catalog never do. Only
+//! Reading, listing, copying are those of `hdfs-native-object-store`, within limits (`reading.rs`). Writing is not: that library writes each
+//! file beside its place and renames it when it is complete, which costs two more calls of the NameNode for every file. Here a new file is
+//! created where it will stay. Whoever lists the folder sees it from then on, empty or in part; those who know files by a catalog never do. Only
 //! a file that takes the place of another one is written beside it and renamed, because readers of the old one must not see it go.
 //!
 //! Crash: a writer that dies leaves a file that nothing refers to, open; the NameNode closes it an hour later, and whoever sweeps
-//! finds it by its path. A writer that fails or is dropped deletes it.
+//! finds it by its path ([`finished_name`]). A writer that fails or is dropped deletes it.
 //!
 //! Errors: a NameNode that cannot be reached is asked again with growing pauses; what may have reached it already is not, unless it
-//! comes to the same.
+//! comes to the same. A file that is put whole and breaks off, as its DataNode or the NameNode is gone, is written again from its beginning;
+//! one that comes in parts is not, as those are gone.
+
+mod reading;
 
 use std::fmt;
 use std::future::Future;
@@ -26,15 +29,15 @@ use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    RenameOptions, Result, UploadPart,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    UploadPart,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
-use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::options::{Limits, Options, is_limit};
+use crate::patience::Patience;
 use crate::staging::{Shown, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
@@ -110,22 +113,15 @@ impl Hdfs {
     where
         F: Future<Output = Result<T, HdfsError>>,
     {
-        let begun = Instant::now();
-        let mut pause = PAUSE_MIN;
-        let mut tries = 0;
+        let mut patience = Patience::new(self.limits);
         loop {
-            let error = match tokio::time::timeout(self.limits.request, call()).await {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(error)) => error,
-                Err(_) => HdfsError::IOError(silent(self.limits.request)),
+            let error = match self.within(call()).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
             };
-            tries += 1;
-            let over = tries > self.limits.retries || begun.elapsed() > self.limits.retry;
-            if over || !may_help(&error, again) {
+            if !may_help(&error, again) || !patience.again().await {
                 return Err(explain(&self.root, location, error));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -136,49 +132,97 @@ impl Hdfs {
     {
         // An error of HDFS is decided upon as such; others are as they are.
         let outcome = self.call(location.as_ref(), again, || {
-            ask().map_ok(Ok).or_else(|error| async {
-                match error {
-                    Error::Generic { store, source } => match source.downcast::<HdfsError>() {
-                        Ok(error) => Err(*error),
-                        Err(source) => Ok(Err(Error::Generic { store, source })),
-                    },
-                    other => Ok(Err(other)),
-                }
-            })
+            ask().map_ok(Ok).or_else(|error| async { said(error).map_or_else(|other| Ok(Err(other)), Err) })
         });
         outcome.await?
     }
 
-    /// Creates a file that is not there yet.
-    async fn create(&self, location: &Path) -> Result<FileWriter> {
-        let path = absolute(location);
-        self.call(location.as_ref(), Again::Wrong, || self.client.create(&path, WriteOptions::default()))
-            .await
+    /// Waits for a call, or for one step of a writer, but not without end.
+    async fn within<T>(&self, step: impl Future<Output = Result<T, HdfsError>>) -> Result<T, HdfsError> {
+        match tokio::time::timeout(self.limits.request, step).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(HdfsError::IOError(silent(self.limits.request))),
+        }
     }
 
-    async fn write(&self, writer: &mut FileWriter, location: &Path, payload: PutPayload) -> Result<()> {
+    /// Creates a file that is not there yet; with `overwrite`, one that may be.
+    async fn create(&self, location: &Path, overwrite: bool) -> Result<FileWriter> {
+        let path = absolute(location);
+        let options = WriteOptions::default().overwrite(overwrite);
+        self.call(location.as_ref(), Again::Wrong, || self.client.create(&path, &options)).await
+    }
+
+    async fn write(&self, writer: &mut FileWriter, payload: PutPayload) -> Result<(), HdfsError> {
         for bytes in payload {
-            self.once(location, writer.write(bytes)).await?;
+            self.within(writer.write(bytes)).await?;
         }
         Ok(())
     }
 
-    /// Waits for one step of a writer, which cannot be made again.
-    async fn once<T>(&self, location: &Path, step: impl Future<Output = Result<T, HdfsError>>) -> Result<T> {
-        let outcome = match tokio::time::timeout(self.limits.request, step).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(HdfsError::IOError(silent(self.limits.request))),
-        };
-        outcome.map_err(|error| explain(&self.root, location.as_ref(), error))
+    /// Completes a file that was written at `at`, and lays it over the one at `to` if it is to take that one's place.
+    async fn complete(&self, writer: &mut FileWriter, at: &Path, to: Option<&Path>) -> Result<()> {
+        self.within(writer.close()).await.map_err(|error| explain(&self.root, at.as_ref(), error))?;
+        match to {
+            Some(to) => self.rename_own(at, to, true).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Renames a file that nobody else knows of: one that is not found was renamed by an earlier call.
+    async fn rename_own(&self, from: &Path, to: &Path, overwrite: bool) -> Result<()> {
+        let (old, new) = (absolute(from), absolute(to));
+        let rename = || self.client.rename(&old, &new, overwrite);
+        match self.call(to.as_ref(), Again::Fine, rename).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a file is at `path` now, seen whole or not at all; with `overwrite`, over one that is there.
+    async fn put_renamed(&self, path: &Path, payload: PutPayload, overwrite: bool) -> Result<bool> {
+        let unfinished = beside(path)?;
+        self.put_opts(&unfinished, payload, PutOptions::default()).await?;
+        match self.rename_own(&unfinished, path, overwrite).await {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.forget(&unfinished).await;
+                match error {
+                    Error::AlreadyExists { .. } if !overwrite => Ok(false),
+                    error => Err(error),
+                }
+            }
+        }
     }
 
     /// Deletes what a writer has left; if that fails too, the file stays.
     async fn forget(&self, location: &Path) {
         let path = absolute(location);
-        let deleted = tokio::time::timeout(self.limits.request, self.client.delete(&path, false)).await;
-        if !matches!(deleted, Ok(Ok(_))) {
+        if self.within(self.client.delete(&path, false)).await.is_err() {
             tracing::warn!(%location, "a file that was not completed stays");
         }
+    }
+}
+
+/// Where a file is written that is to take the place of the one at `path`.
+fn beside(path: &Path) -> Result<Path> {
+    Ok(Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?)
+}
+
+/// The name that a file will have which is called `name` while it is written beside its place; `None` if `name` is that of no such file.
+pub fn finished_name(name: &str) -> Option<&str> {
+    let (finished, id) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
+    let is_id = id.len() == Uuid::nil().simple().to_string().len() && Uuid::try_parse(id).is_ok();
+    is_id.then_some(finished)
+}
+
+/// What HDFS has said, if it is that which is wrong.
+fn said(error: Error) -> Result<HdfsError> {
+    match error {
+        Error::Generic { store, source } => match source.downcast::<HdfsError>() {
+            Ok(error) => Ok(*error),
+            Err(source) => Err(Error::Generic { store, source }),
+        },
+        other => Err(other),
     }
 }
 
@@ -208,61 +252,83 @@ fn may_help(error: &HdfsError, again: Again) -> bool {
     }
 }
 
+/// Whether to write a file again from its beginning whose writing ended so.
+fn may_be_written_again(error: &HdfsError) -> bool {
+    match error {
+        // Of a DataNode, or the NameNode; or no DataNode has told the NameNode in time of what it has.
+        HdfsError::IOError(_) | HdfsError::DataTransferError(_) | HdfsError::OperationFailed(_) => true,
+        // By this class alone it says that there is no DataNode, as when it has just started.
+        HdfsError::RPCError(class, _) => class == "java.io.IOException" || may_help(error, Again::Fine),
+        _ => false,
+    }
+}
+
 #[async_trait]
 impl ObjectStore for Hdfs {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let mut writer = match (self.create(location).await, &options.mode) {
-            (_, PutMode::Update(_)) => {
-                return Err(Error::NotImplemented {
-                    operation: "put on the condition of a version".to_string(),
-                    implementer: self.to_string(),
-                });
-            }
-            (Err(Error::AlreadyExists { .. }), PutMode::Overwrite) => {
-                return self
-                    .ask(location, Again::Wrong, || {
-                        self.inner.put_opts(location, payload.clone(), options.clone())
-                    })
-                    .await;
-            }
-            (created, _) => created?,
-        };
-        let written = async {
-            self.write(&mut writer, location, payload).await?;
-            self.once(location, writer.close()).await
-        };
-        if let Err(error) = written.await {
-            drop(writer);
-            self.forget(location).await;
-            return Err(error);
+        if let PutMode::Update(_) = options.mode {
+            return Err(Error::NotImplemented {
+                operation: "put on the condition of a version".to_string(),
+                implementer: self.to_string(),
+            });
         }
-        Ok(PutResult { e_tag: None, version: None })
+        let may_overwrite = options.mode == PutMode::Overwrite;
+        let done = PutResult { e_tag: None, version: None };
+        let mut patience = Patience::new(self.limits);
+        // What is at its place then was begun here.
+        let mut is_begun = false;
+        loop {
+            let mut writer = match self.create(location, is_begun).await {
+                Ok(writer) => writer,
+                Err(Error::AlreadyExists { .. }) if may_overwrite && !is_begun => {
+                    return self.put_renamed(location, payload, true).await.map(|_| done);
+                }
+                Err(error) => {
+                    if is_begun {
+                        self.forget(location).await;
+                    }
+                    return Err(error);
+                }
+            };
+            is_begun = true;
+            let written = async {
+                self.write(&mut writer, payload.clone()).await?;
+                self.within(writer.close()).await
+            };
+            let Err(error) = written.await else { return Ok(done) };
+            drop(writer);
+            // Somebody else may have put another file there since this one was deleted, if only one of them may.
+            if !may_overwrite || !may_be_written_again(&error) || !patience.again().await {
+                self.forget(location).await;
+                return Err(explain(&self.root, location.as_ref(), error));
+            }
+        }
     }
 
     async fn put_multipart_opts(
         &self,
         location: &Path,
-        options: PutMultipartOptions,
+        _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        match self.create(location).await {
+        let (writer, at, to) = match self.create(location, false).await {
+            Ok(writer) => (writer, location.clone(), None),
             Err(Error::AlreadyExists { .. }) => {
-                self.ask(location, Again::Wrong, || self.inner.put_multipart_opts(location, options.clone()))
-                    .await
+                let at = beside(location)?;
+                (self.create(&at, false).await?, at, Some(location.clone()))
             }
-            Err(error) => Err(error),
-            Ok(writer) => {
-                let (parts, received) = mpsc::unbounded_channel();
-                tokio::spawn(write_parts(self.clone(), writer, location.clone(), received));
-                Ok(Box::new(Upload { parts: Some(parts), location: location.clone() }))
-            }
-        }
+            Err(error) => return Err(error),
+        };
+        let (parts, received) = mpsc::unbounded_channel();
+        tokio::spawn(write_parts(self.clone(), writer, at, to, received));
+        Ok(Box::new(Upload { parts: Some(parts), location: location.clone() }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let mut found =
             self.ask(location, Again::Fine, || self.inner.get_opts(location, options.clone())).await?;
         if let GetResultPayload::Stream(stream) = found.payload {
-            found.payload = GetResultPayload::Stream(self.bounded(location.clone(), stream));
+            let read = self.read_on(location, found.range.clone(), found.meta.e_tag.clone(), stream);
+            found.payload = GetResultPayload::Stream(read);
         }
         Ok(found)
     }
@@ -284,8 +350,7 @@ impl ObjectStore for Hdfs {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let at = prefix.cloned().unwrap_or_default();
-        self.bounded(at, self.inner.list(prefix))
+        self.files_below(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -299,42 +364,6 @@ impl ObjectStore for Hdfs {
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         self.ask(from, Again::Wrong, || self.inner.rename_opts(from, to, options.clone())).await
-    }
-}
-
-impl Hdfs {
-    /// The same stream, which fails when it has brought nothing for too long.
-    fn bounded<T: Send + 'static>(
-        &self,
-        location: Path,
-        stream: BoxStream<'static, Result<T>>,
-    ) -> BoxStream<'static, Result<T>> {
-        let (root, limit) = (Arc::clone(&self.root), self.limits.request);
-        futures::stream::unfold(Some(stream), move |stream| {
-            let (root, location) = (Arc::clone(&root), location.clone());
-            async move {
-                let mut stream = stream?;
-                match tokio::time::timeout(limit, stream.next()).await {
-                    Ok(None) => None,
-                    Ok(Some(Ok(item))) => Some((Ok(item), Some(stream))),
-                    Ok(Some(Err(Error::Generic { store, source }))) => {
-                        let error = match source.downcast::<HdfsError>() {
-                            Ok(error) => explain(&root, location.as_ref(), *error),
-                            Err(source) => Error::Generic { store, source },
-                        };
-                        Some((Err(error), Some(stream)))
-                    }
-                    Ok(Some(Err(error))) => Some((Err(error), Some(stream))),
-                    Err(_) => {
-                        let error = HdfsError::IOError(silent(limit));
-                        Some((Err(explain(&root, location.as_ref(), error)), None))
-                    }
-                }
-            }
-        })
-        // Who collects an empty body asks once more after its end.
-        .fuse()
-        .boxed()
     }
 }
 
@@ -357,17 +386,20 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// Writes parts in the order in which they come. Deletes the file if they end before it is complete.
+/// Writes parts in the order in which they come, to a file at `at` that is to be at `to` if that is another place. Deletes the file if they
+/// end before it is complete.
 async fn write_parts(
     store: Hdfs,
     mut writer: FileWriter,
-    location: Path,
+    at: Path,
+    to: Option<Path>,
     mut steps: mpsc::UnboundedReceiver<Step>,
 ) {
     while let Some(step) = steps.recv().await {
         match step {
             Step::Part(payload, answer) => {
-                let written = store.write(&mut writer, &location, payload).await;
+                let written = store.write(&mut writer, payload).await;
+                let written = written.map_err(|error| explain(&store.root, at.as_ref(), error));
                 let failed = written.is_err();
                 let _ = answer.send(written);
                 if failed {
@@ -375,18 +407,18 @@ async fn write_parts(
                 }
             }
             Step::Complete(answer) => {
-                let closed = store.once(&location, writer.close()).await;
-                let failed = closed.is_err();
-                if failed {
-                    store.forget(&location).await;
+                let completed = store.complete(&mut writer, &at, to.as_ref()).await;
+                if completed.is_err() {
+                    drop(writer);
+                    store.forget(&at).await;
                 }
-                let _ = answer.send(closed);
+                let _ = answer.send(completed);
                 return;
             }
         }
     }
     drop(writer);
-    store.forget(&location).await;
+    store.forget(&at).await;
 }
 
 fn over() -> Error {
@@ -445,7 +477,7 @@ impl Staging for Beside {
     }
 
     async fn begin(&self, staged: &Path, _: &Path) -> Result<Box<dyn StagedWriter>> {
-        let writer = self.hdfs.create(staged).await?;
+        let writer = self.hdfs.create(staged, false).await?;
         let file = Staged { staged: staged.to_string(), ..Staged::default() };
         Ok(Box::new(StagedFile { hdfs: self.hdfs.clone(), writer, at: staged.clone(), file }))
     }
@@ -479,11 +511,11 @@ impl Staging for Beside {
     }
 
     async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
-        self.put_renamed(path, bytes, true).await.map(drop)
+        self.hdfs.put_renamed(path, bytes.into(), true).await.map(drop)
     }
 
     async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool> {
-        self.put_renamed(path, bytes, false).await
+        self.hdfs.put_renamed(path, bytes.into(), false).await
     }
 
     async fn check_writable(&self, folder: &Path) -> Result<()> {
@@ -510,27 +542,6 @@ impl Staging for Beside {
     }
 }
 
-impl Beside {
-    /// Whether a small file is at `path` now; with `overwrite`, over one that is there.
-    async fn put_renamed(&self, path: &Path, bytes: Bytes, overwrite: bool) -> Result<bool> {
-        let unfinished = Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?;
-        self.store.put(&unfinished, bytes.into()).await?;
-        let (from, to) = (absolute(&unfinished), absolute(path));
-        let rename = || self.hdfs.client.rename(&from, &to, overwrite);
-        match self.hdfs.call(path.as_ref(), Again::Fine, rename).await {
-            // Nobody else knows of it: an earlier call was heard.
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(true),
-            Err(error) => {
-                self.hdfs.forget(&unfinished).await;
-                match error {
-                    Error::AlreadyExists { .. } if !overwrite => Ok(false),
-                    error => Err(error),
-                }
-            }
-        }
-    }
-}
-
 struct StagedFile {
     hdfs: Hdfs,
     writer: FileWriter,
@@ -542,11 +553,12 @@ struct StagedFile {
 impl StagedWriter for StagedFile {
     async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.file.bytes += bytes.len() as u64;
-        self.hdfs.write(&mut self.writer, &self.at, bytes.into()).await
+        let written = self.hdfs.write(&mut self.writer, bytes.into()).await;
+        written.map_err(|error| explain(&self.hdfs.root, self.at.as_ref(), error))
     }
 
     async fn finish(&mut self) -> Result<Staged> {
-        self.hdfs.once(&self.at, self.writer.close()).await?;
+        self.hdfs.complete(&mut self.writer, &self.at, None).await?;
         Ok(self.file.clone())
     }
 }
@@ -566,6 +578,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
             HdfsError::IOError(error) => write!(f, "cannot talk to {}: {error}", self.root),
+            // Behind the colon is all that is known of each of them.
+            HdfsError::DataTransferError(text) => {
+                let text = text.split(':').next().unwrap_or_default();
+                write!(f, "cannot talk to a DataNode of {}: {text}", self.root)
+            }
             // The first line says what is wrong; a stack of Java's follows.
             HdfsError::RPCError(class, text) | HdfsError::FatalRPCError(class, text) => {
                 let class = class.rsplit('.').next().unwrap_or(class);
@@ -618,5 +635,37 @@ mod tests {
         let refused = |class: &str| HdfsError::RPCError(format!("org.apache.hadoop.{class}"), String::new());
         assert!(may_help(&refused("hdfs.server.namenode.SafeModeException"), Again::Wrong));
         assert!(!may_help(&refused("security.AccessControlException"), Again::Fine));
+    }
+
+    #[test]
+    fn what_breaks_off_is_written_again_and_what_is_refused_is_not() {
+        let broken = |kind: std::io::ErrorKind| HdfsError::IOError(kind.into());
+        assert!(may_be_written_again(&broken(std::io::ErrorKind::ConnectionReset)));
+        assert!(may_be_written_again(&HdfsError::DataTransferError("All nodes failed for write".into())));
+        let refused = |class: &str| HdfsError::RPCError(class.to_string(), String::new());
+        assert!(may_be_written_again(&refused("java.io.IOException")));
+        assert!(!may_be_written_again(&refused("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException")));
+        assert!(!may_be_written_again(&HdfsError::AlreadyExists(String::new())));
+    }
+
+    #[test]
+    fn files_beside_their_place_are_known_by_their_names() {
+        let name = beside(&Path::from("t/k=1/x.parquet")).unwrap();
+        let (_, name) = name.as_ref().rsplit_once('/').unwrap();
+        assert_eq!(finished_name(name), Some("x.parquet"));
+        for foreign in ["x.parquet", "x.unfinished", "x.parquet.7.unfinished", ".x.parquet.tmp.1"] {
+            assert_eq!(finished_name(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_datanode_that_is_gone_is_told_in_short() {
+        let root: Arc<str> = "hdfs://here:9000".into();
+        let text = "All DataNodes failed: [DatanodeInfoProto { id: DatanodeIdProto { much } }]";
+        let said = explain(&root, "x", HdfsError::DataTransferError(text.to_string())).to_string();
+        assert!(
+            said.ends_with("cannot talk to a DataNode of hdfs://here:9000: All DataNodes failed"),
+            "{said}"
+        );
     }
 }

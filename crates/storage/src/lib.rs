@@ -11,25 +11,30 @@
 //! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
 //! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429), that breaks or is not
-//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up.
+//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up (`patience.rs`). So a server that is started again
+//! meanwhile is waited for; bytes that broke off are read on, and a file that is put whole is written again.
 //!
 //! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an upload in parts, carry a
 //! mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its final path (`hdfs.rs`).
 
 mod hdfs;
 mod options;
+mod patience;
 mod profiles;
 mod s3;
 mod staging;
+mod unfinished;
 
 use std::sync::Arc;
 
 use object_store::ObjectStore;
 use url::Url;
 
+pub use hdfs::finished_name;
 pub use options::Options;
 pub use profiles::{adopt, encoded, profile_of, with_options, without_profiles};
 pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
+pub use unfinished::{UnfinishedUpload, UnfinishedUploads};
 
 /// The store that `url` is in, by the environment alone; `None` for a kind that is not known.
 ///
@@ -60,6 +65,17 @@ pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option
         _ => return Ok(None),
     };
     open(url, &checked(url, options)?).map(Some)
+}
+
+/// The uploads to the same store that nobody has completed or given up; `None` for a store where unfinished files are found by listing it, and for
+/// one that is read without credentials.
+///
+/// Errors: as of [`open_with`].
+pub fn open_unfinished(url: &Url, options: &Options) -> object_store::Result<Option<UnfinishedUploads>> {
+    match url.scheme() {
+        "s3" | "s3a" => s3::open_unfinished(url, &checked(url, options)?),
+        _ => Ok(None),
+    }
 }
 
 /// The name of an option that one statement may give stores of this scheme, the same for all ways to write it. Keys of Hadoop's

@@ -11,6 +11,8 @@
 //!
 //! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so that its parts do
 //! not stay and cost.
+//!
+//! Crash: the parts of an upload whose process died stay, in no listing of objects; whoever sweeps finds them by their uploads (`unfinished.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +25,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::StaticCredentialProvider;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
+use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -30,16 +33,21 @@ use object_store::{
     GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig, UploadPart,
 };
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::task::JoinSet;
 use url::Url;
 use uuid::Uuid;
 
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::patience::Patience;
 use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
+use crate::unfinished::UnfinishedUploads;
 use crate::wrong;
 
-const STORE: &str = "S3";
+pub(crate) const STORE: &str = "S3";
+/// Where requests go if nothing says so, as the library has it.
+const REGION: &str = "us-east-1";
 
 /// Whichever of these the environment has says that requests are to be signed, and with what.
 const CREDENTIALS: [&str; 6] = [
@@ -78,6 +86,13 @@ pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Stagi
     let s3 = connect(url, options)?;
     let (inner, bucket, limits) = (Arc::clone(&s3.inner), Arc::clone(&s3.bucket), s3.limits);
     Ok(Arc::new(Uploads { store: Arc::new(s3), inner, bucket, limits }))
+}
+
+/// `None` if requests are not signed: nobody gives up uploads then.
+pub(crate) fn open_unfinished(url: &Url, options: &Options) -> Result<Option<UnfinishedUploads>> {
+    let s3 = connect(url, options)?;
+    let is_signed = s3.is_signed;
+    Ok(is_signed.then(|| UnfinishedUploads::new(s3.inner, s3.client, s3.region, s3.bucket, s3.limits)))
 }
 
 fn connect(url: &Url, options: &Options) -> Result<S3> {
@@ -131,12 +146,52 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
             "its endpoint is without TLS, which has to be wanted: s3.allow_http or AWS_ALLOW_HTTP is true",
         ));
     }
-    let inner = builder
-        .with_bucket_name(bucket)
-        .with_conditional_put(S3ConditionalPut::ETagMatch)
-        .with_retry(retry)
+    let region = Some(said(AmazonS3ConfigKey::Region)).filter(|region| !region.is_empty());
+    let is_signed = !said(AmazonS3ConfigKey::SkipSignature).eq_ignore_ascii_case("true");
+    let kept = Kept::default();
+    let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
+    let inner = builder.clone().with_retry(retry.clone()).with_http_connector(kept.clone()).build()?;
+    let client = kept.0.lock().take();
+    let client = client.ok_or_else(|| wrong(STORE, "nothing was made for requests to go through"))?;
+    // What is tried again here would otherwise be tried so often again each time.
+    let once = RetryConfig { max_retries: 0, ..retry };
+    let deleting = builder
+        .with_retry(once)
+        .with_credentials(Arc::clone(inner.credentials()))
+        .with_http_connector(Same(client.clone()))
         .build()?;
-    Ok(S3 { inner: Arc::new(inner), bucket: bucket.into(), limits })
+    Ok(S3 {
+        inner: Arc::new(inner),
+        deleting: Arc::new(deleting),
+        bucket: bucket.into(),
+        limits,
+        client,
+        region: region.unwrap_or_else(|| REGION.to_string()),
+        is_signed,
+    })
+}
+
+/// Makes the library's connections as the library does, and keeps what the last ones go through: after those that ask for credentials, it
+/// makes those to the bucket.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<Option<HttpClient>>>);
+
+impl HttpConnector for Kept {
+    fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        *self.0.lock() = Some(client.clone());
+        Ok(client)
+    }
+}
+
+/// Has requests go the way of others.
+#[derive(Debug)]
+struct Same(HttpClient);
+
+impl HttpConnector for Same {
+    fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
+        Ok(self.0.clone())
+    }
 }
 
 /// The keys that options give; then nothing of the environment's is sent with them.
@@ -172,8 +227,14 @@ fn config_key(key: &str) -> Option<AmazonS3ConfigKey> {
 
 struct S3 {
     inner: Arc<AmazonS3>,
+    /// The same, which makes each request once.
+    deleting: Arc<AmazonS3>,
     bucket: Arc<str>,
     limits: Limits,
+    /// What the requests of both go through.
+    client: HttpClient,
+    region: String,
+    is_signed: bool,
 }
 
 impl fmt::Debug for S3 {
@@ -235,14 +296,14 @@ impl ObjectStore for S3 {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let (inner, bucket, limits) = (Arc::clone(&self.inner), Arc::clone(&self.bucket), self.limits);
+        let (inner, bucket, limits) = (Arc::clone(&self.deleting), Arc::clone(&self.bucket), self.limits);
         locations
             .try_chunks(DELETED_MAX)
             .map(move |chunk| {
                 let (inner, bucket) = (Arc::clone(&inner), Arc::clone(&bucket));
                 async move {
                     let chunk = chunk.map_err(|error| error.1)?;
-                    let results = delete_some(&inner, &bucket, chunk, &limits).await?;
+                    let results = delete_some(&inner, &bucket, chunk, limits).await?;
                     Ok::<_, Error>(futures::stream::iter(results))
                 }
             })
@@ -278,16 +339,14 @@ impl ObjectStore for S3 {
     }
 }
 
-/// Deletes objects by one request, which comes to the same however often it is made.
+/// Deletes objects by one request, which comes to the same however often it is made. `inner` makes it once.
 async fn delete_some(
     inner: &AmazonS3,
     bucket: &str,
     chunk: Vec<Path>,
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Vec<Result<Path>>> {
-    let begun = tokio::time::Instant::now();
-    let mut pause = PAUSE_MIN;
-    let mut tries = 0;
+    let mut patience = Patience::new(limits);
     loop {
         let asked: Vec<Result<Path>> = chunk.iter().cloned().map(Ok).collect();
         let results: Vec<Result<Path>> =
@@ -297,15 +356,12 @@ async fn delete_some(
             None => return Ok(results),
             Some(error) => matches!(error, Error::Generic { .. }),
         };
-        tries += 1;
-        if !failed || tries > limits.retries || begun.elapsed() > limits.retry {
+        if !failed || !patience.again().await {
             return Ok(results
                 .into_iter()
                 .map(|result| result.map_err(|error| explain(bucket, error)))
                 .collect());
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -589,7 +645,7 @@ impl StagedWriter for Parts {
 }
 
 /// The same error with what the server says in short, as what it is: answers to listings come as errors of no kind.
-fn explain(bucket: &str, error: Error) -> Error {
+pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     let text = match &error {
         Error::Generic { source, .. }
         | Error::NotFound { source, .. }
@@ -624,7 +680,7 @@ fn explain(bucket: &str, error: Error) -> Error {
 }
 
 /// What stands in an element of an answer of S3: `<Code>NoSuchKey</Code>`.
-fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)
 }

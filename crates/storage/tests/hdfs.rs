@@ -66,6 +66,7 @@ fn files_are_written_in_place() {
         what_is_there_is_replaced_at_once(server, &store).await;
         a_large_file_goes_in_parts(server, &store).await;
         what_is_not_completed_goes(&store).await;
+        the_datanode_may_go(server).await;
         the_namenode_may_go(server).await;
     });
 }
@@ -195,6 +196,48 @@ async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+async fn the_datanode_may_go(server: &Hdfs) {
+    // More than is under way at a time.
+    let (path, bytes) = (Path::from("datanode/x"), noise(32 << 20));
+    let short = open(&server.url(), Options::default().with("retry_seconds", "1").with("retries", "2"));
+    let patient =
+        open(&server.url(), Options::default().with("retries", "1000").with("retry_seconds", "600"));
+    patient.put(&path, bytes.clone().into()).await.unwrap();
+    let mut pieces = patient.get(&path).await.unwrap().into_stream();
+    let first = pieces.next().await.unwrap().unwrap();
+
+    server.stop_datanode();
+    for error in [
+        short.put(&Path::from("datanode/y"), text("x")).await.unwrap_err(),
+        short.get(&path).await.unwrap().bytes().await.unwrap_err(),
+    ] {
+        let said = error.to_string();
+        assert!(said.contains(&server.url()) && said.contains("cannot talk to"), "{said}");
+        // Nothing of what the client keeps of DataNodes.
+        assert!(said.len() < 300, "{said}");
+    }
+    assert_eq!(names(short.as_ref(), &Path::from("datanode")).await, ["datanode/x"]);
+
+    // One that comes back is waited for: the file is read on, and another one written from its beginning.
+    let reading = tokio::spawn(async move {
+        let mut all = first.to_vec();
+        while let Some(piece) = pieces.next().await {
+            all.extend_from_slice(&piece?);
+        }
+        Ok::<_, Error>(all)
+    });
+    let writing = {
+        let patient = Arc::clone(&patient);
+        tokio::spawn(async move { patient.put(&Path::from("datanode/y"), text("y")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!reading.is_finished() && !writing.is_finished());
+    server.start_datanode();
+    assert_eq!(reading.await.unwrap().unwrap(), bytes);
+    writing.await.unwrap().unwrap();
+    assert_eq!(read(patient.as_ref(), &Path::from("datanode/y")).await.unwrap(), "y");
 }
 
 async fn the_namenode_may_go(server: &Hdfs) {

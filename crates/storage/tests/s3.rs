@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use harrier_servers::{ACCESS_KEY, Fault, Proxy, REGION, Rule, S3, SECRET_KEY};
-use harrier_storage::{Options, open_with};
+use harrier_storage::{Options, open_unfinished, open_with};
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result};
@@ -303,6 +303,44 @@ fn an_upload_that_is_dropped_is_given_up() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(bucket.server.objects(&bucket.name).is_empty());
+    });
+}
+
+/// What a process has left that died in the middle: no listing of objects has it.
+#[test]
+fn unfinished_uploads_are_found_and_given_up() {
+    let Some(bucket) = bucket() else { return };
+    run(async {
+        let url = Url::parse(&format!("s3://{}", bucket.name)).unwrap();
+        let unfinished = open_unfinished(&url, &options(&bucket.proxy.endpoint())).unwrap().unwrap();
+        let (folder, everywhere) = (Path::from("t"), Path::default());
+        assert!(unfinished.below(&folder).await.unwrap().is_empty());
+        let mut begun = Vec::new();
+        for name in ["t/a b+c.parquet", "t/k=a&b/x", "tt/x"] {
+            let mut upload = bucket.store.put_multipart(&Path::from(name)).await.unwrap();
+            upload.put_part(text("part")).await.unwrap();
+            begun.push(upload);
+        }
+        assert_eq!(bucket.store.list(None).count().await, 0);
+        bucket.proxy.add(Rule::new(Fault::Status(503)).of("LIST").times(2));
+        bucket.proxy.add(Rule::new(Fault::CutAfterwards).of("LIST").times(1));
+        let found = unfinished.below(&folder).await.unwrap();
+        let names: Vec<&str> = found.iter().map(|upload| upload.object.location.as_ref()).collect();
+        assert_eq!(names, ["t/a b+c.parquet", "t/k=a&b/x"]);
+        for upload in &found {
+            unfinished.give_up(upload).await.unwrap();
+            // Somebody else was faster.
+            unfinished.give_up(upload).await.unwrap();
+        }
+        assert!(unfinished.below(&folder).await.unwrap().is_empty());
+        assert_eq!(unfinished.below(&everywhere).await.unwrap().len(), 1);
+        assert_eq!(bucket.server.uploads(&bucket.name), 1);
+        let wrong = options(&bucket.proxy.endpoint()).with("secret_access_key", "wronghush");
+        let error = open_unfinished(&url, &wrong).unwrap().unwrap().below(&everywhere).await.unwrap_err();
+        assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");
+        assert!(!said(&error).contains("wronghush"), "{error}");
+        let unsigned = options(&bucket.proxy.endpoint()).with("skip_signature", "true");
+        assert!(open_unfinished(&url, &unsigned).unwrap().is_none());
     });
 }
 

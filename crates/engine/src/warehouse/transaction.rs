@@ -4,19 +4,21 @@
 //! serializable one all see what was committed when the first began. Read uncommitted is read committed, repeatable read is
 //! serializable. Both see the transaction's own changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::ObjectStoreExt;
+use datafusion::object_store::path::Path;
 use datafusion::sql::sqlparser::ast::{
     self, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::{local, locate};
+use harrier_exec::table_files::remove_objects;
 use tokio::sync::Mutex;
 
 use super::names::{Names, Sight};
@@ -517,8 +519,9 @@ impl Transactions {
         }
     }
 
-    /// Removes files that nothing refers to. One that stays is swept later.
+    /// Removes files that nothing refers to. One that stays is swept later: a store that is away is not waited for again for each of them.
     async fn discard(&self, files: BTreeSet<String>) {
+        let mut stored: BTreeMap<String, (ObjectStoreUrl, Vec<Path>)> = BTreeMap::new();
         for file in files {
             if let Some(path) = local(&file) {
                 if let Err(error) = std::fs::remove_file(&path)
@@ -528,13 +531,21 @@ impl Transactions {
                 }
                 continue;
             }
+            match locate(&file) {
+                Ok((store, path)) => {
+                    let of_store = stored.entry(store.as_str().to_string());
+                    of_store.or_insert_with(|| (store, Vec::new())).1.push(path);
+                }
+                Err(error) => tracing::warn!(file, %error, "a file that nothing refers to stays"),
+            }
+        }
+        for (name, (store, paths)) in stored {
             let removed = async {
-                let (store, path) = locate(&file)?;
                 let store = self.runtime.object_store(&store)?;
-                store.delete(&path).await.map_err(DataFusionError::from)
+                remove_objects(store.as_ref(), paths).await.map_err(DataFusionError::from)
             };
             if let Err(error) = removed.await {
-                tracing::warn!(file, %error, "a file that nothing refers to stays");
+                tracing::warn!(store = name, %error, "files that nothing refers to stay");
             }
         }
     }

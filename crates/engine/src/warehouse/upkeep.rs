@@ -3,6 +3,10 @@
 //! Each is safe beside running statements and can be stopped and begun again at any step, though OPTIMIZE of a table begins from its start.
 //! Files are removed only when nothing refers to them and nobody is known to be writing them (the catalog's `writers`), and only if they
 //! are as old as is asked for: by that age a statement that reads an expired snapshot, or another program that writes, has to be done.
+//!
+//! What a statement can leave that dies: data files and delete files at their final paths, complete or not, on HDFS also beside them
+//! (`harrier_storage::finished_name`), and on S3 uploads that were not completed. All of them are swept; of files those whose names end in
+//! `.parquet`, of uploads only Harrier's own, as others do not say what they are.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -14,9 +18,11 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::{CodedError, SqlState, of_object_store};
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
+use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
+use uuid::Uuid;
 
 use super::dml::file_shape;
 use super::explain;
@@ -28,6 +34,11 @@ use super::values;
 const SMALL_PART: i64 = 2;
 /// A file is written anew when one in so many of its rows is deleted.
 const DELETED_PART: i64 = 20;
+
+/// The end of the names of data files and delete files.
+const DATA: &str = ".parquet";
+/// Of the name under which a writer writes: a UUID without hyphens.
+const WRITER_LENGTH: usize = 32;
 
 /// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
 /// `divided`: by ranges or lists, which files of other programs are not.
@@ -110,6 +121,7 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
     let root = catalog.head().await.map_err(explain)?.data_path.clone();
     // In this order: whoever wrote a file that is there now is still known, or has ended and had its files referred to by then.
     let there = files_below(&root, runtime).await?;
+    let uploads = uploads_below(&root).await?;
     let writers = catalog.writers().await.map_err(explain)?;
     let referred = catalog.referenced_paths().await.map_err(explain)?;
     for (path, modified) in there {
@@ -118,13 +130,32 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
             removed += 1;
         }
     }
+    let Some((store, uploads)) = uploads else { return Ok(removed) };
+    for upload in uploads {
+        let path = upload.object.location.as_ref();
+        let is_old = upload.object.last_modified.timestamp_micros() <= limit_micros;
+        if is_old && is_own(path) && !is_of(path, &writers) {
+            store.give_up(&upload).await.map_err(|error| cannot_remove(path, &error))?;
+            removed += 1;
+        }
+    }
     Ok(removed)
 }
 
 /// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a table partition if there is one.
 fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.split(['-', '.']).any(|part| writers.contains(part))
+    parts(path).any(|part| writers.contains(part))
+}
+
+/// Whether a file has a name that a writer of Harrier gives.
+fn is_own(path: &str) -> bool {
+    let is_writer = |part: &str| part.len() == WRITER_LENGTH && Uuid::try_parse(part).is_ok();
+    path.ends_with(DATA) && parts(path).any(is_writer)
+}
+
+/// Of a file's name.
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.rsplit('/').next().unwrap_or(path).split(['-', '.'])
 }
 
 /// Lets snapshots expire that are older than `age`; returns how many did.
@@ -144,6 +175,27 @@ fn micros_of(time: &str) -> Result<i64> {
     Ok(value.as_primitive::<TimestampMicrosecondType>().value(0))
 }
 
+/// The uploads below a folder that nobody has completed, in a store that has such and tells of them.
+async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<UnfinishedUpload>)>> {
+    use datafusion::object_store::Error as E;
+    if local(root).is_some() {
+        return Ok(None);
+    }
+    let (store_url, folder) = locate(root)?;
+    let Some(store) = harrier_storage::open_unfinished(store_url.as_ref(), &Options::default())? else {
+        return Ok(None);
+    };
+    match store.below(&folder).await {
+        Ok(uploads) => Ok(Some((store, uploads))),
+        // All else of VACUUM works without; the bucket may have a rule for them.
+        Err(error @ (E::PermissionDenied { .. } | E::Unauthenticated { .. } | E::NotImplemented { .. })) => {
+            tracing::warn!(root, %error, "uploads that were not completed stay: they cannot be listed");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Every data file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
 async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
     let (store_url, prefix) = locate(root)?;
@@ -153,7 +205,8 @@ async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i6
         None => store_url.as_str().to_string(),
     };
     let found: Vec<_> = store.list(Some(&prefix)).try_collect().await?;
-    let files = found.into_iter().filter(|file| file.location.as_ref().ends_with(".parquet"));
+    let is_data = |path: &str| harrier_storage::finished_name(path).unwrap_or(path).ends_with(DATA);
+    let files = found.into_iter().filter(|file| is_data(file.location.as_ref()));
     Ok(files
         .map(|file| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros()))
         .collect())
@@ -164,11 +217,12 @@ async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
     match runtime.object_store(&store)?.delete(&place).await {
         // Somebody else was faster.
         Ok(()) | Err(datafusion::object_store::Error::NotFound { .. }) => Ok(()),
-        Err(error) => Err(DataFusionError::from(CodedError::new(
-            SqlState::IO_ERROR,
-            format!("cannot remove \"{path}\": {error}"),
-        ))),
+        Err(error) => Err(cannot_remove(path, &error)),
     }
+}
+
+fn cannot_remove(path: &str, error: &datafusion::object_store::Error) -> DataFusionError {
+    CodedError::new(of_object_store(error), format!("cannot remove \"{path}\": {error}")).into()
 }
 
 /// A span such as `7 days`, `12 hours`, `0`.
@@ -197,6 +251,27 @@ pub(crate) fn span(text: &str) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_files_are_known_by_their_names() {
+        let writer = Uuid::new_v4().simple().to_string();
+        for own in [
+            format!("lake/t/k=1/{writer}-0-0-0.parquet"),
+            format!("t/p3-{writer}-1-2-0.parquet"),
+            format!("{writer}-7-delete.parquet"),
+        ] {
+            assert!(is_own(&own), "{own}");
+            assert!(is_of(&own, &[writer.clone()].into()), "{own}");
+        }
+        // DuckDB's, with hyphens in its UUID; a folder with a writer's name; no data file.
+        for foreign in [
+            "lake/t/ducklake-019a9f3e-7f1c-7c3e-9d55-3c1d5a3f9b10.parquet".to_string(),
+            format!("lake/{writer}/backup.parquet"),
+            format!("lake/{writer}.tar"),
+        ] {
+            assert!(!is_own(&foreign), "{foreign}");
+        }
+    }
 
     #[test]
     fn spans_are_read() {

@@ -3,7 +3,8 @@
 //! Crash: a local file that is complete is on the disk, its folders' entries too. What a rank that dies leaves is found by the
 //! statement's name.
 //!
-//! Cancellation: files of [`Made`] are removed when it is dropped, those too that a thread is still making.
+//! Cancellation: files of [`Made`] are removed when it is dropped, those too that a thread is still making. What cannot be removed, as from a
+//! store that is away, stays, and is swept later.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion::object_store::buffered::BufWriter;
 use datafusion::object_store::path::Path;
-use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{self, ObjectStore};
 use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use harrier_folders::Places;
 use harrier_store_folders::{Placing, Root, Staged, StagedWriter};
 use parking_lot::Mutex;
@@ -138,12 +139,35 @@ impl Store {
         }
     }
 
-    async fn remove(&self, path: &str) {
+    async fn remove(&self, paths: Vec<String>) {
         match self {
-            Self::Local(folder) => drop(std::fs::remove_file(folder.join(path))),
-            Self::Objects { store, folder } => drop(store.delete(&self.object(folder, path)).await),
+            Self::Local(folder) => {
+                for path in paths {
+                    drop(std::fs::remove_file(folder.join(path)));
+                }
+            }
+            Self::Objects { store, folder } => {
+                let objects = paths.iter().map(|path| self.object(folder, path)).collect();
+                if let Err(error) = remove_objects(store.as_ref(), objects).await {
+                    tracing::warn!(%folder, %error, "files that nothing refers to stay");
+                }
+            }
         }
     }
+}
+
+/// Removes objects, of which some may not be there.
+///
+/// Errors: the first; of a store that is away none is tried after one that was tried again as long as its limits allow.
+pub async fn remove_objects(store: &dyn ObjectStore, paths: Vec<Path>) -> object_store::Result<()> {
+    let mut removed = store.delete_stream(futures::stream::iter(paths.into_iter().map(Ok)).boxed());
+    while let Some(outcome) = removed.next().await {
+        match outcome {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// An error of the operating system below layers of others, by its number.
@@ -263,11 +287,7 @@ impl Drop for Made {
         let paths = std::mem::take(&mut self.paths);
         let store = self.store.clone();
         let mut closing = std::mem::take(&mut self.closing);
-        let remove = async move {
-            for path in paths {
-                store.remove(&path).await;
-            }
-        };
+        let remove = async move { store.remove(paths).await };
         match (&self.store, tokio::runtime::Handle::try_current()) {
             (Store::Objects { .. }, Ok(runtime)) => {
                 // An object that was removed before its upload arrived would stay.

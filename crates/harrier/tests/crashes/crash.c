@@ -7,7 +7,8 @@
  * HARRIER_CRASH_AT=N      the step at which a process ends; without it none
  * HARRIER_CRASH_VICTIM=P  instead of this process, process P and its children end; this one goes on
  * HARRIER_CRASH_RANK=R    only in the process whose rank by MPI's launcher is R
- * HARRIER_CRASH_COUNT=F   at its end the process writes the number of its steps into the file F
+ * HARRIER_CRASH_COUNT=F   at its end the process writes its steps into the file F, in their order and as a letter each: a dot for a file,
+ *                         A, B, … for a message to the first, the second, … of the ports, a, b, … for an answer from it
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,9 +29,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PORTS_MAX = 8, CHILDREN_BYTES_MAX = 1 << 14 };
+enum { PORTS_MAX = 8, CHILDREN_BYTES_MAX = 1 << 14, STEPS_MAX = 1 << 20 };
 
 static atomic_long steps;
+/* Of those behind the last one, which are more than anybody tries, none is told. */
+static char letters[STEPS_MAX];
 static long crash_at = -1;
 static const char *count_file;
 static const char *below = "";
@@ -60,7 +63,8 @@ __attribute__((destructor)) static void end(void) {
     if (!count_file) return;
     FILE *file = fopen(count_file, "w");
     if (!file) return;
-    fprintf(file, "%ld\n", (long)atomic_load(&steps));
+    long count = atomic_load(&steps);
+    fwrite(letters, 1, (size_t)(count < STEPS_MAX ? count : STEPS_MAX), file);
     fclose(file);
 }
 
@@ -78,34 +82,37 @@ static void end_victim(void) {
 }
 
 /* Whether this was the step. */
-static int step(void) {
-    if (atomic_fetch_add(&steps, 1) != crash_at) return 0;
+static int step(char letter) {
+    long at = atomic_fetch_add(&steps, 1);
+    if (at < STEPS_MAX) letters[at] = letter;
+    if (at != crash_at) return 0;
     if (victim > 1) end_victim();
     else kill(getpid(), SIGKILL);
     return 1;
 }
 
 static void step_on(const char *path) {
-    if (strstr(path, below)) step();
+    if (strstr(path, below)) step('.');
 }
 
-/* Whether this is a connection to one of the servers. */
-static int is_served(int fd) {
+/* To which of the servers this is a connection, or -1. */
+static int server_of(int fd) {
     struct sockaddr_storage peer;
     socklen_t length = sizeof peer;
-    if (!ports_count || getpeername(fd, (struct sockaddr *)&peer, &length) != 0) return 0;
+    if (!ports_count || getpeername(fd, (struct sockaddr *)&peer, &length) != 0) return -1;
     int port = 0;
     if (peer.ss_family == AF_INET) port = ntohs(((struct sockaddr_in *)&peer)->sin_port);
     if (peer.ss_family == AF_INET6) port = ntohs(((struct sockaddr_in6 *)&peer)->sin6_port);
     for (int at = 0; at < ports_count; at++)
-        if (port == ports[at]) return 1;
-    return 0;
+        if (port == ports[at]) return at;
+    return -1;
 }
 
 static void step_of(int fd) {
     struct stat status;
     if (fd <= 2 || fstat(fd, &status) != 0) return;
-    if (S_ISSOCK(status.st_mode) && is_served(fd)) step();
+    int server = S_ISSOCK(status.st_mode) ? server_of(fd) : -1;
+    if (server >= 0) step((char)('A' + server));
     if (!(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return;
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -116,7 +123,9 @@ static void step_of(int fd) {
 
 /* What a call has got that reads. */
 static ssize_t heard(int fd, ssize_t got) {
-    if (got <= 0 || !is_served(fd) || !step()) return got;
+    if (got <= 0) return got;
+    int server = server_of(fd);
+    if (server < 0 || !step((char)('a' + server))) return got;
     errno = ECONNRESET;
     return -1;
 }

@@ -1,8 +1,10 @@
 //! A process may die at any of its calls that change files, and at any message to a server of its warehouse: a transaction over several tables
 //! and table partitions has then happened or not, `CHECK TABLE` is content, the next statement is right, and VACUUM leaves no file that
 //! nothing refers to. OPTIMIZE, expire_snapshots and VACUUM change no row, wherever they end, and are finished when they are run again.
+//! The same is true when a server dies, of the catalog or of the store: one that comes back is waited for, one that stays away fails the
+//! statement in time, by its name, and nothing is between before and after when it is there again.
 //!
-//! `crash.c` is preloaded into the process, counts its steps, and ends it by SIGKILL at one of them, or the server of the catalog instead.
+//! `crash.c` is preloaded into the process, counts its steps, and ends it by SIGKILL at one of them, or a server instead.
 //! Of the steps upon local files one in [`STEPS_EVERY`] is tried, from a seed on; upon stores and with a catalog in PostgreSQL, where each
 //! takes longer, so many as [`stores`] says. `HARRIER_CRASH_EVERY=1` tries all of them, `HARRIER_SEED` those of an earlier run:
 //!
@@ -17,12 +19,11 @@ mod support;
 mod transaction;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::process::Command;
 
 use ground::{Ground, Local, PATIENCE};
 use harrier_launch::{Launcher, absent, alone, finish};
-use transaction::{Dying, TABLES, Transaction, crashing, tried};
+use transaction::{Dying, TABLES, Transaction, crashing, steps_in, tried};
 
 const STEPS_EVERY: usize = 3;
 
@@ -103,7 +104,7 @@ fn a_process_dies_at_every_step_of_upkeep() {
     command.env("HARRIER_CRASH_COUNT", &count);
     let run = finish(command, PATIENCE);
     assert!(run.success, "{run:#?}");
-    let steps: usize = fs::read_to_string(&count).unwrap().trim().parse().unwrap();
+    let steps = steps_in(&count).len();
     assert!(steps > STEPS_MIN, "{steps} steps only: calls are not seen");
     assert_eq!(ground.told(&ROWS), rows, "undisturbed");
     let done = progress(&ground);
