@@ -44,6 +44,7 @@ mod rows;
 mod text_files;
 
 use crate::files;
+use crate::joined_columns;
 use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::Dml;
@@ -387,7 +388,7 @@ impl Session {
         };
         self.spread().await?;
         let state = self.context().state();
-        let plan = state.statement_to_plan(parse::as_query(&copy.source)?).await?;
+        let plan = Box::pin(joined_columns::plan(&state, parse::as_query(&copy.source)?)).await?;
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {

@@ -300,7 +300,7 @@ fn parameters_of(
 }
 
 /// A type as values of clients can have it.
-fn plain(data_type: DataType) -> DataType {
+pub(crate) fn plain(data_type: DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => plain(*value),
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,

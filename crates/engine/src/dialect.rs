@@ -1,5 +1,5 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO, columns of USING. Only what would fail, or be misunderstood, is rewritten.
+//! windows, TABLE, SIMILAR TO. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
 mod insert;
@@ -7,7 +7,6 @@ mod interval;
 mod joined_changes;
 mod patterns;
 mod times;
-mod using;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -62,7 +61,6 @@ impl VisitorMut for Dialect {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         read_tables(&mut query.body);
         fetch::to_limit(query);
-        joined_columns(&mut query.body, query.order_by.as_mut());
         match windows::complete(query) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
@@ -180,18 +178,6 @@ fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
         _ => None,
-    }
-}
-
-/// Columns of USING, wherever a query may be.
-fn joined_columns(body: &mut SetExpr, order_by: Option<&mut ast::OrderBy>) {
-    match body {
-        SetExpr::SetOperation { left, right, .. } => {
-            joined_columns(left, None);
-            joined_columns(right, None);
-        }
-        SetExpr::Select(select) => using::qualify(select, order_by),
-        _ => {}
     }
 }
 

@@ -42,6 +42,7 @@ mod grants;
 mod guard;
 mod hive;
 mod intervals;
+mod joined_columns;
 mod kept;
 mod like_escapes;
 pub mod limits;

@@ -197,7 +197,7 @@ const SUBQUERY: &str = "(<subquery>)";
 
 /// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
 /// same name only if all of them are tables' own.
-fn tell_apart(select: &mut Select) {
+pub(crate) fn tell_apart(select: &mut Select) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
@@ -210,6 +210,8 @@ fn tell_apart(select: &mut Select) {
         let base = without_casts(expression);
         let key = match base {
             Expr::Subquery(_) => SUBQUERY.to_string(),
+            Expr::Identifier(name) => key_of(std::slice::from_ref(name)),
+            Expr::CompoundIdentifier(names) => key_of(names),
             _ => base.to_string().to_lowercase(),
         };
         let mut earlier = seen.iter().filter(|other| **other == key).count();
@@ -234,6 +236,11 @@ fn tell_apart(select: &mut Select) {
     }
 }
 
+/// One for all ways to write the name of a column.
+fn key_of(names: &[Ident]) -> String {
+    names.iter().map(|name| format!("\"{}\"", plain(name))).collect::<Vec<_>>().join(".")
+}
+
 fn is_column(expression: &Expr) -> bool {
     matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
 }
@@ -255,7 +262,7 @@ fn name_of(item: &SelectItem) -> Option<String> {
     }
 }
 
-fn without_casts(expression: &Expr) -> &Expr {
+pub(crate) fn without_casts(expression: &Expr) -> &Expr {
     match expression {
         Expr::Cast { expr, .. } => without_casts(expr),
         Expr::Nested(expr) => without_casts(expr),
@@ -278,6 +285,7 @@ mod tests {
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
             ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
             ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
+            ("SELECT t.a, \"t\".\"a\" FROM t", "SELECT t.a, \"t\".\"a\" AS \"a_1\" FROM t"),
             ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
             ("SELECT t.a, 1 AS a FROM t", "SELECT t.a AS \"a_1\", 1 AS a FROM t"),
             ("SELECT a, a, 1 AS a", "SELECT a AS \"a_1\", a AS \"a_2\", 1 AS a"),

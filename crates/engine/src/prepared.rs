@@ -17,6 +17,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
+use crate::joined_columns;
 use crate::names;
 
 /// The prepared statements of a session, by name.
@@ -131,7 +132,8 @@ async fn planned(
     state: &SessionState,
     prepare: &ast::Statement,
 ) -> Result<(LogicalPlan, Vec<datafusion::arrow::datatypes::FieldRef>)> {
-    match state.statement_to_plan(Statement::Statement(Box::new(prepare.clone()))).await? {
+    let prepare = Statement::Statement(Box::new(prepare.clone()));
+    match Box::pin(joined_columns::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
             Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
         }

@@ -53,6 +53,7 @@ use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
+use crate::joined_columns;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
 use crate::limits::{self, Limits};
@@ -375,7 +376,8 @@ impl Session {
         {
             return self.prepared.plan(&state, parsed).await;
         }
-        describe::with_values(state.statement_to_plan(statement.clone()).await?, values)
+        let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
+        describe::with_values(plan, values)
     }
 
     /// The statement that EXECUTE runs, or `statement` itself if it is none.

@@ -30,6 +30,7 @@ use super::guarded_view::GuardedView;
 use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
+use crate::joined_columns;
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
@@ -307,7 +308,7 @@ impl Names {
             let statement = statements
                 .pop_front()
                 .ok_or_else(|| DataFusionError::Plan("the view has no definition".to_string()))?;
-            Box::pin(state.statement_to_plan(statement)).await
+            Box::pin(joined_columns::plan(&state, statement)).await
         };
         let plan = planned.await.map_err(|error| match view.dialect.as_str() {
             "harrier" => error,
