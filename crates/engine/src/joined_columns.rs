@@ -377,9 +377,7 @@ impl VisitorMut for Resolution<'_> {
 
 fn select_of(body: &mut SetExpr, mark: usize) -> Option<&mut Select> {
     match body {
-        SetExpr::SetOperation { left, right, .. } => {
-            select_of(left, mark).or_else(|| select_of(right, mark))
-        }
+        SetExpr::SetOperation { left, right, .. } => select_of(left, mark).or_else(|| select_of(right, mark)),
         SetExpr::Select(select) if mark_of(select) == Some(mark) => Some(select.as_mut()),
         _ => None,
     }

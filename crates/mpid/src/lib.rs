@@ -29,6 +29,7 @@ pub mod arrow;
 pub mod input;
 pub mod session;
 
+mod arena;
 mod checkpoint;
 mod config;
 mod control;

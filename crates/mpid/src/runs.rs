@@ -1,7 +1,7 @@
 //! Sorted runs of pairs in memory, and the merge of runs wherever they are.
 //!
-//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight are the first bytes of the
-//! key, so that sorting and merging look into the blocks only where those are equal. No pair is copied.
+//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight say how its key begins, and of a short key
+//! all, so that sorting and merging look into the blocks only for longer keys that begin alike. No pair is copied.
 
 use crate::error::Damaged;
 use crate::origin::AtKeys;
@@ -39,22 +39,36 @@ impl KeyOrder {
     fn prefix(&self, key: &[u8]) -> u64 {
         match self {
             KeyOrder::Bytes => prefix(key),
-            KeyOrder::Custom(_) => 0,
+            KeyOrder::Custom(_) => LONGER,
         }
     }
 }
 
-/// The first eight bytes as a number that orders as they do; shorter keys as if zeros followed.
+/// Bytes of a key that its prefix has.
+const PREFIX_BYTES: usize = 7;
+
+/// The last byte of a prefix, if the key has more bytes.
+const LONGER: u64 = PREFIX_BYTES as u64 + 1;
+
+/// The first seven bytes of a key, as if zeros followed a shorter one, and how many it has, eight for longer ones: a number that orders as
+/// keys do.
 #[inline]
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
-        Some(first) => u64::from_be_bytes(*first),
+        Some(first) => u64::from_be_bytes(*first) & !0xff | LONGER,
         None => {
             let mut bytes = [0; 8];
             bytes[..key.len()].copy_from_slice(key);
+            bytes[PREFIX_BYTES] = key.len() as u8;
             u64::from_be_bytes(bytes)
         }
     }
+}
+
+/// Whether keys of this prefix are equal.
+#[inline]
+fn is_whole(prefix: u64) -> bool {
+    prefix & 0xff != LONGER
 }
 
 /// A pair in the index of a run.
@@ -134,7 +148,10 @@ impl MemoryRun {
             return;
         }
         let compare = |left: &Entry, right: &Entry| {
-            left.prefix.cmp(&right.prefix).then_with(|| key(left)[common..].cmp(&key(right)[common..]))
+            left.prefix.cmp(&right.prefix).then_with(|| match is_whole(left.prefix) {
+                true => Ordering::Equal,
+                false => key(left)[common..].cmp(&key(right)[common..]),
+            })
         };
         if self.entries.len() < BUCKETS_FROM {
             self.entries.sort_unstable_by(compare);
@@ -309,6 +326,7 @@ impl Merge {
         match self.prefixes[left].cmp(&self.prefixes[right]) {
             Ordering::Less => true,
             Ordering::Greater => false,
+            Ordering::Equal if is_whole(self.prefixes[left]) => false,
             Ordering::Equal => {
                 self.order.compare(self.cursors[left].key(), self.cursors[right].key()).is_lt()
             }

@@ -221,11 +221,7 @@ impl Hdfs {
     fn start_again(&self, server: &str) {
         let started = Instant::now();
         while !self.works() {
-            assert!(
-                started.elapsed() < START_MAX,
-                "the {server} does not come back: {}",
-                self.last_words()
-            );
+            assert!(started.elapsed() < START_MAX, "the {server} does not come back: {}", self.last_words());
             // Somebody else may have its port for a moment: then it ends again.
             if !self.runs(server) {
                 self.keeper.tell(&format!("start-{server}"));

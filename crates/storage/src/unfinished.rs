@@ -14,7 +14,7 @@ use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::Signer;
-use object_store::{CredentialProvider, Error, MultipartId, ObjectMeta, Result};
+use object_store::{Error, MultipartId, ObjectMeta, Result};
 use url::Url;
 
 use crate::options::Limits;

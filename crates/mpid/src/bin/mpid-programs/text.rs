@@ -102,11 +102,8 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
     let splits = input::splits(&io.input, io.split_bytes)?;
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
-    // The place is part of the key, so that places come in order and none has to be held to be sorted.
-    let job = Job::<(Vec<u8>, u32, u64), ()>::new("index")
-        .o_tasks_unless_told(splits.len())
-        .sorted()
-        .partition(|(word, _, _), parts| (harrier_mpid::hash(word) % parts as u64) as usize);
+    // Only words are sorted by the library: the few places of a word are sorted faster as numbers than as parts of as many keys.
+    let job = Job::<[u8], (u32, u64)>::new("index").o_tasks_unless_told(splits.len()).sorted();
     let outcome = job.run(
         world,
         config,
@@ -115,7 +112,7 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
                 let file = files.iter().position(|file| *file == split.name()).expect("it is there") as u32;
                 task.read_split(split, |task, at, line| {
                     for word in words(line) {
-                        task.emit_as(&(word, file, at), &())?;
+                        task.emit(word, &(file, at))?;
                     }
                     Ok(())
                 })?;
@@ -125,19 +122,15 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
         |task| {
             let mut part = Part::create(io.output.as_deref(), task.index())?;
             let mut places = Vec::new();
-            let mut current: Option<Vec<u8>> = None;
-            // A word twice in a line is one group.
-            while let Some(group) = task.next_group()? {
-                let (word, file, at) = group.key()?;
-                if current.as_deref() != Some(word)
-                    && let Some(word) = current.replace(word.to_vec())
-                {
-                    part.line(&posting(&word, places.drain(..)))?;
+            while let Some(mut group) = task.next_group()? {
+                places.clear();
+                while let Some(place) = group.next_value()? {
+                    places.push(place);
                 }
-                places.push((file, at));
-            }
-            if let Some(word) = current {
-                part.line(&posting(&word, places.drain(..)))?;
+                places.sort_unstable();
+                // A word may be twice in a line.
+                places.dedup();
+                part.line(&posting(group.key()?, places.iter().copied()))?;
             }
             part.finish()
         },
