@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
+pub(crate) use interval::normal as normal_interval;
 
 use crate::files::rename_codec;
 

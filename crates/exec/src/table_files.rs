@@ -4,6 +4,7 @@
 //!
 //! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
 //! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
+//! - [`intervals`]: columns of them, which are bytes in files.
 //! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
 //! - [`Bucket`]: the hash of a bucketed table.
 //! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
@@ -12,6 +13,8 @@ mod bucket;
 mod codec;
 mod destination;
 mod format;
+mod interval_files;
+pub mod intervals;
 mod live_rows;
 pub mod location;
 mod partitions;

@@ -541,6 +541,20 @@ fn duckdb_shares_a_catalog_in_postgres() {
     agree(&mut harrier, &mut duck);
     run(&mut harrier, "DELETE FROM t WHERE kind = 'duck' AND id < 5010");
     agree(&mut harrier, &mut duck);
+    // In the database intervals are its own, and their months have other names.
+    run(&mut harrier, "CREATE TABLE spans (id INT, v INTERVAL)");
+    run(
+        &mut harrier,
+        "INSERT INTO spans VALUES (1, INTERVAL '1 year 2 months 3 days 4 hours 5.678 seconds'), (2, NULL)",
+    );
+    duck.run("INSERT INTO spans VALUES (3, INTERVAL '-14 months 3 days -04:05:06.789012'), (4, INTERVAL '100 hours')");
+    let parts = "SELECT id, extract(year FROM v), extract(month FROM v), extract(day FROM v), extract(hour FROM v), \
+                 replace(CAST(TIMESTAMP '2000-01-31 00:00:00' + v AS VARCHAR), 'T', ' ') FROM spans ORDER BY id";
+    let ours = match harrier.run(parts) {
+        Ok(Answer::Rows { rows, .. }) => rows,
+        other => panic!("{other:?} of {parts}"),
+    };
+    assert_eq!(ours, duck.run(parts));
 }
 
 // External tables in stores, which others list.

@@ -1,7 +1,7 @@
 //! Texts of intervals as PostgreSQL reads them, where the planner would not: clock times, years with months, ISO 8601, `ago`.
 
 /// The same interval in units that the planner reads; `None` where it reads the text itself, or where it is none.
-pub(super) fn normal(text: &str) -> Option<String> {
+pub(crate) fn normal(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let is_clock = text.contains(':');
     let has_years = text.split_whitespace().any(|word| year_month(word).is_some());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::Array;
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
 use datafusion::common::TableReference;
@@ -22,6 +23,7 @@ use harrier_catalog::state::{
 };
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::text_of;
 use uuid::Uuid;
 
@@ -142,7 +144,7 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            column.default = Some(default_value(default, &type_of(column, false)?)?);
+            column.default = Some(default_value(default, column)?);
         }
         let clauses = clauses.cloned().unwrap_or_default();
         let partition = partition_keys(&columns, clauses.partition.unwrap_or_default())?;
@@ -530,8 +532,7 @@ impl Ddl<'_> {
                 ColumnOption::Null => {}
                 ColumnOption::NotNull => column.nullable = false,
                 ColumnOption::Default(value) => {
-                    let kind = type_of(&column, false)?;
-                    let value = self.value_of(value, &kind).await?;
+                    let value = self.value_of(value, &column).await?;
                     column.default = value.clone().map(DefaultValue::Literal);
                     column.initial_default = value;
                 }
@@ -581,8 +582,7 @@ impl Ddl<'_> {
             AlterColumnOperation::DropNotNull => column.nullable = true,
             AlterColumnOperation::DropDefault => column.default = None,
             AlterColumnOperation::SetDefault { value } => {
-                let kind = type_of(column, false)?;
-                let text = self.value_of(value, &kind).await?;
+                let text = self.value_of(value, column).await?;
                 column.default = match value {
                     ast::Expr::Function(_) => Some(DefaultValue::Expression {
                         sql: value.to_string(),
@@ -622,14 +622,15 @@ impl Ddl<'_> {
         Ok(frame.schema().field(0).data_type().clone())
     }
 
-    /// A constant expression as text in the catalog's encoding; `None` for NULL.
-    async fn value_of(&self, value: &ast::Expr, kind: &DataType) -> Result<Option<String>> {
+    /// A constant expression as a value of `column`, text in the catalog's encoding; `None` for NULL.
+    async fn value_of(&self, value: &ast::Expr, column: &Column) -> Result<Option<String>> {
         let batches = self.context.sql(&format!("SELECT {value} AS a")).await?.collect().await?;
         let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else {
             return Ok(None);
         };
-        let values = datafusion::arrow::compute::cast(batch.column(0), kind)?;
-        let texts = text_of(&values)?;
+        let exact = CastOptions { safe: false, ..CastOptions::default() };
+        let values = cast_with_options(batch.column(0), &type_of(column, false)?, &exact)?;
+        let texts = text_of(&storable(&values, &column.name)?)?;
         Ok(texts.is_valid(0).then(|| texts.value(0).to_string()))
     }
 
@@ -815,7 +816,10 @@ fn partition_keys(
                     | ColumnType::TimestampNs
             );
             let fits = match transform {
-                Transform::Identity | Transform::Bucket(_) => !column.kind.is_nested(),
+                // Of intervals some are equal to DuckDB that are not here.
+                Transform::Identity | Transform::Bucket(_) => {
+                    !column.kind.is_nested() && column.kind != ColumnType::Interval
+                }
                 Transform::Year | Transform::Month | Transform::Day => {
                     is_time || column.kind == ColumnType::Date
                 }
@@ -835,9 +839,14 @@ fn partition_keys(
 fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Result<Vec<SortKey>> {
     keys.into_iter()
         .map(|key| {
-            if !columns.iter().any(|column| column.name == key.column) {
+            let Some(column) = columns.iter().find(|column| column.name == key.column) else {
                 let message = format!("column \"{}\" named in a sort key does not exist", key.column);
                 return Err(error(SqlState::UNDEFINED_COLUMN, message));
+            };
+            // They are in another order for DuckDB, and files have no bounds of them.
+            if column.kind == ColumnType::Interval {
+                let message = format!("column \"{}\" of type interval cannot be sorted by", column.name);
+                return Err(error(SqlState::DATATYPE_MISMATCH, message));
             }
             Ok(SortKey {
                 expression: format!("\"{}\"", key.column.replace('"', "\"\"")),
@@ -849,7 +858,7 @@ fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Resul
         .collect()
 }
 
-fn default_value(default: &Expr, kind: &DataType) -> Result<DefaultValue> {
+fn default_value(default: &Expr, column: &Column) -> Result<DefaultValue> {
     let literal = match default {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Negative(inner) => match inner.as_ref() {
@@ -868,8 +877,8 @@ fn default_value(default: &Expr, kind: &DataType) -> Result<DefaultValue> {
             dialect: DIALECT.to_string(),
         });
     };
-    let value: ScalarValue = value.cast_to(kind)?;
-    let texts = text_of(&value.to_array()?)?;
+    let value: ScalarValue = value.cast_to(&type_of(column, false)?)?;
+    let texts = text_of(&storable(&value.to_array()?, &column.name)?)?;
     let text = texts.iter().next().flatten().map(str::to_string);
     Ok(DefaultValue::Literal(text.unwrap_or_else(|| "NULL".to_string())))
 }

@@ -22,7 +22,9 @@ use datafusion::logical_expr::{
 use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
+use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
     WriteFormat, WriteSpec, bucket, check_compression, read_deleted, write_delete_file,
@@ -434,6 +436,12 @@ impl Pending {
         }
         for key in &table.partition {
             let (place, column) = key_column(table, key)?;
+            if column.kind == ColumnType::Interval {
+                let message = format!("table \"{}\" is partitioned by intervals", table.name);
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail("some are equal to DuckDB that are not here, and they cannot be written")
+                    .into());
+            }
             if matches!(key.transform, Transform::Bucket(_)) && has_foreign_buckets(column) {
                 let message = format!("table \"{}\" has buckets of numbers of 128 bits", table.name);
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
@@ -580,6 +588,8 @@ impl Pending {
             for ((column, field), values) in table.columns.iter().zip(schema.fields()).zip(batch.columns()) {
                 let exact = CastOptions { safe: false, ..CastOptions::default() };
                 let values = cast_with_options(values, field.data_type(), &exact)?;
+                // The same as in a file, so that moving rows into one changes nothing.
+                let values = storable(&values, &column.name)?;
                 if !column.nullable && values.logical_null_count() > 0 {
                     return Err(CodedError::new(
                         SqlState::NOT_NULL_VIOLATION,

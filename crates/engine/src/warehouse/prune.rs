@@ -16,7 +16,7 @@ use harrier_catalog::StatsRef;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_exec::table_files::bucket_of;
 
-use super::types::has_foreign_buckets;
+use super::types::{has_foreign_buckets, has_stats};
 use super::values;
 
 /// Files, as far as a filter may care.
@@ -28,7 +28,7 @@ pub(crate) struct Candidates<'a> {
     pub stats: BTreeMap<ColumnId, Vec<Option<StatsRef<'a>>>>,
 }
 
-/// The columns that `filters` speak of.
+/// The columns that `filters` speak of, and of which the catalog knows something.
 pub(crate) fn columns_in<'a>(filters: &[Expr], columns: &'a [Column]) -> Vec<&'a Column> {
     let mut names = HashSet::new();
     for filter in filters {
@@ -37,7 +37,7 @@ pub(crate) fn columns_in<'a>(filters: &[Expr], columns: &'a [Column]) -> Vec<&'a
     }
     columns
         .iter()
-        .filter(|column| !column.kind.is_nested() && names.iter().any(|name| name.name == column.name))
+        .filter(|column| has_stats(column) && names.iter().any(|name| name.name == column.name))
         .collect()
 }
 

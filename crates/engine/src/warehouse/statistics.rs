@@ -25,7 +25,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 use super::prune::Candidates;
 use super::table::{ScannedFile, StatsByFile, WarehouseTable};
-use super::types::type_of;
+use super::types::{has_stats, type_of};
 use super::values;
 
 /// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
@@ -58,7 +58,7 @@ fn column_statistics_of(
     column: &Column,
 ) -> Result<ColumnStatistics> {
     let mut known = ColumnStatistics::new_unknown();
-    if column.kind.is_nested() {
+    if !has_stats(column) {
         return Ok(known);
     }
     let all: Option<Vec<StatsRef<'_>>> = files.iter().map(|file| stats.get(file, column.id)).collect();

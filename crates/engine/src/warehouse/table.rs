@@ -35,6 +35,7 @@ use harrier_catalog::files::{
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::intervals::{shown_column, stored_type};
 use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
@@ -46,7 +47,7 @@ use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
-use super::types::{has_foreign_buckets, schema_of, type_of};
+use super::types::{has_foreign_buckets, has_stats, schema_of, type_of};
 use super::values;
 use crate::estimates::KnownTable;
 
@@ -327,7 +328,7 @@ impl WarehouseTable {
         let mut wanted: Vec<ColumnId> = filtered.iter().map(|column| column.id).collect();
         let projected = projection.iter().filter_map(|at| self.table.columns.get(*at));
         let projected: Vec<ColumnId> =
-            projected.filter(|column| !column.kind.is_nested()).map(|column| column.id).collect();
+            projected.filter(|column| has_stats(column)).map(|column| column.id).collect();
         if projected.len() * files.len() <= STATS_MAX {
             wanted.extend(projected);
         }
@@ -381,21 +382,13 @@ impl WarehouseTable {
             .filter(|file| file.deleted != DeletedRows::default())
             .map(|file| (file.source.encode(), file.deleted.clone()))
             .collect();
-        let by_row = self.places || !deleted.is_empty();
-        let file_schema = schema_of(&file_columns)?;
-        // Rows whose columns the table cannot say are never NULL may be NULL in a file.
-        let file_schema: SchemaRef = Arc::new(Schema::new(
-            file_schema
-                .fields()
-                .iter()
-                .map(|field| field.as_ref().clone().with_nullable(true))
-                .collect::<Vec<_>>(),
-        ));
-        let file_field: FieldRef = Arc::new(Field::new(FILE_COLUMN, DataType::Int64, true));
-        let partition_columns: Vec<FieldRef> = if by_row { vec![file_field] } else { vec![] };
-        let table_schema = TableSchema::builder(Arc::clone(&file_schema))
-            .with_table_partition_cols(partition_columns)
-            .build();
+        let shown = schema_of(&file_columns)?;
+        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals are bytes there.
+        let in_file = |field: &FieldRef| {
+            field.as_ref().clone().with_data_type(stored_type(field.data_type())).with_nullable(true)
+        };
+        let file_schema: SchemaRef =
+            Arc::new(Schema::new(shown.fields().iter().map(in_file).collect::<Vec<_>>()));
         // Columns of the file that the projection needs, and where they are in what is read.
         let mut read: Vec<usize> = Vec::new();
         let mut sources: Vec<Option<usize>> = Vec::new();
@@ -409,6 +402,14 @@ impl WarehouseTable {
             }));
         }
         let read_columns = read.len();
+        let has_intervals =
+            read.iter().any(|at| shown.field(*at).data_type() != file_schema.field(*at).data_type());
+        let by_row = self.places || !deleted.is_empty() || has_intervals;
+        let file_field: FieldRef = Arc::new(Field::new(FILE_COLUMN, DataType::Int64, true));
+        let partition_columns: Vec<FieldRef> = if by_row { vec![file_field] } else { vec![] };
+        let table_schema = TableSchema::builder(Arc::clone(&file_schema))
+            .with_table_partition_cols(partition_columns)
+            .build();
         if by_row {
             read.push(file_schema.fields().len());
         }
@@ -457,12 +458,13 @@ impl WarehouseTable {
             true => Arc::new(LiveRowsExec::try_new(scan, Arc::new(deleted), self.places)?) as _,
             false => scan,
         };
-        self.shape(scan, &sources, read_columns, projection)
+        self.shape(session, scan, &sources, read_columns, projection)
     }
 
     /// Gives what was read the columns of the projection.
     fn shape(
         &self,
+        session: &dyn Session,
         scan: Arc<dyn ExecutionPlan>,
         sources: &[Option<usize>],
         read_columns: usize,
@@ -478,9 +480,10 @@ impl WarehouseTable {
                 None => match sources.next().copied().flatten() {
                     Some(source) => {
                         let place = Arc::new(Place::new(from.field(source).name(), source));
-                        match from.field(source).data_type() == field.data_type() {
-                            true => place,
-                            false => Arc::new(CastExpr::new(place, field.data_type().clone(), None)),
+                        let value = shown_column(place, &from, session.config().options())?;
+                        match value.data_type(&from)? == *field.data_type() {
+                            true => value,
+                            false => Arc::new(CastExpr::new(value, field.data_type().clone(), None)),
                         }
                     }
                     None => Arc::new(Literal::new(missing(&self.table.columns[*at])?)),

@@ -99,29 +99,31 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
                 )
                 .into());
         }
-        ColumnType::TimeTz | ColumnType::Interval => {
-            let (name, why) = match column.kind {
-                ColumnType::TimeTz => ("TIMETZ", "Parquet files have no offsets of times"),
-                _ => ("INTERVAL", "the reader of Parquet files leaves out their months"),
-            };
-            let message = format!("column \"{}\" has type {name}, which cannot be read", column.name);
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_detail(why).into());
+        // Files have them as bytes: see `harrier_exec::table_files::intervals`.
+        ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+        ColumnType::TimeTz => {
+            let message = format!("column \"{}\" has type TIMETZ, which cannot be read", column.name);
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_detail("no type here has an offset, and DuckDB tells equal times of two offsets apart")
+                .into());
         }
     })
 }
 
-/// Whether a column's buckets are of a hash that is none of ours: DuckDB takes that of the text of such numbers.
+/// Whether a column's buckets are of a hash that is none of ours: DuckDB takes that of the text of such numbers, and of intervals.
 pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
-    matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128)
+    matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128 | ColumnType::Interval)
+}
+
+/// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are none, and no NULLs either.
+pub(crate) fn has_stats(column: &Column) -> bool {
+    !column.kind.is_nested() && column.kind != ColumnType::Interval
 }
 
 /// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
 pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
     match type_of(column, false) {
-        Err(error) if sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => Ok(match column.kind {
-            ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
-            _ => DataType::Utf8View,
-        }),
+        Err(error) if sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => Ok(DataType::Utf8View),
         kind => kind,
     }
 }
@@ -162,6 +164,7 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Varchar,
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Blob,
         DataType::FixedSizeBinary(16) => ColumnType::Uuid,
+        DataType::Interval(_) | DataType::Duration(_) => ColumnType::Interval,
         // Nobody said what these are.
         DataType::Null => ColumnType::Int32,
         DataType::Dictionary(_, value) => {
@@ -247,6 +250,7 @@ mod tests {
             Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
             Utf8View,
             BinaryView,
+            Interval(IntervalUnit::MonthDayNano),
             List(item),
             Struct(parts),
             Map(Arc::new(Field::new("key_value", Struct(entries), false)), false),
@@ -269,9 +273,7 @@ mod tests {
         let decimal = DataType::Decimal128(38, 0);
         assert_eq!(type_of(&column(ColumnType::Int128), true).unwrap(), decimal);
         assert_eq!(type_of(&column(ColumnType::UInt128), false).unwrap(), decimal);
-        for (kind, with_ids) in
-            [(ColumnType::UInt128, true), (ColumnType::TimeTz, false), (ColumnType::Interval, false)]
-        {
+        for (kind, with_ids) in [(ColumnType::UInt128, true), (ColumnType::TimeTz, false)] {
             let error = type_of(&column(kind), with_ids).unwrap_err();
             assert_eq!(sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{kind}");
         }

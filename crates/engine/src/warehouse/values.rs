@@ -18,6 +18,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::text_of;
 
 use super::types::type_of;
+use crate::dialect::normal_interval;
 
 /// Texts as values of `kind`; what is none is NULL, which stands for not known.
 pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
@@ -26,6 +27,12 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
             Ok(new_null_array(kind, texts.len()))
         }
         _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
+        // Arrow reads the units of `1 year 2 months 04:05:06`, and not its time.
+        DataType::Interval(_) => {
+            let plain = |text: &str| normal_interval(text).unwrap_or_else(|| text.to_string());
+            let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();
+            Ok(cast(&texts, kind)?)
+        }
         _ => Ok(cast(&texts, kind)?),
     }
 }
@@ -99,8 +106,12 @@ fn column_of_cells<'a>(
         return Ok(Arc::new(StringViewArray::from_iter(texts)));
     }
     let texts = StringArray::from_iter(texts);
-    let values = cast(&texts, kind)?;
-    if values.null_count() > texts.null_count() {
+    let nulls = texts.null_count();
+    let values = match column.kind {
+        ColumnType::Interval => parse(texts, kind)?,
+        _ => cast(&texts, kind)?,
+    };
+    if values.null_count() > nulls {
         return Err(match column.kind {
             ColumnType::Int128 | ColumnType::UInt128 => {
                 let message = format!("a value of column \"{}\" is out of range for {kind}", column.name);
@@ -188,7 +199,10 @@ pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
         nulls: Some(nulls),
         ..ColumnStats::default()
     };
-    if column.data_type().is_nested() || matches!(column.data_type(), DataType::BinaryView) {
+    // Intervals have another order in DuckDB.
+    if column.data_type().is_nested()
+        || matches!(column.data_type(), DataType::BinaryView | DataType::Interval(_))
+    {
         return Ok(stats);
     }
     let mut values = (0..column.len())
@@ -211,4 +225,33 @@ pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
     stats.min = text(values.first())?;
     stats.max = text(values.last())?;
     Ok(stats)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{IntervalMonthDayNano, IntervalUnit};
+
+    use super::*;
+
+    #[test]
+    fn texts_of_intervals_are_read() {
+        const SECOND: i64 = 1_000_000_000;
+        let kind = DataType::Interval(IntervalUnit::MonthDayNano);
+        for (text, expected) in [
+            // As DuckDB has them, in files of SQLite, and in defaults.
+            ("1 year 2 months 3 days 04:05:06.789012", Some((14, 3, 14_706 * SECOND + 789_012_000))),
+            ("-1 year -2 months 3 days -04:05:06.7", Some((-14, 3, -14_706 * SECOND - 700_000_000))),
+            ("-1 day", Some((0, -1, 0))),
+            ("100:00:00", Some((0, 0, 360_000 * SECOND))),
+            ("00:00:00", Some((0, 0, 0))),
+            ("-1 month 3 hours", Some((-1, 0, 10_800 * SECOND))),
+            // As they come from PostgreSQL, its words for months changed.
+            ("-1 years -2 months 3 days -04:05:06", Some((-14, 3, -14_706 * SECOND))),
+            ("3 moons", None),
+        ] {
+            let expected = expected.map(|(months, days, time)| IntervalMonthDayNano::new(months, days, time));
+            let value = parse_one(text, &kind).unwrap();
+            assert_eq!(value, ScalarValue::IntervalMonthDayNano(expected), "{text}");
+        }
+    }
 }

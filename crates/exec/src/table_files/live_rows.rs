@@ -33,6 +33,7 @@ use datafusion_distributed::{DistributedLeafExec, DistributedTaskContext};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::OnceCell;
 
+use super::interval_files::reading_bytes;
 use super::location::locate;
 
 /// The column of a scan that tells which data file a row is from, by its number in the catalog: the last column of the input.
@@ -61,7 +62,8 @@ pub struct StoredDeletes {
 ///
 /// The input is a scan whose last column is [`FILE_COLUMN`], which the output lacks; with `places` it has it, and
 /// [`ROW_COLUMN`] after it. The number of a row comes from the reader of the file, which is told to give it when the
-/// scan begins: a plan on its way to a rank cannot say so.
+/// scan begins: a plan on its way to a rank cannot say so. It is told then, too, that intervals are bytes, which is why every scan of
+/// intervals is below this operator.
 #[derive(Debug)]
 pub struct LiveRowsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -183,7 +185,7 @@ fn number_rows(scan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<A
         .try_pushdown_projection(&projection)?
         .ok_or_else(|| internal_datafusion_err!("a scan that cannot number its rows"))?;
     let mut numbered = config.clone();
-    numbered.file_source = source;
+    numbered.file_source = reading_bytes(source, &config.object_store_url, context)?;
     Ok(DataSourceExec::from_data_source(numbered))
 }
 

@@ -1,13 +1,16 @@
 //! What is told of the columns of a file: bounds and counts, as text in DuckLake's encoding.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema};
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, Float32Type, Float64Type, IntervalMonthDayNanoType, Schema,
+};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use datafusion::parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 
+use super::intervals;
 use super::record::FileStats;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
@@ -15,6 +18,9 @@ const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
 
 /// Every value as text, in the encoding DuckLake has for its type: `1.50`, `true`, `2024-01-15 12:30:00.123456+00`.
 pub fn text_of(values: &dyn Array) -> Result<StringArray> {
+    if let Some(values) = values.as_primitive_opt::<IntervalMonthDayNanoType>() {
+        return Ok(values.iter().map(|value| value.map(intervals::text)).collect());
+    }
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
         .with_timestamp_tz_format(Some(TIMESTAMP_UTC))
@@ -93,11 +99,15 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
     Ok(all)
 }
 
-/// Bytes have no encoding that all who read the catalog agree on.
+/// Bytes have no encoding that all who read the catalog agree on, and intervals in files no order.
 fn has_bounds(kind: &DataType) -> bool {
     !matches!(
         kind,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+        DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
+            | DataType::Interval(_)
     )
 }
 
@@ -134,13 +144,15 @@ mod tests {
     use std::sync::Arc;
 
     use datafusion::arrow::array::*;
+    use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
     use super::*;
 
     #[test]
     fn texts_are_ducklakes() {
         let micros = 1_705_321_800_123_456i64;
-        let cases: [(ArrayRef, &str); 9] = [
+        let interval = IntervalMonthDayNano::new(1, 0, 1_500_000_000);
+        let cases: [(ArrayRef, &str); 10] = [
             (Arc::new(Int32Array::from(vec![-7])), "-7"),
             (Arc::new(BooleanArray::from(vec![true])), "true"),
             (Arc::new(Float64Array::from(vec![f64::INFINITY])), "inf"),
@@ -153,6 +165,7 @@ mod tests {
                 "2024-01-15 12:30:00.123456+00",
             ),
             (Arc::new(Time64MicrosecondArray::from(vec![1_500_000])), "00:00:01.500"),
+            (Arc::new(IntervalMonthDayNanoArray::from(vec![interval])), "1 month 00:00:01.5"),
         ];
         for (values, expected) in cases {
             assert_eq!(text_of(&values).unwrap().value(0), expected);

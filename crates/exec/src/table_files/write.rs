@@ -49,6 +49,8 @@ use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
 };
 use super::format::{Encoder, WriteFormat};
+use super::interval_files::parquet_schema;
+use super::intervals::{stored, stored_schema};
 use super::record::{FileRecord, PartitionValue};
 use super::stats::{self, Nans, text_of};
 use crate::sqlstate::{CodedError, SqlState};
@@ -289,6 +291,9 @@ impl Counters {
 struct Writing {
     input: SendableRecordBatchStream,
     spec: Arc<WriteSpec>,
+    /// What the encoder gets: in data files of a warehouse intervals are bytes. Folders that others list have no intervals in Parquet,
+    /// since who reads them would get them without their months.
+    file_schema: SchemaRef,
     /// The beginning of its files' names.
     name: String,
     store: Store,
@@ -314,8 +319,13 @@ impl Writing {
         let store = Store::open(&spec.folder, context)?;
         let stage = Stage::of(&spec, &store)?;
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
+        let file_schema = match (&spec.format, &spec.staging) {
+            (WriteFormat::Parquet, None) => stored_schema(&spec.schema),
+            _ => Arc::clone(&spec.schema),
+        };
         Ok(Self {
             input,
+            file_schema,
             made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
             store,
             stage,
@@ -436,7 +446,8 @@ impl Writing {
     fn fit(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let schema = &self.spec.schema;
         let mut columns = Vec::with_capacity(schema.fields().len());
-        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let in_file = self.file_schema.fields().iter().map(|field| field.data_type());
+        for ((field, kind), column) in schema.fields().iter().zip(in_file).zip(batch.columns()) {
             if !field.is_nullable() && column.logical_null_count() > 0 {
                 return Err(CodedError::new(
                     SqlState::NOT_NULL_VIOLATION,
@@ -448,13 +459,17 @@ impl Writing {
                 )
                 .into());
             }
-            columns.push(match column.data_type() == field.data_type() {
+            let column = match column.data_type() == field.data_type() {
                 true => Arc::clone(column),
                 false => cast_with_options(column, field.data_type(), &EXACT)?,
+            };
+            columns.push(match field.data_type() == kind {
+                true => column,
+                false => stored(&column, field.name())?,
             });
         }
         let rows = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows)?)
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.file_schema), columns, &rows)?)
     }
 
     async fn begin_file(&mut self, key: &[Option<String>]) -> Result<OpenFile> {
@@ -505,10 +520,13 @@ impl Writing {
         let sink = Tailed { sink, tail: Arc::clone(&tail) };
         let writer = match &self.spec.format {
             WriteFormat::Parquet => {
-                let options = ArrowWriterOptions::new()
+                let mut options = ArrowWriterOptions::new()
                     .with_properties(properties_of(self.shape_of(key))?)
                     .with_skip_arrow_metadata(true);
-                let schema = Arc::clone(&self.spec.schema);
+                if self.file_schema != self.spec.schema {
+                    options = options.with_parquet_schema(parquet_schema(&self.spec.schema)?);
+                }
+                let schema = Arc::clone(&self.file_schema);
                 Encoder::Parquet(Box::new(AsyncArrowWriter::try_new_with_options(sink, schema, options)?))
             }
             other => other.begin(&self.spec.schema, sink)?,
