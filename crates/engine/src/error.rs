@@ -214,6 +214,10 @@ impl Parts {
                 ParquetError::External(inner) => Self::of_std(inner.as_ref()),
                 other => {
                     let inner = Self::of_text(&other.to_string());
+                    // Its store could not be asked, which says nothing of the data.
+                    if sqlstate::of_std(other) == Some(SqlState::IO_ERROR) {
+                        return inner;
+                    }
                     let mut parts = Self::new("invalid Parquet data");
                     parts.detail = Some(inner.message);
                     parts

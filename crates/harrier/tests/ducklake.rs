@@ -14,6 +14,8 @@ const PEER: &str = r#"
 import glob, json, os, sys
 import duckdb, duckdb_extension_ducklake, duckdb_extension_sqlite_scanner
 connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+# What takes long would tell how far it is among the answers.
+connection.execute("SET enable_progress_bar = false")
 for module in (duckdb_extension_sqlite_scanner, duckdb_extension_ducklake):
     [path] = glob.glob(os.path.join(os.path.dirname(module.__file__), "extensions", "*", "*.duckdb_extension"))
     connection.execute(f"LOAD '{path}'")

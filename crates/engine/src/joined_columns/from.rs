@@ -220,8 +220,10 @@ fn kept(operator: &mut JoinOperator) -> Option<(Kept, &mut JoinConstraint)> {
 }
 
 impl Kept {
-    /// One column of two. It has the type that they have in common, like PostgreSQL's, and is a relation's own column where that has it.
+    /// One column of two: a relation's own where that has the value in all rows, so that it may be grouped by either name. Otherwise it has
+    /// the type that both have in common, like PostgreSQL's.
     fn joined(self, left: &Column, right: &Column) -> Column {
+        let own = |column: &Column| Column { name: left.name.clone(), is_joined: true, ..column.clone() };
         let plain = |data_type: &DataType| describe::plain(data_type.clone());
         let data_type = match plain(&left.data_type) == plain(&right.data_type) {
             true => left.data_type.clone(),
@@ -229,14 +231,16 @@ impl Kept {
                 .unwrap_or_else(|| left.data_type.clone()),
         };
         let has_type = |column: &Column| plain(&column.data_type) == plain(&data_type);
-        let value = match self {
-            Kept::Either | Kept::Left | Kept::LeftAlone if has_type(left) => left.value.clone(),
-            Kept::Either | Kept::Right | Kept::RightAlone if has_type(right) => right.value.clone(),
-            // Where the first has no value, the other has none either.
-            Kept::Right => coalesced(right.value.clone(), left.value.clone()),
-            _ => coalesced(left.value.clone(), right.value.clone()),
-        };
-        Column { name: left.name.clone(), value, is_joined: true, data_type }
+        match self {
+            Kept::Left | Kept::LeftAlone => own(left),
+            Kept::Right | Kept::RightAlone => own(right),
+            Kept::Either if has_type(left) => own(left),
+            Kept::Either if has_type(right) => own(right),
+            Kept::Either | Kept::Both => {
+                let value = coalesced(left.value.clone(), right.value.clone());
+                Column { name: left.name.clone(), value, is_joined: true, data_type }
+            }
+        }
     }
 
     /// What comes out of a join: `joined` first, then what is left of the left side, then of the right one.

@@ -829,7 +829,7 @@ fn partition_keys(
                 true => Ok(PartitionKey { column: column.id, transform }),
                 false => Err(error(
                     SqlState::DATATYPE_MISMATCH,
-                    format!("column \"{name}\" of type {} cannot be partitioned by so", column.kind),
+                    format!("column \"{name}\" of type {} cannot be partitioned in this way", column.kind),
                 )),
             }
         })

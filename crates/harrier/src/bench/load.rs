@@ -489,7 +489,10 @@ mod tests {
         let load = Way::Peer.load(&sources, "part", CSV);
         assert_eq!(load.timed, "INSERT INTO loaded SELECT * FROM read_csv('/c/part/*.csv', header = true)");
         let load = Way::Encode.load(&sources, "part", PARQUET);
-        assert_eq!(load.before.len(), load.after.len());
+        let dropped = |name: &str| load.after.contains(&format!("DROP TABLE {name}"));
+        assert!(load.before.iter().any(|statement| statement.starts_with("CREATE TEMPORARY TABLE held")));
+        assert!(dropped("held") && dropped("loaded"));
+        assert_eq!(load.after.last().map(String::as_str), Some("VACUUM"));
         assert!(Way::Decode.load(&sources, "part", CSV).count.is_none());
         assert!(
             sources.external("part", CSV).contains("(p_partkey BIGINT) STORED AS CSV LOCATION '/c/part/'")

@@ -132,14 +132,13 @@ fn s3_dies_at_every_step_of_a_transaction() {
 
 struct OnHdfs {
     server: &'static Hdfs,
+    /// Of one test.
+    folder: &'static str,
 }
-
-/// Of HDFS.
-const FOLDER: &str = "/crashes";
 
 impl Place for OnHdfs {
     fn arguments(&self, _work: &Path) -> Vec<String> {
-        vec!["--data".to_string(), format!("{}{FOLDER}/", self.server.url())]
+        vec!["--data".to_string(), format!("{}{}/", self.server.url(), self.folder)]
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -147,7 +146,7 @@ impl Place for OnHdfs {
     }
 
     fn files(&self, _work: &Path) -> BTreeSet<String> {
-        names(&self.server.files(FOLDER))
+        names(&self.server.files(self.folder))
     }
 }
 
@@ -155,7 +154,7 @@ impl Place for OnHdfs {
 fn somebody_dies_at_every_step_of_a_transaction_on_hdfs() {
     let Some(server) = Hdfs::shared() else { return };
     let _turn = alone();
-    every_process_dies(&Transaction::new(OnHdfs { server }));
+    every_process_dies(&Transaction::new(OnHdfs { server, folder: "/crashes" }));
 }
 
 /// What of HDFS knows the names of files.
@@ -230,7 +229,7 @@ fn is_of_hdfs(server: &Hdfs, stderr: &str) -> bool {
 fn hdfs_dies_at_chosen_steps_of_a_transaction() {
     let Some(server) = Hdfs::shared() else { return };
     let _turn = alone();
-    let transaction = Transaction::new(OnHdfs { server });
+    let transaction = Transaction::new(OnHdfs { server, folder: "/deaths" });
     let (namenode, datanode) = (NameNode(server), DataNode(server));
     let of = |server, then| Dying::Server { server, then, rank: None };
     let of_namenode = |then| of(&namenode as &dyn Server, then);
