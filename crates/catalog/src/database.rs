@@ -728,7 +728,8 @@ fn postgres_code(error: &sqlx::Error) -> Option<String> {
 pub(crate) fn is_transient(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     if let Some(code) = postgres_code(error) {
-        return matches!(code.as_str(), "23505" | "40001" | "40P01" | "42P07");
+        // A table that another process makes just then is told by its number, by its name, or by its type's.
+        return matches!(code.as_str(), "23505" | "40001" | "40P01" | "42P07" | "42710");
     }
     // SQLite: another process has made the same row, table or number.
     matches!(sqlite_code(error), Some(19))
