@@ -11,7 +11,7 @@
 
 use crate::datum::Rejected;
 use crate::exchange::{JobStopped, Outs};
-use crate::hash::{Fingerprint, Key, Room, hash, part_of};
+use crate::hash::{hash, part_of};
 use crate::origin::{Origin, shown};
 use crate::records::{self, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, pair_bytes};
 use crate::table::{Combine, Refusal, Table, Upsert};
@@ -80,12 +80,10 @@ struct Open {
     pairs: u32,
 }
 
-/// A pair that waits to be looked up: the bytes of its key, if its fingerprint does not say them, and of its value lie one pair behind the
-/// other.
+/// A pair that waits to be looked up: its bytes lie one pair behind the other.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     hash: u64,
-    print: Fingerprint,
     value: usize,
     end: usize,
     position: Option<u64>,
@@ -102,16 +100,12 @@ struct Batch {
 impl Batch {
     /// Takes a pair. Returns whether none may follow.
     #[inline]
-    fn push(&mut self, key: &Key<'_>, value: &[u8], position: Option<u64>) -> bool {
-        self.bytes.extend_from_slice(key.long);
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8], position: Option<u64>) -> bool {
+        self.bytes.extend_from_slice(key);
         let value_at = self.bytes.len();
-        match <&[u8; 8]>::try_from(value) {
-            // Many values are such numbers, which cost one store.
-            Ok(number) => self.bytes.extend_from_slice(number),
-            Err(_) => self.bytes.extend_from_slice(value),
-        }
+        self.bytes.extend_from_slice(value);
         let end = self.bytes.len();
-        self.pairs[self.len] = Waiting { hash: key.hash, print: key.print, value: value_at, end, position };
+        self.pairs[self.len] = Waiting { hash, value: value_at, end, position };
         self.len += 1;
         self.len == BATCH_PAIRS || end >= WAITING_BYTES_MAX
     }
@@ -193,21 +187,23 @@ impl Emitter {
     pub fn emit(&mut self, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
         self.pairs += 1;
         self.bytes += (key.len() + value.len()) as u64;
-        let Some(batch) = &mut self.batch else { return self.emit_to_window(0, hash(key), key, value) };
-        let key = Key::of(key);
+        let hash = hash(key);
         if let (Some(table), Some(combine), None) = (&mut self.table, &self.combine, &self.refused) {
-            match table.combine_hot(&key, value, &**combine) {
+            match table.combine_hot(hash, key, value, &**combine) {
                 Ok(false) => {}
                 Ok(true) => {
                     self.combined += 1;
                     return Ok(());
                 }
-                Err(refusal) => return Err(self.refuse_combining(&refusal, &key)),
+                Err(refusal) => return Err(self.refuse_combining(&refusal, hash, key)),
             }
         }
-        match batch.push(&key, value, self.origin.position) {
-            true => self.look_up(),
-            false => Ok(()),
+        match &mut self.batch {
+            None => self.emit_to_window(0, hash, key, value),
+            Some(batch) => match batch.push(hash, key, value, self.origin.position) {
+                true => self.look_up(),
+                false => Ok(()),
+            },
         }
     }
 
@@ -223,8 +219,8 @@ impl Emitter {
         let mut begin = 0;
         for pair in waiting {
             self.origin.position = pair.position;
-            let (long, value) = (&batch.bytes[begin..pair.value], &batch.bytes[pair.value..pair.end]);
-            if let Err(error) = self.upsert(&Key { hash: pair.hash, print: pair.print, long }, value) {
+            let (key, value) = (&batch.bytes[begin..pair.value], &batch.bytes[pair.value..pair.end]);
+            if let Err(error) = self.upsert(pair.hash, key, value) {
                 return Err(self.refuse(error));
             }
             begin = pair.end;
@@ -239,10 +235,10 @@ impl Emitter {
     }
 
     #[inline]
-    fn upsert(&mut self, key: &Key<'_>, value: &[u8]) -> Result<(), EmitError> {
+    fn upsert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
         if let Some(table) = &mut self.table {
             let combine = self.combine.as_ref().expect("there is a table");
-            match table.upsert(key, value, &**combine, Some(&self.origin)) {
+            match table.upsert(hash, key, value, &**combine, Some(&self.origin)) {
                 Ok(Upsert::Combined) => {
                     self.combined += 1;
                     return Ok(());
@@ -251,15 +247,15 @@ impl Emitter {
                     let is_full = table.bytes() >= self.outs.plan.config.combine_bytes;
                     if self.partition.is_some() {
                         // When the table is emptied, nobody knows any more which record the key is from.
-                        self.a_task_of(key.hash, key.bytes(&mut Room::default()))?;
+                        self.a_task_of(hash, key)?;
                     }
                     return if is_full { self.empty_table() } else { Ok(()) };
                 }
                 Ok(Upsert::Full) => self.empty_table()?,
-                Err(refusal) => return Err(self.refuse_combining(&refusal, key)),
+                Err(refusal) => return Err(self.refuse_combining(&refusal, hash, key)),
             }
         }
-        self.emit_to_window(0, key.hash, key.bytes(&mut Room::default()), value)
+        self.emit_to_window(0, hash, key, value)
     }
 
     /// Sends a pair of a window.
@@ -278,9 +274,9 @@ impl Emitter {
 
     /// A value of the key was refused when it was to be combined: this one, or the one that the table has.
     #[cold]
-    fn refuse_combining(&mut self, refusal: &Refusal, key: &Key<'_>) -> EmitError {
+    fn refuse_combining(&mut self, refusal: &Refusal, hash: u64, key: &[u8]) -> EmitError {
         let Rejected(mut why) = refusal.told(key);
-        let held = self.table.as_ref().and_then(|table| table.place_of(key));
+        let held = self.table.as_ref().and_then(|table| table.place_of(hash, key));
         match (refusal, held) {
             (Refusal::Held(_), held) => {
                 let unknown = (self.origin.o_task, "at a place that is not known".to_string());
@@ -314,15 +310,13 @@ impl Emitter {
 
     fn empty_table(&mut self) -> Result<(), EmitError> {
         let Some(mut table) = self.table.take() else { return Ok(()) };
-        let mut room = Room::default();
-        for (key, value) in table.iter() {
-            let bytes = key.bytes(&mut room);
-            if let Err(error) = self.emit_to_window(0, key.hash, bytes, value) {
+        for (hash, key, value) in table.iter() {
+            if let Err(error) = self.emit_to_window(0, hash, key, value) {
                 let EmitError::Rejected(Rejected(why)) = error else { return Err(error) };
                 // It was combined from pairs of many places.
                 self.blamed.get_or_insert((self.origin.o_task, String::new()));
                 return Err(
-                    self.refuse(Rejected(format!("what was combined of key {}: {why}", shown(bytes))).into())
+                    self.refuse(Rejected(format!("what was combined of key {}: {why}", shown(key))).into())
                 );
             }
         }

@@ -5,7 +5,6 @@ use crate::counters::{Report, now};
 use crate::datum::{Datum, Rejected};
 use crate::emit::{EmitError, Emitter, Partition};
 use crate::error::{BoxError, Cause, Error, Side};
-use crate::hash::Key;
 use crate::input::Split;
 use crate::origin::{self, Work, shown};
 use crate::records;
@@ -263,7 +262,7 @@ where
     F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
 {
     #[inline]
-    fn combine(&self, _: &Key<'_>, held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
+    fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
         crate::datum::append(&self.join(held, value)?, out);
         Self::check(out)
     }
@@ -271,7 +270,7 @@ where
     #[inline]
     fn combine_over(
         &self,
-        _: &Key<'_>,
+        _: &[u8],
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,

@@ -29,7 +29,6 @@ pub mod arrow;
 pub mod input;
 pub mod session;
 
-mod arena;
 mod checkpoint;
 mod config;
 mod control;

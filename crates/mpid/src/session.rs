@@ -26,7 +26,6 @@ use crate::datum::Rejected;
 use crate::emit::{EmitError, Emitter};
 use crate::error::{Cause, Error, Side};
 use crate::exchange::Plan;
-use crate::hash::{Key, Room};
 use crate::job::ReceiveError;
 use crate::origin::{Work, shown};
 use crate::running::{Running, Spec};
@@ -68,15 +67,7 @@ pub struct Shaping {
 struct Combining(Arc<CombineBytes>);
 
 impl Combine for Combining {
-    fn combine(
-        &self,
-        key: &Key<'_>,
-        held: &[u8],
-        value: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Box<Refusal>> {
-        let mut room = Room::default();
-        let key = key.bytes(&mut room);
+    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
         (self.0)(key, held, value, out).map_err(|rejected| self.blame(key, held, value, rejected))
     }
 }

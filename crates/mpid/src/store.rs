@@ -13,7 +13,7 @@
 
 use crate::datum::Rejected;
 use crate::error::Damaged;
-use crate::hash::{Key, Room};
+use crate::hash::hash;
 use crate::origin::AtKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
@@ -138,13 +138,13 @@ impl Store {
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
         // Looked up together, as in an O task.
-        let mut batch: [(Key<'_>, &[u8], &[u8]); BATCH_PAIRS] = [(Key::of(&[]), &[], &[]); BATCH_PAIRS];
+        let mut batch: [(u64, &[u8], &[u8]); BATCH_PAIRS] = [(0, &[], &[]); BATCH_PAIRS];
         let mut at = AtKeys { what: "its values were combined", keys: [&[]; 2] };
         loop {
             let mut len = 0;
             for (place, pair) in batch.iter_mut().zip(&mut pairs) {
                 let (key, value) = pair?;
-                *place = (Key::of(key), key, value);
+                *place = (hash(key), key, value);
                 len += 1;
             }
             if len == 0 {
@@ -152,12 +152,12 @@ impl Store {
             }
             seen += len as u32;
             let table = self.table.as_mut().expect("there is a table");
-            table.touch(batch[..len].iter().map(|(key, _, _)| key.hash));
-            for (key, bytes, value) in &batch[..len] {
-                at.keys = [bytes, bytes];
+            table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
+            for (hash, key, value) in &batch[..len] {
+                at.keys = [key, key];
                 loop {
                     let table = self.table.as_mut().expect("there is a table");
-                    let put = table.upsert(key, value, &*combine, None);
+                    let put = table.upsert(*hash, key, value, &*combine, None);
                     match put.map_err(|refusal| StoreError::Rejected(refusal.told(key)))? {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
@@ -257,9 +257,7 @@ impl Store {
 fn blocks_of(table: &Table) -> Vec<Bytes> {
     let mut blocks = Vec::new();
     let mut block = Vec::with_capacity(TABLE_BLOCK_BYTES.min(table.bytes()));
-    let mut room = Room::default();
-    for (key, value) in table.iter() {
-        let key = key.bytes(&mut room);
+    for (_, key, value) in table.iter() {
         if block.len() + records::pair_bytes(key.len(), value.len()) > TABLE_BLOCK_BYTES && !block.is_empty()
         {
             blocks.push(Bytes::from(std::mem::replace(&mut block, Vec::with_capacity(TABLE_BLOCK_BYTES))));
@@ -423,11 +421,10 @@ impl Combined {
             }
             self.scratch.clear();
             let (held, value) = (&self.value, self.merge.value());
-            let key = Key::of(&self.key);
             let at = AtKeys { what: "its values were combined", keys: [&self.key; 2] };
-            let combined = self.combine.combine(&key, held, value, &mut self.scratch);
+            let combined = self.combine.combine(&self.key, held, value, &mut self.scratch);
             drop(at);
-            combined.map_err(|refusal| StoreError::Rejected(refusal.told(&key)))?;
+            combined.map_err(|refusal| StoreError::Rejected(refusal.told(&self.key)))?;
             std::mem::swap(&mut self.value, &mut self.scratch);
         }
     }
@@ -446,7 +443,7 @@ mod tests {
     impl Combine for Sum {
         fn combine(
             &self,
-            _: &Key<'_>,
+            _: &[u8],
             held: &[u8],
             value: &[u8],
             out: &mut Vec<u8>,

@@ -4,7 +4,6 @@
 //! - A key stands once among the living entries of the arena.
 //! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena only for what is
 //!   almost surely the key.
-//! - An entry begins in a cell of its own and has its key's fingerprint, which says all bytes of a short key, so that short keys are compared as numbers, whatever their lengths.
 //! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came from.
 //! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the entries of keys that come all the
 //!   time stay in the first cache. Whatever moves entries frees all of them.
@@ -14,9 +13,7 @@
 //!
 //! Source: mpi-d, section IV-A (pairs are buffered in a hash table and combined before they are sent).
 
-use crate::arena::{Arena, CELL_BYTES};
 use crate::datum::Rejected;
-use crate::hash::{Fingerprint, Key, Room};
 use crate::origin::{Origin, shown};
 
 /// Why two values were not combined.
@@ -51,34 +48,28 @@ impl Refusal {
 
     /// With the key that it was about.
     #[cold]
-    pub fn told(&self, key: &Key<'_>) -> Rejected {
+    pub fn told(&self, key: &[u8]) -> Rejected {
         let (what, Rejected(why)) = match self {
             Refusal::Held(why) => ("the value that was there before", why),
             Refusal::Came(why) => ("the value that came", why),
             Refusal::Either(why) => ("one of two values", why),
             Refusal::Made(why) => ("what the combiner made of two values", why),
         };
-        Rejected(format!("{what} of key {}: {why}", shown(key.bytes(&mut Room::default()))))
+        Rejected(format!("{what} of key {}: {why}", shown(key)))
     }
 }
 
 /// Joins two values of one key. Must be associative and commutative: the order of values is not known.
 pub trait Combine: Send + Sync {
     /// Writes what `held` and `value` are together into `out`, which is empty.
-    fn combine(
-        &self,
-        key: &Key<'_>,
-        held: &[u8],
-        value: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Box<Refusal>>;
+    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>>;
 
     /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns whether it has;
     /// if not, it is in `out`.
     #[inline]
     fn combine_over(
         &self,
-        key: &Key<'_>,
+        key: &[u8],
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,
@@ -92,8 +83,8 @@ pub trait Combine: Send + Sync {
     }
 }
 
-/// Bytes of an entry before those of a long key and of the value: the lengths of both, and the two numbers of the key's fingerprint.
-const ENTRY_HEADER_BYTES: usize = 24;
+/// Bytes before the key of an entry: its hash, and the lengths of key and value.
+const ENTRY_HEADER_BYTES: usize = 16;
 
 /// The length of the key of an entry that was replaced by a longer or shorter one.
 const DEAD: u32 = u32::MAX;
@@ -103,26 +94,8 @@ const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 
 const SLOTS_MIN: usize = 1024;
 
-/// Hot slots: three quarters of a first cache of 32 KiB.
-const HOT_SLOTS: usize = 1024;
-
-/// A key that was found not long ago, by its fingerprint, and one more than the offset of its entry; or, at 0, none.
-#[derive(Clone, Copy)]
-struct Hot {
-    low: u64,
-    high: u64,
-    length: u32,
-    entry: u32,
-}
-
-const NOT_HOT: Hot = Hot { low: 0, high: 0, length: 0, entry: 0 };
-
-impl Hot {
-    #[inline]
-    fn print(&self) -> Fingerprint {
-        Fingerprint { low: self.low, high: self.high, length: self.length }
-    }
-}
+/// Hot slots: half of a first cache of 32 KiB.
+const HOT_SLOTS: usize = 2048;
 
 /// The hot slot of a hash: by other bits than those of the slots.
 #[inline]
@@ -151,8 +124,9 @@ pub enum Upsert {
 pub struct Table {
     /// Upper half of the hash, and one more than the offset of the entry; 0 for a free slot.
     slots: Vec<u64>,
-    hot: Box<[Hot; HOT_SLOTS]>,
-    arena: Arena,
+    /// Some of the same.
+    hot: Box<[u64; HOT_SLOTS]>,
+    arena: Vec<u8>,
     entries: usize,
     dead_bytes: usize,
     scratch: Vec<u8>,
@@ -164,8 +138,8 @@ impl Default for Table {
     fn default() -> Table {
         Table {
             slots: vec![0; SLOTS_MIN],
-            hot: Box::new([NOT_HOT; HOT_SLOTS]),
-            arena: Arena::default(),
+            hot: Box::new([0; HOT_SLOTS]),
+            arena: Vec::new(),
             entries: 0,
             dead_bytes: 0,
             scratch: Vec::new(),
@@ -191,21 +165,23 @@ impl Table {
     #[inline]
     pub fn combine_hot(
         &mut self,
-        key: &Key<'_>,
+        hash: u64,
+        key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
     ) -> Result<bool, Box<Refusal>> {
-        let hot = self.hot[hot_of(key.hash)];
-        if hot.print() != key.print || hot.entry == 0 {
+        let slot = self.hot[hot_of(hash)];
+        if slot == 0 || slot & !0xffff_ffff != hash & !0xffff_ffff {
             return Ok(false);
         }
-        let offset = hot.entry as usize - 1;
-        if !self.has_bytes_of(offset, key) {
+        let offset = (slot as u32 - 1) as usize;
+        let (key_bytes, value_bytes) = self.lengths(offset);
+        let key_at = offset + ENTRY_HEADER_BYTES;
+        if key_bytes != key.len() || !same(&self.arena[key_at..key_at + key_bytes], key) {
             return Ok(false);
         }
-        let value_at = offset + ENTRY_HEADER_BYTES + key.long.len();
-        let value_bytes = number(&self.arena, offset + 4) as usize;
         self.scratch.clear();
+        let value_at = key_at + key_bytes;
         combine.combine_over(key, &mut self.arena[value_at..value_at + value_bytes], value, &mut self.scratch)
     }
 
@@ -215,14 +191,15 @@ impl Table {
     #[inline]
     pub fn upsert(
         &mut self,
-        key: &Key<'_>,
+        hash: u64,
+        key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
         origin: Option<&Origin>,
     ) -> Result<Upsert, Box<Refusal>> {
         let mask = self.slots.len() - 1;
-        let tag = key.hash & !0xffff_ffff;
-        let mut at = key.hash as usize & mask;
+        let tag = hash & !0xffff_ffff;
+        let mut at = hash as usize & mask;
         loop {
             let slot = self.slots[at];
             if slot == 0 {
@@ -230,14 +207,16 @@ impl Table {
             }
             if slot & !0xffff_ffff == tag {
                 let offset = (slot as u32 - 1) as usize;
-                if print_at(&self.arena, offset) == key.print && self.has_bytes_of(offset, key) {
-                    self.heat(key, offset);
-                    return self.combine(at, offset, key, value, combine, origin);
+                let (key_bytes, value_bytes) = self.lengths(offset);
+                let key_at = offset + ENTRY_HEADER_BYTES;
+                if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
+                    self.hot[hot_of(hash)] = slot;
+                    return self.combine(at, offset, value_bytes, key, value, combine, origin);
                 }
             }
             at = (at + 1) & mask;
         }
-        match self.push(key, value, origin) {
+        match self.push(hash, key, value, origin) {
             None => Ok(Upsert::Full),
             Some(offset) => {
                 self.slots[at] = tag | (offset as u64 + 1);
@@ -248,19 +227,6 @@ impl Table {
                 Ok(Upsert::Inserted)
             }
         }
-    }
-
-    #[inline]
-    fn heat(&mut self, key: &Key<'_>, offset: usize) {
-        let Fingerprint { low, high, length } = key.print;
-        self.hot[hot_of(key.hash)] = Hot { low, high, length, entry: offset as u32 + 1 };
-    }
-
-    /// Whether an entry with the key's fingerprint is the key's.
-    #[inline]
-    fn has_bytes_of(&self, offset: usize, key: &Key<'_>) -> bool {
-        let at = offset + ENTRY_HEADER_BYTES;
-        key.print.is_whole() || self.arena.get(at..at + key.long.len()) == Some(key.long)
     }
 
     /// Reads what [`Table::upsert`] will read first for keys of these hashes. No read waits for another one, as those of keys that
@@ -274,57 +240,73 @@ impl Table {
         }
         for hash in hashes {
             let slot = self.slots[hash as usize & mask];
-            let entry = (slot as u32).wrapping_sub(1) as usize;
-            read ^= self.arena.get(entry).map_or(0, |byte| u64::from(*byte));
+            // Where the entry's key begins, which mostly lies in the same line of the cache as its lengths and its value.
+            let key = (slot as u32).wrapping_sub(1) as usize + ENTRY_HEADER_BYTES;
+            read ^= self.arena.get(key).map_or(0, |byte| u64::from(*byte));
         }
         // Reads whose result nobody looks at are left out.
         std::hint::black_box(read);
     }
 
     #[inline]
+    fn lengths(&self, offset: usize) -> (usize, usize) {
+        let header = &self.arena[offset + 8..offset + ENTRY_HEADER_BYTES];
+        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        (number(0) as usize, number(4) as usize)
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
     fn combine(
         &mut self,
         slot: usize,
         offset: usize,
-        key: &Key<'_>,
+        value_bytes: usize,
+        key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
         origin: Option<&Origin>,
     ) -> Result<Upsert, Box<Refusal>> {
-        let value_at = offset + ENTRY_HEADER_BYTES + key.long.len();
-        let value_bytes = number(&self.arena, offset + 4) as usize;
+        let value_at = offset + ENTRY_HEADER_BYTES + key.len();
         self.scratch.clear();
         let held = &mut self.arena[value_at..value_at + value_bytes];
         if combine.combine_over(key, held, value, &mut self.scratch)? {
             return Ok(Upsert::Combined);
         }
-        Ok(self.replace(slot, offset, key, origin))
+        Ok(self.replace(slot, offset, value_bytes, key, origin))
     }
 
     /// Puts a new entry with the value in `scratch` in the place of one whose value has another length.
     #[cold]
-    fn replace(&mut self, slot: usize, offset: usize, key: &Key<'_>, origin: Option<&Origin>) -> Upsert {
+    fn replace(
+        &mut self,
+        slot: usize,
+        offset: usize,
+        value_bytes: usize,
+        key: &[u8],
+        origin: Option<&Origin>,
+    ) -> Upsert {
         let scratch = std::mem::take(&mut self.scratch);
-        let pushed = self.push(key, &scratch, origin);
+        let hash = u64::from_le_bytes(self.arena[offset..offset + 8].try_into().expect("eight bytes"));
+        let pushed = self.push(hash, key, &scratch, origin);
         self.scratch = scratch;
         let Some(new_offset) = pushed else { return Upsert::Full };
+        self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
         // The lengths of a dead entry still say where the next one begins.
-        let bytes = key.long.len() as u32 + number(&self.arena, offset + 4);
-        self.arena[offset..offset + 4].copy_from_slice(&DEAD.to_le_bytes());
-        self.arena[offset + 4..offset + 8].copy_from_slice(&bytes.to_le_bytes());
-        self.dead_bytes += entry_bytes(bytes as usize);
+        let bytes = (key.len() + value_bytes) as u32;
+        self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
+        self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
         self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
-        self.heat(key, new_offset);
+        self.hot[hot_of(hash)] = self.slots[slot];
         if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
             self.compact();
         }
         Upsert::Combined
     }
 
-    fn push(&mut self, key: &Key<'_>, value: &[u8], origin: Option<&Origin>) -> Option<usize> {
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8], origin: Option<&Origin>) -> Option<usize> {
         let offset = self.arena.len();
-        let bytes = ENTRY_HEADER_BYTES + key.long.len() + value.len();
-        if offset + bytes > ARENA_BYTES_MAX {
+        if offset + ENTRY_HEADER_BYTES + key.len() + value.len() > ARENA_BYTES_MAX {
             return None;
         }
         if let Some(origin) = origin
@@ -335,22 +317,19 @@ impl Table {
         {
             self.marks.push(Mark { offset, origin: origin.clone() });
         }
-        let entry = self.arena.push(bytes);
-        let (header, rest) = entry.split_at_mut(ENTRY_HEADER_BYTES);
-        header[..4].copy_from_slice(&key.print.length.to_le_bytes());
-        header[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        header[8..16].copy_from_slice(&key.print.low.to_le_bytes());
-        header[16..].copy_from_slice(&key.print.high.to_le_bytes());
-        rest[..key.long.len()].copy_from_slice(key.long);
-        rest[key.long.len()..].copy_from_slice(value);
+        self.arena.extend_from_slice(&hash.to_le_bytes());
+        self.arena.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.arena.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
         Some(offset)
     }
 
     /// The O task from which a key has what it has, and where in its input: as closely as the marks say. `None`: nobody knows.
     #[cold]
-    pub fn place_of(&self, key: &Key<'_>) -> Option<(u32, String)> {
+    pub fn place_of(&self, hash: u64, key: &[u8]) -> Option<(u32, String)> {
         let (offset, _) = self.entries_at().find(|(_, entry)| {
-            !entry.dead && entry.print == key.print && &self.arena[entry.key..entry.value] == key.long
+            entry.hash == hash && !entry.dead && &self.arena[entry.key..entry.value] == key
         })?;
         let next = self.marks.partition_point(|mark| mark.offset <= offset);
         let origin = &self.marks[next.checked_sub(1)?].origin;
@@ -364,7 +343,7 @@ impl Table {
         let mut offset = 0;
         std::iter::from_fn(move || {
             let (at, entry) = (offset, entry_at(&self.arena, offset)?);
-            offset = entry.next;
+            offset = entry.end;
             Some((at, entry))
         })
     }
@@ -377,20 +356,19 @@ impl Table {
         let mut offset = 0;
         while let Some(entry) = entry_at(&self.arena, offset) {
             if !entry.dead {
-                let hash = entry.print.hash();
-                let mut at = hash as usize & mask;
+                let mut at = entry.hash as usize & mask;
                 while self.slots[at] != 0 {
                     at = (at + 1) & mask;
                 }
-                self.slots[at] = (hash & !0xffff_ffff) | (offset as u64 + 1);
+                self.slots[at] = (entry.hash & !0xffff_ffff) | (offset as u64 + 1);
             }
-            offset = entry.next;
+            offset = entry.end;
         }
     }
 
     fn compact(&mut self) {
         let arena = std::mem::take(&mut self.arena);
-        self.hot.fill(NOT_HOT);
+        self.hot.fill(0);
         self.dead_bytes = 0;
         let mut offset = 0;
         let mut marks = self.marks.iter_mut().peekable();
@@ -399,26 +377,24 @@ impl Table {
                 mark.offset = self.arena.len();
             }
             if !entry.dead {
-                let part = &arena[offset..entry.next];
-                self.arena.push(part.len()).copy_from_slice(part);
+                self.arena.extend_from_slice(&arena[offset..entry.end]);
             }
-            offset = entry.next;
+            offset = entry.end;
         }
         self.rehash(self.slots.len());
     }
 
-    /// Every pair, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, &[u8])> {
+    /// Every pair with the hash of its key, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
         self.entries_at().filter(|(_, entry)| !entry.dead).map(|(_, entry)| {
-            let long = &self.arena[entry.key..entry.value];
-            (Key { hash: entry.print.hash(), print: entry.print, long }, &self.arena[entry.value..entry.end])
+            (entry.hash, &self.arena[entry.key..entry.value], &self.arena[entry.value..entry.end])
         })
     }
 
     /// Forgets every pair and keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill(0);
-        self.hot.fill(NOT_HOT);
+        self.hot.fill(0);
         self.arena.clear();
         self.entries = 0;
         self.dead_bytes = 0;
@@ -426,50 +402,58 @@ impl Table {
     }
 }
 
+/// Whether two keys of the same length are equal. Most keys are short, and a call of `memcmp` costs more than what it compares.
+#[inline]
+fn same(left: &[u8], right: &[u8]) -> bool {
+    fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+        bytes[at..at + N].try_into().expect("so many bytes")
+    }
+    let length = right.len();
+    if left.len() != length {
+        return false;
+    }
+    // First and last bytes may overlap.
+    match length {
+        8..=16 => {
+            part::<8>(left, 0) == part::<8>(right, 0)
+                && part::<8>(left, length - 8) == part::<8>(right, length - 8)
+        }
+        4..=7 => {
+            part::<4>(left, 0) == part::<4>(right, 0)
+                && part::<4>(left, length - 4) == part::<4>(right, length - 4)
+        }
+        2..=3 => {
+            part::<2>(left, 0) == part::<2>(right, 0)
+                && part::<2>(left, length - 2) == part::<2>(right, length - 2)
+        }
+        1 => left[0] == right[0],
+        _ => left == right,
+    }
+}
+
 struct Entry {
-    print: Fingerprint,
+    hash: u64,
     dead: bool,
-    /// Where the bytes of a key begin that its fingerprint does not say.
     key: usize,
     value: usize,
     end: usize,
-    next: usize,
-}
-
-#[inline]
-fn number(arena: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(arena[at..at + 4].try_into().expect("four bytes"))
-}
-
-#[inline]
-fn print_at(arena: &[u8], offset: usize) -> Fingerprint {
-    let header = &arena[offset..offset + ENTRY_HEADER_BYTES];
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-    Fingerprint { low: word(8), high: word(16), length: number(header, 0) }
-}
-
-/// What an entry with so many bytes of a long key and of a value takes.
-#[inline]
-fn entry_bytes(bytes: usize) -> usize {
-    (ENTRY_HEADER_BYTES + bytes).next_multiple_of(CELL_BYTES)
 }
 
 fn entry_at(arena: &[u8], offset: usize) -> Option<Entry> {
-    if offset == arena.len() {
-        return None;
-    }
-    let print = print_at(arena, offset);
-    let value_bytes = number(arena, offset + 4) as usize;
-    let dead = print.length == DEAD;
+    let header = arena.get(offset..offset + ENTRY_HEADER_BYTES)?;
+    let hash = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
+    let key_bytes = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+    let value_bytes = u32::from_le_bytes(header[12..].try_into().expect("four bytes"));
+    let dead = key_bytes == DEAD;
     let key = offset + ENTRY_HEADER_BYTES;
-    let value = key + if dead || print.is_whole() { 0 } else { print.length as usize };
-    let end = value + value_bytes;
-    Some(Entry { print, dead, key, value, end, next: offset + entry_bytes(end - key) })
+    let value = key + if dead { 0 } else { key_bytes as usize };
+    Some(Entry { hash, dead, key, value, end: value + value_bytes as usize })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::hash;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use std::collections::BTreeMap;
@@ -480,7 +464,7 @@ mod tests {
     impl Combine for Growing {
         fn combine(
             &self,
-            _: &Key<'_>,
+            _: &[u8],
             held: &[u8],
             value: &[u8],
             out: &mut Vec<u8>,
@@ -490,11 +474,17 @@ mod tests {
         }
     }
 
-    /// A key of the number: short, or too long for a fingerprint, where many begin and end with the same bytes.
-    fn key_of(number: u32) -> Vec<u8> {
-        match number % 3 {
-            0 => format!("one of the keys that are long, {number}, and end alike").into_bytes(),
-            _ => number.to_string().into_bytes(),
+    #[test]
+    fn keys_of_all_lengths_are_compared() {
+        for length in 0..40usize {
+            let key: Vec<u8> = (0..length as u8).collect();
+            assert!(same(&key, &key.clone()));
+            assert!(!same(&key, &vec![0; length + 1]));
+            for at in 0..length {
+                let mut other = key.clone();
+                other[at] ^= 0x80;
+                assert!(!same(&key, &other), "{length}, {at}");
+            }
         }
     }
 
@@ -508,24 +498,22 @@ mod tests {
         for round in 0..3 {
             let mut map: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
             for _ in 0..40_000 {
-                let key = key_of(random.random_range(0..9_000));
+                let key = random.random_range(0..9_000u32).to_string().into_bytes();
                 let value = random.random_range(0..10usize);
                 let known = map.contains_key(&key);
-                let (looked_for, bytes) = (Key::of(&key), vec![b'v'; value]);
-                if random.random() && table.combine_hot(&looked_for, &bytes, &Growing).unwrap() {
+                let (hash, bytes) = (hash(&key), vec![b'v'; value]);
+                if random.random() && table.combine_hot(hash, &key, &bytes, &Growing).unwrap() {
                     hot += 1;
                     assert!(known);
                 } else {
-                    let outcome = table.upsert(&looked_for, &bytes, &Growing, None).unwrap();
+                    let outcome = table.upsert(hash, &key, &bytes, &Growing, None).unwrap();
                     assert_eq!(outcome, if known { Upsert::Combined } else { Upsert::Inserted });
                 }
                 map.entry(key).and_modify(|held| *held = (*held + value) % 10).or_insert(value);
             }
             assert_eq!(table.entries, map.len(), "round {round}");
-            let held: BTreeMap<Vec<u8>, usize> = table
-                .iter()
-                .map(|(key, value)| (key.bytes(&mut Room::default()).to_vec(), value.len()))
-                .collect();
+            let held: BTreeMap<Vec<u8>, usize> =
+                table.iter().map(|(_, key, value)| (key.to_vec(), value.len())).collect();
             assert_eq!(held, map);
             assert!(table.dead_bytes * 2 <= table.arena.len() + (1 << 17));
             table.clear();
@@ -549,17 +537,17 @@ mod tests {
                     Origin { o_task: position as u32 / 9_000, source: Some("file".into()), position: None };
             }
             origin.position = Some(position);
-            let key = key_of(random.random_range(0..30_000));
+            let key = random.random_range(0..30_000u32).to_string().into_bytes();
             let bytes = vec![b'v'; random.random_range(0..10)];
             let before = put.get(&key).map(|_| table.arena.len());
-            table.upsert(&Key::of(&key), &bytes, &Growing, Some(&origin)).unwrap();
+            table.upsert(hash(&key), &key, &bytes, &Growing, Some(&origin)).unwrap();
             // A value that is written over stays where it is; a longer or shorter one is put in anew.
             if before.is_none_or(|before| before != table.arena.len()) {
                 put.insert(key, (origin.o_task, position));
             }
         }
         for (key, (o_task, position)) in &put {
-            let (task, place) = table.place_of(&Key::of(key)).unwrap();
+            let (task, place) = table.place_of(hash(key), key).unwrap();
             assert_eq!(task, *o_task, "{place}");
             let numbers: Vec<u64> = place.split(' ').filter_map(|word| word.parse().ok()).collect();
             assert!(place.starts_with("file at "), "{place}");
@@ -567,6 +555,6 @@ mod tests {
             assert!(numbers.get(1).is_none_or(|until| until >= position), "{place} is not {position}");
         }
         assert!(table.marks.len() * MARK_BYTES < 4 * table.arena.len(), "{} marks", table.marks.len());
-        assert_eq!(table.place_of(&Key::of(b"none")), None);
+        assert_eq!(table.place_of(hash(b"none"), b"none"), None);
     }
 }

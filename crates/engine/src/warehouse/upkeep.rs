@@ -18,7 +18,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry};
-use harrier_exec::sqlstate::{CodedError, SqlState, of_object_store};
+use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
@@ -222,7 +222,7 @@ async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
 }
 
 fn cannot_remove(path: &str, error: &datafusion::object_store::Error) -> DataFusionError {
-    CodedError::new(of_object_store(error), format!("cannot remove \"{path}\": {error}")).into()
+    CodedError::new(SqlState::IO_ERROR, format!("cannot remove \"{path}\": {error}")).into()
 }
 
 /// A span such as `7 days`, `12 hours`, `0`.

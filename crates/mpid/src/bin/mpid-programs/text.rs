@@ -102,7 +102,7 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
     let splits = input::splits(&io.input, io.split_bytes)?;
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
-    // Only words are sorted by the library: the few places of a word are sorted faster as numbers than as parts of as many keys.
+    // Only words are sorted by the library: places are sorted faster as numbers than as parts of as many keys.
     let job = Job::<[u8], (u32, u64)>::new("index").o_tasks_unless_told(splits.len()).sorted();
     let outcome = job.run(
         world,
