@@ -17,10 +17,12 @@ over the values of a knob.
 | spill    | TeraSort of ten times as much data as there is memory for received pairs       |                              |
 
 Every way of a case runs once to warm up, which is when its answer is compared with the others'; then all of them in turn, so often as
---runs says. Told are medians: `wall` of the whole process from its start to its end, `cpu` of all its processes, and `told`, what a
-Java peer says that it took without its start. MR-MPI is not among the peers: no registry has it. Hadoop runs in local mode, as `hadoop`, and
-as a cluster of this host, as `hadoop-cluster` (hadoop_cluster.py tells which): its daemons are started once, before its first job, and ended
-after the last figure with peers; `wall` is then of the job's client, and `cpu` also of the daemons and the containers until these have ended.
+--runs says. With --cold nothing warms up, and the first timed run's answer is compared: for inputs that are read for minutes. A peer that
+--once names is timed once, which its line says, and does not warm up: for peers that take a quarter of an hour. Told are medians: `wall` of
+the whole process from its start to its end, `cpu` of all its processes, and `told`, what a Java peer says that it took without its start.
+MR-MPI is not among the peers: no registry has it. Hadoop runs in local mode, as `hadoop`, and as a cluster of this host, as `hadoop-cluster`
+(hadoop_cluster.py tells which): its daemons are started once, before its first job, and ended after the last figure with peers; `wall` is then
+of the job's client, and `cpu` also of the daemons and the containers until these have ended.
 
 Of the others Hadoop has Grep among its examples: it counts equal lines and sorts them by that, which is more. Spark's index has the numbers of lines,
 not their places in a file, so of each word the number of places is compared.
@@ -259,31 +261,38 @@ class Bench:
             return first.keys() == other.keys() and all(close(first[key], other[key]) for key in first)
         return first == other
 
-    def case(self, name, ways, source, runs=None):
+    def compare(self, command, kind, source, answers):
+        """What is wrong with the answer that lies in the scratch folder; `answers` has the first way's, once there is one."""
+        try:
+            if isinstance(command, hadoop_cluster.Job):
+                command.fetch(self.scratch)
+            answer = self.answer(kind, source)
+        except (ValueError, OSError, subprocess.CalledProcessError) as error:
+            return str(error)
+        if not answers:
+            answers.append(answer)
+        return None if self.same(answers[0], answer) else "another answer than the first way's"
+
+    def case(self, name, ways, source):
         """Measures the ways of a case, interleaved. Returns a row for each."""
-        first, rows = None, {way: {"way": way, "runs": []} for way in ways}
-        for way, (command, variables, kind) in ways.items():
-            done = self.run(command, variables)
-            row = rows[way]
-            if "problem" in done:
-                row["problem"] = done["problem"]
-            elif kind is not None:
-                try:
-                    if isinstance(command, hadoop_cluster.Job):
-                        command.fetch(self.scratch)
-                    answer = self.answer(kind, source)
-                    first = answer if first is None else first
-                    if not self.same(first, answer):
-                        row["problem"] = "another answer than the first way's"
-                except (ValueError, OSError, subprocess.CalledProcessError) as error:
-                    row["problem"] = str(error)
-        for _ in range(runs or self.options.runs):
-            for way, (command, variables, _) in ways.items():
+        rows = {way: {"way": way, "runs": []} for way in ways}
+        answers = []
+        once = self.options.once.split(",")
+        # Behind a comma it says how it is run.
+        is_once = lambda way: way.split(",")[0] in once
+        for turn in range(-self.options.warm_up, self.options.runs):
+            for way, (command, variables, kind) in ways.items():
                 row = rows[way]
-                done = {} if "problem" in row else self.run(command, variables)
+                if "problem" in row or (is_once(way) and turn != 0):
+                    continue
+                done = self.run(command, variables)
                 if "problem" in done:
                     row["problem"] = done["problem"]
-                elif done:
+                    continue
+                if turn == (0 if is_once(way) else -self.options.warm_up) and kind is not None:
+                    if problem := self.compare(command, kind, source, answers):
+                        row["problem"] = problem
+                if turn >= 0:
                     row["runs"].append({key: done[key] for key in ("wall", "cpu", "told")})
                     row["counters"] = counters(done["stderr"])
         for row in rows.values():
@@ -295,7 +304,8 @@ class Bench:
                 values = [run[key] for run in row["runs"] if run[key] is not None]
                 row[key] = statistics.median(values) if values else None
             told = f"   without its start {row['told']:8.2f} s" if row["told"] else ""
-            say(f"{name:30} {row['way']:24} {row['wall']:8.2f} s   {row['cpu']:8.2f} s of processors{told}")
+            few = "   one run" if len(row["runs"]) < self.options.runs else ""
+            say(f"{name:30} {row['way']:24} {row['wall']:8.2f} s   {row['cpu']:8.2f} s of processors{told}{few}")
         shutil.rmtree(self.scratch, ignore_errors=True)
         return {"case": name, "rows": list(rows.values())}
 
@@ -388,7 +398,8 @@ def draw(figure, cases, options):
     value = lambda case, way: next((row["wall"] for row in case["rows"] if row["way"] == way and "problem" not in row), None)
     rows = [(case["case"], [value(case, way) for way in ways]) for case in cases]
     size = f"{options.bytes / 1e6:.0f} MB"
-    subtitle = f"seconds of the whole run, median of {options.runs}, {options.ranks} ranks, {os.cpu_count()} cores"
+    once = f" (one run of {options.once})" if options.once else ""
+    subtitle = f"seconds of the whole run, median of {options.runs}{once}, {options.ranks} ranks, {os.cpu_count()} cores"
     if figure == "programs":
         return chart.bars(f"Programs in keys and values, {size}", subtitle, ways, rows)
     if figure == "others":
@@ -413,6 +424,8 @@ def main():
     parser.add_argument("--bytes", type=int, default=1_000_000_000)
     parser.add_argument("--ranks", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--cold", dest="warm_up", action="store_const", const=0, default=1, help="no run to warm up")
+    parser.add_argument("--once", default="", help="peers of which one run is timed, whatever --runs says")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--out", default=str(ROOT / ".harrier/bench"), help="folder for mpid.json and the charts")
     parser.add_argument("--data", default=str(ROOT / ".harrier/data/mpid"), help="folder for generated input, which is kept")
@@ -443,7 +456,7 @@ def measure(bench, figures):
         say(f"\n{figure}")
         cases = getattr(bench, f"{figure}_figure")()
         measured[figure] = {
-            "bytes": options.bytes, "ranks": options.ranks, "runs": options.runs, "cores": os.cpu_count(),
+            "bytes": options.bytes, "ranks": options.ranks, "runs": options.runs, "warm_up": options.warm_up, "cores": os.cpu_count(),
             "system": platform.release(), "cases": cases,
         }
         # What was measured stays, whatever becomes of the next figure.

@@ -4,6 +4,7 @@ usage: spark_worker.py PROGRAM INPUT OUTPUT THREADS [ROUNDS [PATTERN | RANKINGS 
 
 All of it is Spark's SQL or its library of machine learning, which run compiled in the JVM: Python only says what to do."""
 
+import pathlib
 import sys
 import time
 
@@ -16,11 +17,16 @@ if program not in PROGRAMS:
 from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
+# One for each thread, but none of more than this: it would be sorted from disk.
+PARTITION_BYTES = 512 * 1024 * 1024
+size = sum(path.stat().st_size for path in pathlib.Path(source).rglob("*") if path.is_file())
+partitions = max(int(threads), size // PARTITION_BYTES + 1)
+
 spark = (
     SparkSession.builder.master(f"local[{threads}]")
     .config("spark.ui.enabled", "false")
     .config("spark.driver.memory", "4g")
-    .config("spark.sql.shuffle.partitions", threads)
+    .config("spark.sql.shuffle.partitions", partitions)
     # Windows begin with the minutes of this zone.
     .config("spark.sql.session.timeZone", "UTC")
     .getOrCreate()

@@ -20,6 +20,7 @@ one of `run`, `Rounds` and `stream`, once.
 import ctypes
 import ctypes.util
 import glob
+import operator
 import os
 import pickle
 import struct
@@ -37,6 +38,9 @@ _COMBINER = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_size_t,
 )
 _PARTITIONER = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_COMPARATOR = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
+# What a partitioner returns that has failed: no task has this number.
+_NO_TASK = ctypes.c_size_t(-1).value
 
 
 class JobError(Exception):
@@ -61,6 +65,7 @@ def _load():
     library.MPI_D_Reads.argtypes = [ctypes.c_char_p]
     library.MPI_D_At.argtypes = [ctypes.c_uint64]
     library.MPI_D_Set_partitioner.argtypes = [_PARTITIONER]
+    library.MPI_D_Set_comparator.argtypes = [_COMPARATOR]
     library.MPI_D_Set_window.argtypes = [ctypes.c_uint64]
     library.MPI_D_Send_at.argtypes = [ctypes.c_uint64, ctypes.c_char_p, size, ctypes.c_char_p, size]
     library.MPI_D_Advance.argtypes = [ctypes.c_uint64]
@@ -83,20 +88,33 @@ class _Bytes:
 class _OrderedInt:
     """For keys: the order of the bytes is that of the numbers."""
 
-    @staticmethod
-    def encode(number):
-        return struct.pack(">Q", (number + (1 << 63)) & ((1 << 64) - 1))
+    _form = struct.Struct(">Q")
 
-    @staticmethod
-    def decode(data):
-        return struct.unpack(">Q", data)[0] - (1 << 63)
+    @classmethod
+    def encode(cls, number):
+        number = operator.index(number)
+        try:
+            return cls._form.pack(number + (1 << 63))
+        except (struct.error, OverflowError):
+            raise OverflowError(f"the key {number} is out of range: keys that are int are from -2**63 to 2**63 - 1") from None
+
+    @classmethod
+    def decode(cls, data):
+        return cls._form.unpack(data)[0] - (1 << 63)
 
 
 class _NativeInt:
     """For values: what the library can add up."""
 
     _form = struct.Struct("=q")
-    encode = _form.pack
+
+    @classmethod
+    def encode(cls, number):
+        number = operator.index(number)
+        try:
+            return cls._form.pack(number)
+        except (struct.error, OverflowError):
+            raise OverflowError(f"the value {number} is out of range: values that are int are from -2**63 to 2**63 - 1") from None
 
     @classmethod
     def decode(cls, data):
@@ -117,6 +135,19 @@ class _Object:
     decode = staticmethod(pickle.loads)
 
 
+def _unsigned(number, what):
+    """The same number. ctypes would take what it is modulo 2**64."""
+    number = operator.index(number)
+    if not 0 <= number < 1 << 64:
+        raise OverflowError(f"{what} {number} is out of range: it is from 0 to 2**64 - 1")
+    return number
+
+
+def _without_objects(dtype):
+    if dtype.hasobject:
+        raise TypeError(f"arrays of {dtype} have no bytes of their own but pointers to objects, which mean nothing elsewhere")
+
+
 _KEYS = {str: _Text, bytes: _Bytes, int: _OrderedInt}
 _VALUES = {str: _Text, bytes: _Bytes, int: _NativeInt, float: _Float, object: _Object}
 
@@ -125,8 +156,9 @@ class Task:
     """An O or A task: `rank` is its number, `size` how many of its side there are, `window` the begin and the end of that of an A task
     of a stream."""
 
-    def __init__(self, library, side, key, value, keeps=(None, None), window=None):
-        self._library, self._key, self._value, self._keeps = library, key, value, keeps
+    def __init__(self, program, side, window=None):
+        self._library, self._check = program.library, program.check
+        self._key, self._value, self._keeps = program.key, program.value, program.keeps
         self.side, self.window = side, window
         # Of a stream: how many times `advance` was called, and pairs that were late.
         self._advanced, self.late = 0, 0
@@ -134,41 +166,40 @@ class Task:
 
     def _number(self, what):
         number = ctypes.c_int()
-        _check(self._library, getattr(self._library, "MPI_D_Comm_" + what)(1 if self.side == "O" else 2, ctypes.byref(number)))
+        self._check(getattr(self._library, "MPI_D_Comm_" + what)(1 if self.side == "O" else 2, ctypes.byref(number)))
         return number.value
 
     def reads(self, source):
         """Says what the O task reads from now on, such as a file: errors name it."""
-        _check(self._library, self._library.MPI_D_Reads(str(source).encode()))
+        self._check(self._library.MPI_D_Reads(str(source).encode()))
 
     def at(self, position):
         """Says where in what it reads the O task is, such as a line: errors name it as the place of the record."""
-        _check(self._library, self._library.MPI_D_At(position))
+        self._check(self._library.MPI_D_At(_unsigned(position, "the position")))
 
     def send(self, key, value):
         """Sends one pair from an O task; the same as to yield it."""
         key, value = self._key.encode(key), self._value.encode(value)
-        _check(self._library, self._library.MPI_D_Send(key, len(key), value, len(value)))
+        self._check(self._library.MPI_D_Send(key, len(key), value, len(value)))
 
     def advance(self, time):
         """Says, in an O task of a stream, that it sends nothing more of a time before this: windows that end by then may close."""
         self._advanced += 1
-        _check(self._library, self._library.MPI_D_Advance(time))
+        self._check(self._library.MPI_D_Advance(_unsigned(time, "the time")))
 
     def send_at(self, time, key, value):
         """Sends one pair of a stream; the same as to yield (time, key, value). Returns whether it was in time: late ones are left out."""
         key, value = self._key.encode(key), self._value.encode(value)
-        code = self._library.MPI_D_Send_at(time, key, len(key), value, len(value))
-        if code == _LATE:
-            self.late += 1
-            return False
-        _check(self._library, code)
-        return True
+        code = self._library.MPI_D_Send_at(_unsigned(time, "the time"), key, len(key), value, len(value))
+        in_time = code != _LATE
+        self._check(code if in_time else _SUCCESS)
+        self.late += not in_time
+        return in_time
 
     def keep(self, key, value):
         """Keeps a pair of an A task for the tasks of its number in later rounds, instead of what was kept before."""
         key, value = self._keeps[0].encode(key), self._keeps[1].encode(value)
-        _check(self._library, self._library.MPI_D_Keep(key, len(key), value, len(value)))
+        self._check(self._library.MPI_D_Keep(key, len(key), value, len(value)))
 
     def kept(self):
         """The pairs that were kept for the task before it began, in their order. They are gone through once."""
@@ -177,8 +208,10 @@ class Task:
     def send_arrays(self, keys, values):
         """Sends a pair for each element of two contiguous NumPy arrays, whose memory is read in place.
 
-        The pairs are the elements' bytes in the machine's order: receive them with `arrays`, and with the same types."""
+        The pairs are the elements' bytes in the machine's order: receive them with `arrays`, and with the same types. Objects have none
+        that others could read: TypeError."""
         for array in (keys, values):
+            _without_objects(array.dtype)
             if not array.flags.c_contiguous or array.ndim != 1:
                 raise ValueError("arrays of one dimension, without gaps, are sent")
         if len(keys) != len(values):
@@ -186,7 +219,7 @@ class Task:
         sent = self._library.MPI_D_Send_many(
             len(keys), keys.ctypes.data, keys.itemsize, values.ctypes.data, values.itemsize
         )
-        _check(self._library, sent)
+        self._check(sent)
 
     def pairs(self):
         """The pairs of an A task, in the order of the arrangement."""
@@ -199,9 +232,9 @@ class Task:
         text = ctypes.string_at
         while True:
             code = receive(*places)
+            self._check(_SUCCESS if code == _END else code)
             if code == _END:
                 return
-            _check(self._library, code)
             yield key_codec.decode(text(key, key_bytes.value)), value_codec.decode(text(value, value_bytes.value))
 
     def groups(self):
@@ -230,51 +263,56 @@ class Task:
         import numpy
 
         keys, values = numpy.empty(length, key_type), numpy.empty(length, value_type)
+        for array in (keys, values):
+            _without_objects(array.dtype)
         received = ctypes.c_size_t()
         while True:
             code = self._library.MPI_D_Recv_many(
                 length, keys.ctypes.data, keys.itemsize, values.ctypes.data, values.itemsize, ctypes.byref(received)
             )
-            _check(self._library, code)
+            self._check(code)
             if received.value == 0:
                 return
             yield keys[: received.value], values[: received.value]
 
 
-def _check(library, code):
-    if code != _SUCCESS:
-        raise JobError(library.MPI_D_Error_message().decode())
-
-
-def _combiner(combine, value):
+def _combined(combine, value):
     def combined(_key, _key_bytes, held, held_bytes, room, other, other_bytes):
-        try:
-            left = value.decode(ctypes.string_at(held, held_bytes))
-            data = value.encode(combine(left, value.decode(ctypes.string_at(other, other_bytes))))
-        except Exception as error:  # It cannot pass through the library.
-            print(f"mpid: the combiner: {error!r}", file=sys.stderr)
-            return -1
+        left = value.decode(ctypes.string_at(held, held_bytes))
+        data = value.encode(combine(left, value.decode(ctypes.string_at(other, other_bytes))))
         if len(data) > room:
-            return -1
+            raise ValueError(f"what was combined of two values has {len(data)} bytes, and there is room for {room}")
         ctypes.memmove(held, data, len(data))
         return len(data)
 
-    return _COMBINER(combined)
+    return combined
 
 
-def _partitioner(partition, key):
+def _chosen(partition, key):
     def chosen(data, length, tasks):
-        try:
-            return partition(key.decode(ctypes.string_at(data, length)), tasks)
-        except Exception as error:
-            print(f"mpid: the partitioner: {error!r}", file=sys.stderr)
-            return tasks  # No task: the job fails.
+        task = operator.index(partition(key.decode(ctypes.string_at(data, length)), tasks))
+        if not 0 <= task < tasks:
+            raise ValueError(f"the partitioner chose A task {task} of {tasks}")
+        return task
 
-    return _PARTITIONER(chosen)
+    return chosen
+
+
+def _compared(compare, key):
+    def compared(left, left_bytes, right, right_bytes):
+        left, right = key.decode(ctypes.string_at(left, left_bytes)), key.decode(ctypes.string_at(right, right_bytes))
+        order = operator.index(compare(left, right))
+        return (order > 0) - (order < 0)
+
+    return compared
 
 
 class _Program:
-    """What is common to all modes: what the library is told before it begins, and the loop over tasks."""
+    """What is common to all modes: what the library is told before it begins, the functions that it calls, and the loop over tasks.
+
+    Nothing can be raised through the library. What a function raises that it calls, on whatever thread, is `caught`; each call of
+    the library, and each task, looks for it and raises it in the program. The library itself hears that the job has failed by what
+    the function returns, where that can say so, else with the task in which it is found (`untold` until then)."""
 
     def __init__(self, mode, o_tasks, a_tasks):
         self.library = _load()
@@ -290,8 +328,58 @@ class _Program:
         self.functions = []  # The library calls them until the end.
         self.keeps = (None, None)
         self.begun = self.failure = self.message = None
+        self.caught, self.untold = None, False
+        self.calls, self.hook = [], None
 
-    def shape(self, key, value, arrangement, combine, partition):
+    def check(self, code):
+        """Raises what has come of a call of the library."""
+        if self.caught is not None:
+            raise self.caught
+        if code != _SUCCESS:
+            raise JobError(self.library.MPI_D_Error_message().decode())
+
+    def called(self, kind, work, failed, tells):
+        """A function for the library. It returns `failed` when `work` raises, which `tells` the library that the job has failed or not.
+        `work` None: no function."""
+        if work is None:
+            function = ctypes.cast(None, kind)
+        else:
+
+            def call(*arguments):
+                try:
+                    return work(*arguments)
+                except BaseException as error:
+                    self.catch(error, tells)
+                    return failed
+
+            self.calls.append(call)
+            function = kind(call)
+        self.functions.append(function)
+        return function
+
+    def catch(self, error, told):
+        self.untold = self.untold or not told
+        if self.caught is None:
+            self.caught = error
+
+    def watch(self):
+        """Catches what ctypes alone hears of: an interrupt that comes before a function's `try` has begun, or after its end."""
+        before = sys.unraisablehook
+
+        def is_of(call, unraisable):
+            # Some versions of Python say whose error it is, and others only where it was.
+            trace = unraisable.exc_traceback
+            return unraisable.object is call or trace is not None and trace.tb_frame.f_code is call.__code__
+
+        def hook(unraisable):
+            if any(is_of(call, unraisable) for call in self.calls):
+                self.catch(unraisable.exc_value or unraisable.exc_type(), False)
+            else:
+                before(unraisable)
+
+        self.hook, sys.unraisablehook = (hook, before), hook
+
+    def shape(self, key, value, arrangement, combine, partition, compare):
         library = self.library
         self.key, self.value = _KEYS[key], _VALUES[value]
         library.MPI_D_Set_arrangement(_ARRANGEMENTS[arrangement])
@@ -300,13 +388,16 @@ class _Program:
                 raise ValueError("values that are int are summed")
             library.MPI_D_Set_combiner(library.MPI_D_Sum_int64)
         else:
-            self.functions.append(_combiner(combine, self.value) if combine else ctypes.cast(None, _COMBINER))
-            library.MPI_D_Set_combiner(self.functions[-1])
-        self.functions.append(_partitioner(partition, self.key) if partition else ctypes.cast(None, _PARTITIONER))
-        library.MPI_D_Set_partitioner(self.functions[-1])
+            combined = _combined(combine, self.value) if combine else None
+            library.MPI_D_Set_combiner(self.called(_COMBINER, combined, -1, True))
+        chosen = _chosen(partition, self.key) if partition else None
+        library.MPI_D_Set_partitioner(self.called(_PARTITIONER, chosen, _NO_TASK, True))
+        compared = _compared(compare, self.key) if compare else None
+        library.MPI_D_Set_comparator(self.called(_COMPARATOR, compared, 0, False))
 
     def begin(self):
         """Returns whether it has begun; `end` then says why not."""
+        self.watch()
         self.begun = self.library.MPI_D_Init(None, None) == _SUCCESS
         self.message = self.library.MPI_D_Error_message().decode()
         return self.begun
@@ -320,28 +411,50 @@ class _Program:
             if side == "A" and library.MPI_D_Window(ctypes.byref(begin), ctypes.byref(end)) == _SUCCESS:
                 window = begin.value, end.value
             try:
-                work(Task(library, side, self.key, self.value, self.keeps, window))
-            except Exception as error:
-                self.failure = self.failure or error
-                library.MPI_D_Fail(f"{type(error).__name__}: {error}".encode())
+                self.check(_SUCCESS)
+                work(Task(self, side, window))
+                self.check(_SUCCESS)
+            except BaseException as error:
+                if self.failure is None:
+                    self.failure = error
+                if library.MPI_D_Fail(f"{type(error).__name__}: {error}".encode(errors="replace")) == _SUCCESS:
+                    self.untold = False
+
+    def interrupted(self):
+        """Raises what is to end the program, and not only the job."""
+        for error in (self.caught, self.failure):
+            if error is not None and (self.untold or not isinstance(error, Exception)):
+                raise error
 
     def end(self):
-        if self.library.MPI_D_Finalize() != _SUCCESS:
+        if self.hook and sys.unraisablehook is self.hook[0]:
+            sys.unraisablehook = self.hook[1]
+        if self.untold:
+            # After the last task: there is no other way to fail the job than that the others lose this rank.
+            self.interrupted()
+        failed = self.library.MPI_D_Finalize() != _SUCCESS
+        self.interrupted()
+        if failed:
             message = self.library.MPI_D_Error_message().decode() if self.begun else self.message
-            raise JobError(message) from self.failure
+            raise JobError(message) from self.caught if self.caught is not None else self.failure
 
 
-def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None):
+def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None, compare=None):
     """Runs a job, and leaves the ranks. Collective.
 
     `o(task)` is called for each O task and yields pairs, or sends them; `a(task)` for each A task, on the rank that has its pairs.
-    `key` is str, bytes or int; `value` one of those, float, or object, which is pickled. `combine` is "sum" for values that are int,
-    or a function of two values. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says (mpidrun -O and
-    -A). Returns what the A tasks of this rank returned, by their number.
+    `key` is str, bytes or int; `value` one of those, float, or object, which is pickled; an int is one of 64 bits, and another one is an
+    OverflowError. `combine` is "sum" for values that are int, or a function of two values; `partition` a function of a key and of how many
+    A tasks there are that returns the number of one. `compare` is the order of keys where `arrangement` is "sorted": a function of two keys
+    that returns an int below 0, 0 or above 0 as the first is before, like or after the second. The library calls these three on several
+    threads. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says (mpidrun -O and -A). Returns what the A
+    tasks of this rank returned, by their number.
 
-    Raises JobError; ValueError if the command line says another number of tasks than the program, or another mode (mpidrun -mode)."""
+    Raises JobError, whose cause is what a function of the program has raised on this rank; that itself, when all ranks know that the job has
+    failed, if it is no Exception, such as KeyboardInterrupt; ValueError if the command line says another number of tasks than the program,
+    or another mode (mpidrun -mode)."""
     program, outputs = _Program("COM", o_tasks, a_tasks), {}
-    program.shape(key, value, arrangement, combine, partition)
+    program.shape(key, value, arrangement, combine, partition, compare)
     program.begin()
     program.tasks(_batch(o, a, outputs))
     program.end()
@@ -384,13 +497,14 @@ class Rounds:
     def __enter__(self):
         return self
 
-    def run(self, o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None):
+    def run(self, o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, compare=None):
         """A round; arguments and result as of the function `run`."""
         program, outputs = self._program, {}
-        program.shape(key, value, arrangement, combine, partition)
+        program.shape(key, value, arrangement, combine, partition, compare)
         begun = program.begin() if program.begun is None else program.library.MPI_D_Next_round()
         self._goes_on(begun)
         program.tasks(_batch(o, a, outputs))
+        program.interrupted()
         return outputs
 
     def sum(self, *numbers):
@@ -416,7 +530,9 @@ class Rounds:
                 raise failed from self._program.failure
 
 
-def stream(o, a, width, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None):
+def stream(
+    o, a, width, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None, compare=None
+):
     """Runs a job on inputs that need not end, in windows of times that follow one another and are so wide; leaves the ranks when all inputs
     have ended. Collective. There are at most as many O tasks as ranks, and as many if nobody says.
 
@@ -426,8 +542,8 @@ def stream(o, a, width, key=str, value=object, arrangement="grouped", combine=No
 
     Raises as `run`."""
     program, inputs, late = _Program("STREAM", o_tasks, a_tasks), {}, 0
-    program.shape(key, value, arrangement, combine, partition)
-    program.library.MPI_D_Set_window(width)
+    program.shape(key, value, arrangement, combine, partition, compare)
+    program.library.MPI_D_Set_window(_unsigned(width, "the width"))
 
     def work(task):
         nonlocal late

@@ -57,6 +57,7 @@ pub use codec::Codec;
 pub use counts::StreamCounts;
 pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
+pub use harrier_mpi::descriptors::raise_limit as raise_descriptors;
 pub use launch::{Carrier, Launch, launch, launched_rank};
 pub use streams::{
     Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamReceiver, StreamSender,

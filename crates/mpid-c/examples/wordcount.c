@@ -1,5 +1,4 @@
 /* WordCount: mpirun -n 2 wordcount FILE... prints every word with how often it occurs. */
-#include <inttypes.h>
 #include <mpid.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,14 +16,14 @@ int main(int argc, char **argv) {
                 FILE *text = fopen(argv[at], "r");
                 if (text == NULL) MPI_D_Fail("a file cannot be read");
                 while (text != NULL && fscanf(text, "%4095s", word) == 1)
-                    MPI_D_Send(word, strlen(word), &(int64_t){1}, sizeof(int64_t));
+                    if (MPI_D_Send(word, strlen(word), &(int64_t){1}, sizeof(int64_t)) != MPI_D_SUCCESS) break;
                 if (text != NULL) fclose(text);
             }
         } else {
             const void *word, *value;
             size_t word_bytes, value_bytes;
             for (int64_t count; MPI_D_Recv(&word, &word_bytes, &value, &value_bytes) == MPI_D_SUCCESS;)
-                printf("%.*s\t%" PRId64 "\n", (int)word_bytes, (char *)word, *(int64_t *)memcpy(&count, value, 8));
+                printf("%.*s\t%lld\n", (int)word_bytes, (char *)word, (long long)*(int64_t *)memcpy(&count, value, 8));
         }
     }
     return MPI_D_Finalize();

@@ -11,7 +11,9 @@
  *
  * A program is started alone, or on ranks by mpirun, srun or mpidrun; it does not call MPI itself. Tasks are scheduled onto the
  * ranks: each rank runs its loop body once for every task that it is given, first O tasks, then A tasks. All functions are
- * called on one thread. The environment variables HARRIER_MPID_* set the knobs; see the README.
+ * called on one thread, that of MPI_D_Init, and none of them by a combiner, a partitioner or a comparator: MPI_D_ERR_USAGE. (What returns
+ * no error returns 0 then, or does nothing; MPI_D_Error_message may be asked.) The environment variables HARRIER_MPID_* set the knobs;
+ * see the README.
  *
  * Rounds over what stays in memory (mode MPI_D_ITERATION, mpidrun -mode ITER): A tasks keep pairs, of which the tasks of their number in the
  * next round begin, on the same rank. examples/pagerank.c is a whole program.
@@ -42,7 +44,8 @@
  * A program that was started for another mode than its own is refused by MPI_D_Init. Rounds and streams have no checkpoint.
  *
  * Functions return MPI_D_SUCCESS or an error; MPI_D_Error_message then says more. After an error of a task the program goes on to
- * MPI_D_Finalize, which returns the job's error, the same on every rank. */
+ * MPI_D_Finalize, which returns the job's error, the same on every rank. So it is with what is wrong in the library itself: it does not end
+ * the process. */
 
 #ifndef MPID_H
 #define MPID_H
@@ -57,7 +60,8 @@ extern "C" {
 #define MPI_D_SUCCESS 0
 /* An A task has no more pairs. */
 #define MPI_D_END 1
-/* A call that cannot be here: before MPI_D_Init, or by a task of the other kind. The job goes on. */
+/* A call that cannot be here: before MPI_D_Init, by a task of the other kind, or by a function that the library has called; or null for
+ * something that has bytes. The job goes on. */
 #define MPI_D_ERR_USAGE 2
 /* The job has failed, here or on another rank, or could not begin. */
 #define MPI_D_ERR_JOB 3
@@ -81,9 +85,15 @@ MPI_D_Comm MPI_D_Comm_bipartite(int a_side);
 #define MPI_D_GROUPED 1
 #define MPI_D_SORTED 2
 
+/* The three kinds of functions that the library calls, on several threads at a time. They call no function of this library, which does
+ * nothing but say so (above), and throw nothing: an exception of C++ that leaves one ends the process. */
+
+/* What a combiner returns for two values that it accepts, but whose sum, or whatever it makes of them, is none. */
+#define MPI_D_OUT_OF_RANGE (-2)
+
 /* Writes what two values of a key are together over the first one, and returns how many bytes that has; at most `room` of them.
- * Returns a negative number for a value that it does not accept: it is then asked to join each of the two with itself, so that the
- * error names the record of the one that is to blame. Associative and commutative. */
+ * Returns MPI_D_OUT_OF_RANGE, or -1 for a value that it does not accept: the job fails. It is asked to join each of the two with itself
+ * before, so that the error names the record of the one that is to blame. Associative and commutative. */
 typedef int64_t (*MPI_D_Combiner)(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
                                   const void *value, size_t value_bytes);
 /* The A task of a key, less than `tasks`. */
@@ -100,13 +110,12 @@ typedef int (*MPI_D_Comparator)(const void *left, size_t left_bytes, const void 
 void MPI_D_Set_mode(int mode);
 void MPI_D_Set_window(uint64_t width);
 
-/* What the job is. Before MPI_D_Init, or before MPI_D_Next_round for that round and later ones; the same on every rank. The functions are
- * called on several threads at a time. */
+/* What the job is. Before MPI_D_Init, or before MPI_D_Next_round for that round and later ones; the same on every rank. */
 void MPI_D_Set_arrangement(int arrangement);
 void MPI_D_Set_combiner(MPI_D_Combiner combiner);
 void MPI_D_Set_partitioner(MPI_D_Partitioner partitioner);
 void MPI_D_Set_comparator(MPI_D_Comparator comparator);
-/* Adds up values that are int64_t in the machine's byte order. */
+/* Adds up values that are int64_t in the machine's byte order. A sum that is none is an error of the job. */
 extern int64_t MPI_D_Sum_int64(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
                                const void *value, size_t value_bytes);
 
@@ -132,7 +141,8 @@ int MPI_D_Send_many(size_t pairs, const void *keys, size_t key_bytes, const void
 int MPI_D_Reads(const char *source);
 int MPI_D_At(uint64_t position);
 
-/* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next MPI_D_Recv. */
+/* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next MPI_D_Recv or MPI_D_Recv_many, and no longer
+ * than the task: MPI_D_Next_task and MPI_D_Finalize free it, too. */
 int MPI_D_Recv(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);
 
 /* Up to `pairs` pairs of an A task whose keys and values have these sizes, into arrays. `*received` is how many there were; 0 at the
@@ -182,7 +192,8 @@ int MPI_D_Fail(const char *message);
 /* Ends the job, and leaves the ranks. Collective. Returns the job's error. */
 int MPI_D_Finalize(void);
 
-/* What the last error was; an empty text if there was none. Stays until the next call. */
+/* What the last error was; an empty text if there was none. Stays until the next call. May be asked by any function on any thread, and tells of
+ * errors on that thread. */
 const char *MPI_D_Error_message(void);
 
 #ifdef __cplusplus

@@ -4,17 +4,20 @@
 //!
 //! # Unsafe
 //! C hands over pointers that nobody can check, so this crate may do what only the crate `mpi` may besides: each block says which
-//! promise of the header it stands on. Nothing unwinds into C: what panics in the library is an error of the job, and a panic of a
-//! call itself ends the process, as `extern "C"` has it.
+//! promise of the header it stands on. Nothing unwinds into C: every function goes through [`call`], and what panics in it is an error of
+//! the job ([`State::panicked`]). What a function of the program throws is the other way round, and ends the process: the header forbids it.
 #![allow(unsafe_code)]
 // The names are the papers'.
 #![allow(non_snake_case)]
 
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
 use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World};
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SUCCESS: c_int = 0;
 const END: c_int = 1;
@@ -22,6 +25,9 @@ const ERR_USAGE: c_int = 2;
 const ERR_JOB: c_int = 3;
 const ERR_RANKS: c_int = 4;
 const LATE: c_int = 5;
+
+/// What a combiner returns for two values that it accepts, but not together.
+const OUT_OF_RANGE: i64 = -2;
 
 /// Room that a combiner has for its result beyond what it was given.
 const COMBINED_ROOM: usize = 4096;
@@ -36,40 +42,116 @@ struct State {
     shaping: Shaping,
     world: Option<World>,
     session: Option<Session>,
-    message: CString,
+    /// What has panicked between tasks, where the session cannot be told of it.
+    panicked: Option<String>,
 }
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
+    /// What the last error was. Apart from the state, as it is written when that is in use.
+    static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
-    STATE.with_borrow_mut(work)
+/// Whether a thread of this process has begun a job, so that the others are told why they have none.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Goes before every call that cannot be here because of who calls.
+const CALLED_BACK: &str =
+    "no combiner, partitioner or comparator calls the library, and no other thread than that of MPI_D_Init";
+
+fn fails(code: c_int, message: impl ToString) -> c_int {
+    let text = message.to_string().replace('\0', " ");
+    // The thread may be about to end, and have no place for it any more.
+    let _ = MESSAGE.try_with(|message| message.replace(CString::new(text).unwrap_or_default()));
+    code
+}
+
+/// One call from C, which neither begins within another one nor ends in a panic. `refused`: what it returns then, instead of this code.
+fn call<R>(refused: impl FnOnce(c_int) -> R, work: impl FnOnce(&mut State) -> R) -> R {
+    let called = STATE.try_with(|state| {
+        // In use: a function of the program calls, which a call has called.
+        let Ok(mut state) = state.try_borrow_mut() else { return Err(fails(ERR_USAGE, CALLED_BACK)) };
+        catch_unwind(AssertUnwindSafe(|| work(&mut state))).map_err(|panic| state.panicked(&*panic))
+    });
+    called.unwrap_or_else(|_| Err(ERR_USAGE)).unwrap_or_else(refused)
+}
+
+/// As [`call`], of a function that returns whether it went well.
+fn coded(work: impl FnOnce(&mut State) -> c_int) -> c_int {
+    call(|code| code, work)
+}
+
+/// As [`call`], of a function that has no error to return: nothing, or 0.
+fn uncoded<R: Default>(work: impl FnOnce(&mut State) -> R) -> R {
+    call(|_| R::default(), work)
 }
 
 impl State {
-    fn fails(&mut self, code: c_int, message: impl ToString) -> c_int {
-        let text = message.to_string().replace('\0', " ");
-        self.message = CString::new(text).unwrap_or_default();
-        code
-    }
-
     fn job_fails(&mut self, error: &Error) -> c_int {
         let code = if error.leaves_the_ranks_alive() { ERR_JOB } else { ERR_RANKS };
-        self.fails(code, error)
+        fails(code, error)
+    }
+
+    /// There is no job for a call that is about one.
+    fn not_begun(&self) -> c_int {
+        let other = self.world.is_none() && BEGUN.load(Ordering::Relaxed);
+        fails(ERR_USAGE, if other { CALLED_BACK } else { "MPI_D_Init was not called" })
+    }
+
+    /// The library is wrong: the current task fails, and the job with it; between tasks, when it ends.
+    #[cold]
+    fn panicked(&mut self, panic: &(dyn Any + Send)) -> c_int {
+        let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let message = format!("the library panicked: {said}");
+        let told = self.session.as_mut().filter(|session| session.task().is_some());
+        // What is left of the task may be too little to say so.
+        let told =
+            told.is_some_and(|session| catch_unwind(AssertUnwindSafe(|| session.fail(&message))).is_ok());
+        if !told {
+            self.panicked.get_or_insert_with(|| message.clone());
+        }
+        fails(ERR_JOB, message)
     }
 }
 
-/// The bytes of a pair as C handed them over.
+/// The bytes of a pair as C handed them over. `None`: there is nothing where some bytes are said to be.
 ///
 /// # Safety
 /// The header's promise: `data` points to `bytes` bytes, or `bytes` is 0; they stay as they are for `'a`.
-unsafe fn given<'a>(data: *const c_void, bytes: usize) -> &'a [u8] {
-    if bytes == 0 || data.is_null() {
-        return &[];
+#[inline]
+unsafe fn given<'a>(data: *const c_void, bytes: usize) -> Option<&'a [u8]> {
+    if bytes == 0 {
+        return Some(&[]);
+    }
+    if data.is_null() || bytes > isize::MAX as usize {
+        return None;
     }
     // SAFETY: see above; bytes need no alignment.
-    unsafe { std::slice::from_raw_parts(data.cast(), bytes) }
+    Some(unsafe { std::slice::from_raw_parts(data.cast(), bytes) })
+}
+
+/// As [`given`], of a key and a value.
+///
+/// # Safety
+/// As there.
+#[inline]
+unsafe fn given_pair<'a>(
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> Option<(&'a [u8], &'a [u8])> {
+    // SAFETY: see above.
+    unsafe { given(key, key_bytes).zip(given(value, value_bytes)) }
+}
+
+#[cold]
+fn nothing_given() -> c_int {
+    fails(
+        ERR_USAGE,
+        "a null pointer to keys or values that are said to have bytes, or more of them than memory has",
+    )
 }
 
 /// Writes through a pointer of the caller's, if there is one.
@@ -85,7 +167,7 @@ unsafe fn tell<T>(to: *mut T, value: T) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_arrangement(arrangement: c_int) {
-    with(|state| {
+    uncoded(|state| {
         state.shaping.arrangement = match arrangement {
             0 => Arrangement::Plain,
             2 => Arrangement::Sorted,
@@ -96,7 +178,7 @@ pub extern "C" fn MPI_D_Set_arrangement(arrangement: c_int) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_mode(mode: c_int) {
-    with(|state| {
+    uncoded(|state| {
         state.shaping.mode = match mode {
             1 => Mode::Iteration,
             2 => Mode::Streaming,
@@ -107,7 +189,7 @@ pub extern "C" fn MPI_D_Set_mode(mode: c_int) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_window(width: u64) {
-    with(|state| state.shaping.window_width = width);
+    uncoded(|state| state.shaping.window_width = width);
 }
 
 #[unsafe(no_mangle)]
@@ -126,22 +208,27 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
                 value.as_ptr().cast(),
                 value.len(),
             );
-            match usize::try_from(bytes) {
+            let why = match usize::try_from(bytes) {
                 Ok(bytes) if bytes <= room => {
                     out.truncate(bytes);
-                    Ok(())
+                    return Ok(());
                 }
-                _ => Err(Rejected("the combiner does not accept a value".to_string())),
-            }
+                Ok(bytes) => format!("the combiner says that it wrote {bytes} bytes into room for {room}"),
+                Err(_) if bytes == OUT_OF_RANGE => {
+                    "with another value it is out of the combiner's range, which of MPI_D_Sum_int64 is that of int64_t".to_string()
+                }
+                Err(_) => "the combiner does not accept a value".to_string(),
+            };
+            Err(Rejected(why))
         });
         combine
     });
-    with(|state| state.shaping.combine = combine);
+    uncoded(|state| state.shaping.combine = combine);
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
-    with(|state| {
+    uncoded(|state| {
         state.shaping.partition = partitioner.map(|partitioner| {
             let partition: Arc<PartitionBytes> =
                 Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
@@ -152,7 +239,7 @@ pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_comparator(comparator: Option<Comparator>) {
-    with(|state| {
+    uncoded(|state| {
         state.shaping.compare = comparator.map(|comparator| {
             let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
                 comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
@@ -178,8 +265,9 @@ pub unsafe extern "C" fn MPI_D_Sum_int64(
         return -1;
     }
     // SAFETY: both have eight bytes, as was just checked; they need not be aligned.
-    let sum =
-        unsafe { held.cast::<i64>().read_unaligned().wrapping_add(value.cast::<i64>().read_unaligned()) };
+    let (left, right) =
+        unsafe { (held.cast::<i64>().read_unaligned(), value.cast::<i64>().read_unaligned()) };
+    let Some(sum) = left.checked_add(right) else { return OUT_OF_RANGE };
     // SAFETY: as above, and `held` is the caller's to write to.
     unsafe { held.cast::<i64>().write_unaligned(sum) };
     8
@@ -187,26 +275,27 @@ pub unsafe extern "C" fn MPI_D_Sum_int64(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
-    with(|state| {
+    coded(|state| {
         if state.session.is_some() || state.world.is_some() {
-            return state.fails(ERR_USAGE, "MPI_D_Init was called before");
+            return fails(ERR_USAGE, "MPI_D_Init was called before");
         }
-        let begun = Config::from_environment().and_then(|config| {
-            let world = World::join()?;
-            let session = Session::start(&world, &config, "program", &state.shaping);
-            Ok((world, session))
-        });
-        match begun {
+        if BEGUN.load(Ordering::Relaxed) {
+            return fails(ERR_USAGE, CALLED_BACK);
+        }
+        state.panicked = None;
+        let joined = Config::from_environment().and_then(|config| Ok((World::join()?, config)));
+        let (world, config) = match joined {
+            Ok(joined) => joined,
+            Err(error) => return state.job_fails(&error),
+        };
+        BEGUN.store(true, Ordering::Relaxed);
+        // Before what follows, so that the ranks part in good order whatever comes of it.
+        let world = state.world.insert(world);
+        match Session::start(world, &config, "program", &state.shaping) {
             Err(error) => state.job_fails(&error),
-            Ok((world, session)) => {
-                state.world = Some(world);
-                match session {
-                    Err(error) => state.job_fails(&error),
-                    Ok(session) => {
-                        state.session = Some(session);
-                        SUCCESS
-                    }
-                }
+            Ok(session) => {
+                state.session = Some(session);
+                SUCCESS
             }
         }
     })
@@ -214,13 +303,16 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Next_task() -> c_int {
-    with(|state| state.session.as_mut().and_then(Session::next_task).map_or(0, |_| 1))
+    uncoded(|state| match &mut state.session {
+        Some(session) if state.panicked.is_none() => session.next_task().map_or(0, |_| 1),
+        _ => 0,
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Comm_bipartite(a_side: c_int) -> c_int {
     let wanted = if a_side == 0 { Side::O } else { Side::A };
-    with(|state| match state.session.as_ref().and_then(Session::task) {
+    uncoded(|state| match state.session.as_ref().and_then(Session::task) {
         Some((side, _)) if side == wanted => a_side + 1,
         _ => 0,
     })
@@ -230,13 +322,13 @@ pub extern "C" fn MPI_D_Comm_bipartite(a_side: c_int) -> c_int {
 /// `rank` is null or points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_D_Comm_rank(comm: c_int, rank: *mut c_int) -> c_int {
-    with(|state| match state.session.as_ref().and_then(Session::task) {
+    coded(|state| match state.session.as_ref().and_then(Session::task) {
         Some((side, index)) if comm == side as c_int + 1 => {
             // SAFETY: as the header says.
             unsafe { tell(rank, index as c_int) };
             SUCCESS
         }
-        _ => state.fails(ERR_USAGE, "the task is none of that communicator's"),
+        _ => fails(ERR_USAGE, "the task is none of that communicator's"),
     })
 }
 
@@ -244,11 +336,11 @@ pub unsafe extern "C" fn MPI_D_Comm_rank(comm: c_int, rank: *mut c_int) -> c_int
 /// `size` is null or points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_D_Comm_size(comm: c_int, size: *mut c_int) -> c_int {
-    with(|state| {
+    coded(|state| {
         let side = match comm {
             1 => Side::O,
             2 => Side::A,
-            _ => return state.fails(ERR_USAGE, "there is no such communicator"),
+            _ => return fails(ERR_USAGE, "there is no such communicator"),
         };
         match state.session.as_ref().map(|session| session.tasks(side)) {
             Some(tasks) => {
@@ -256,7 +348,7 @@ pub unsafe extern "C" fn MPI_D_Comm_size(comm: c_int, size: *mut c_int) -> c_int
                 unsafe { tell(size, tasks as c_int) };
                 SUCCESS
             }
-            None => state.fails(ERR_USAGE, "MPI_D_Init was not called"),
+            None => state.not_begun(),
         }
     })
 }
@@ -269,8 +361,8 @@ impl State {
     fn task_of(&mut self, wanted: Side) -> Result<&mut Session, c_int> {
         match self.session.as_ref().map(|session| session.task().map(|(side, _)| side)) {
             Some(Some(side)) if side == wanted => Ok(self.session.as_mut().expect("it was just seen")),
-            None => Err(self.fails(ERR_USAGE, "MPI_D_Init was not called")),
-            Some(_) => Err(self.fails(ERR_USAGE, format!("no {wanted} runs"))),
+            None => Err(self.not_begun()),
+            Some(_) => Err(fails(ERR_USAGE, format!("no {wanted} runs"))),
         }
     }
 
@@ -279,7 +371,7 @@ impl State {
         match self.task_of(Side::O).map(work) {
             Err(code) => code,
             Ok(Ok(())) => SUCCESS,
-            Ok(Err(error)) => self.fails(ERR_JOB, error),
+            Ok(Err(error)) => fails(ERR_JOB, error),
         }
     }
 }
@@ -294,8 +386,11 @@ pub unsafe extern "C" fn MPI_D_Send(
     value_bytes: usize,
 ) -> c_int {
     // SAFETY: as the header says; they are copied before this returns.
-    let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
-    with(|state| state.in_batch(|session| session.send(key, value)))
+    let pair = unsafe { given_pair(key, key_bytes, value, value_bytes) };
+    coded(|state| match pair {
+        Some((key, value)) => state.in_batch(|session| session.send(key, value)),
+        None => nothing_given(),
+    })
 }
 
 /// # Safety
@@ -309,8 +404,9 @@ pub unsafe extern "C" fn MPI_D_Send_at(
     value_bytes: usize,
 ) -> c_int {
     // SAFETY: as the header says; they are copied before this returns.
-    let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
-    with(|state| {
+    let pair = unsafe { given_pair(key, key_bytes, value, value_bytes) };
+    coded(|state| {
+        let Some((key, value)) = pair else { return nothing_given() };
         let mut in_time = true;
         let sent = state.in_stream(|session| {
             in_time = session.send_at(time, key, value)?;
@@ -322,12 +418,12 @@ pub unsafe extern "C" fn MPI_D_Send_at(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Advance(time: u64) -> c_int {
-    with(|state| state.in_stream(|session| session.advance(time)))
+    coded(|state| state.in_stream(|session| session.advance(time)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_End_input() -> c_int {
-    with(|state| {
+    coded(|state| {
         state.in_stream(|session| {
             session.end_input();
             Ok(())
@@ -339,7 +435,7 @@ pub extern "C" fn MPI_D_End_input() -> c_int {
 /// `begin` and `end` are null or point to numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_D_Window(begin: *mut u64, end: *mut u64) -> c_int {
-    with(|state| match state.session.as_ref().and_then(Session::window) {
+    coded(|state| match state.session.as_ref().and_then(Session::window) {
         Some(window) => {
             // SAFETY: as the header says.
             unsafe {
@@ -348,7 +444,7 @@ pub unsafe extern "C" fn MPI_D_Window(begin: *mut u64, end: *mut u64) -> c_int {
             }
             SUCCESS
         }
-        None => state.fails(ERR_USAGE, "no A task of a stream runs"),
+        None => fails(ERR_USAGE, "no A task of a stream runs"),
     })
 }
 
@@ -362,13 +458,15 @@ pub unsafe extern "C" fn MPI_D_Send_many(
     values: *const c_void,
     value_bytes: usize,
 ) -> c_int {
+    let all = (pairs.saturating_mul(key_bytes), pairs.saturating_mul(value_bytes));
     // SAFETY: as the header says; they are copied before this returns.
-    let (keys, values) = unsafe { (given(keys, pairs * key_bytes), given(values, pairs * value_bytes)) };
-    with(|state| {
+    let given = unsafe { given_pair(keys, all.0, values, all.1) };
+    coded(|state| {
+        let Some((keys, values)) = given else { return nothing_given() };
         state.in_batch(|session| {
-            let part = |all: &'_ [u8], at: usize, bytes: usize| at * bytes..((at + 1) * bytes).min(all.len());
             (0..pairs).try_for_each(|at| {
-                session.send(&keys[part(keys, at, key_bytes)], &values[part(values, at, value_bytes)])
+                let (key, value) = (at * key_bytes, at * value_bytes);
+                session.send(&keys[key..key + key_bytes], &values[value..value + value_bytes])
             })
         })
     })
@@ -379,7 +477,7 @@ impl State {
     fn in_batch(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
         match &self.session {
             Some(session) if session.mode() == Mode::Streaming => {
-                self.fails(ERR_USAGE, "a pair of a stream has a time: MPI_D_Send_at")
+                fails(ERR_USAGE, "a pair of a stream has a time: MPI_D_Send_at")
             }
             _ => self.in_o_task(work),
         }
@@ -389,7 +487,7 @@ impl State {
     fn in_stream(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
         match &self.session {
             Some(session) if session.mode() != Mode::Streaming => {
-                self.fails(ERR_USAGE, "only O tasks of streams have times")
+                fails(ERR_USAGE, "only O tasks of streams have times")
             }
             _ => self.in_o_task(work),
         }
@@ -405,7 +503,7 @@ pub unsafe extern "C" fn MPI_D_Reads(source: *const c_char) -> c_int {
         // SAFETY: as the header says.
         false => unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned(),
     };
-    with(|state| {
+    coded(|state| {
         state.in_o_task(|session| {
             session.reads(&source);
             Ok(())
@@ -415,7 +513,7 @@ pub unsafe extern "C" fn MPI_D_Reads(source: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_At(position: u64) -> c_int {
-    with(|state| {
+    coded(|state| {
         state.in_o_task(|session| {
             session.at(position);
             Ok(())
@@ -432,9 +530,9 @@ pub unsafe extern "C" fn MPI_D_Recv(
     value: *mut *const c_void,
     value_bytes: *mut usize,
 ) -> c_int {
-    with(|state| match state.task_of(Side::A).map(Session::receive) {
+    coded(|state| match state.task_of(Side::A).map(Session::receive) {
         Err(code) => code,
-        Ok(Err(error)) => state.fails(ERR_JOB, error),
+        Ok(Err(error)) => fails(ERR_JOB, error),
         Ok(Ok(false)) => END,
         Ok(Ok(true)) => {
             let (bytes_of_key, bytes_of_value) = state.session.as_ref().expect("it has a pair").pair();
@@ -461,7 +559,12 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
     value_bytes: usize,
     received: *mut usize,
 ) -> c_int {
-    with(|state| {
+    coded(|state| {
+        // SAFETY: as the header says.
+        unsafe { tell(received, 0) };
+        if pairs > 0 && (keys.is_null() && key_bytes > 0 || values.is_null() && value_bytes > 0) {
+            return nothing_given();
+        }
         let mut count = 0;
         let code = loop {
             if count == pairs {
@@ -469,7 +572,7 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
             }
             match state.task_of(Side::A).map(Session::receive) {
                 Err(code) => break code,
-                Ok(Err(error)) => break state.fails(ERR_JOB, error),
+                Ok(Err(error)) => break fails(ERR_JOB, error),
                 Ok(Ok(false)) => break SUCCESS,
                 Ok(Ok(true)) => {}
             }
@@ -482,7 +585,7 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
                     value.len()
                 );
                 session.fail(&message);
-                break state.fails(ERR_JOB, message);
+                break fails(ERR_JOB, message);
             }
             // SAFETY: as the header says there is room for this pair, and nothing of the session's lies there.
             unsafe {
@@ -508,8 +611,8 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Next_round() -> c_int {
-    with(|state| {
-        let Some(session) = &mut state.session else { return 0 };
+    uncoded(|state| {
+        let Some(session) = state.session.as_mut().filter(|_| state.panicked.is_none()) else { return 0 };
         match session.next_round(&state.shaping) {
             Ok(()) => 1,
             Err(error) => {
@@ -522,18 +625,22 @@ pub extern "C" fn MPI_D_Next_round() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Round() -> u64 {
-    with(|state| state.session.as_ref().map_or(0, Session::round))
+    uncoded(|state| state.session.as_ref().map_or(0, Session::round))
 }
 
 /// # Safety
 /// `numbers` points to `count` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_D_Sum(numbers: *mut f64, count: usize) -> c_int {
-    with(|state| {
+    coded(|state| {
+        if state.panicked.is_some() {
+            return ERR_JOB;
+        }
         let Some(session) = state.session.as_mut().filter(|session| session.is_between_rounds()) else {
-            return state.fails(ERR_USAGE, "numbers are added up between rounds, when no task is left");
+            return fails(ERR_USAGE, "numbers are added up between rounds, when no task is left");
         };
         let numbers: &mut [f64] = match numbers.is_null() {
+            true if count > 0 => return nothing_given(),
             true => &mut [],
             // SAFETY: as the header says.
             false => unsafe { std::slice::from_raw_parts_mut(numbers, count) },
@@ -555,10 +662,13 @@ pub unsafe extern "C" fn MPI_D_Keep(
     value_bytes: usize,
 ) -> c_int {
     // SAFETY: as the header says; they are copied before this returns.
-    let (key, value) = unsafe { (given(key, key_bytes), given(value, value_bytes)) };
-    with(|state| match state.session.as_mut().is_some_and(|session| session.keep(key, value)) {
-        true => SUCCESS,
-        false => state.fails(ERR_USAGE, "only an A task of rounds keeps pairs"),
+    let pair = unsafe { given_pair(key, key_bytes, value, value_bytes) };
+    coded(|state| {
+        let Some((key, value)) = pair else { return nothing_given() };
+        match state.session.as_mut().is_some_and(|session| session.keep(key, value)) {
+            true => SUCCESS,
+            false => fails(ERR_USAGE, "only an A task of rounds keeps pairs"),
+        }
     })
 }
 
@@ -571,9 +681,9 @@ pub unsafe extern "C" fn MPI_D_Kept(
     value: *mut *const c_void,
     value_bytes: *mut usize,
 ) -> c_int {
-    with(|state| {
+    coded(|state| {
         let Some(session) = state.session.as_mut().filter(|session| session.task().is_some()) else {
-            return state.fails(ERR_USAGE, "no task runs");
+            return fails(ERR_USAGE, "no task runs");
         };
         if !session.next_kept() {
             return END;
@@ -599,31 +709,45 @@ pub unsafe extern "C" fn MPI_D_Fail(message: *const c_char) -> c_int {
         // SAFETY: as the header says.
         false => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
     };
-    with(|state| match &mut state.session {
+    coded(|state| match &mut state.session {
         Some(session) if session.task().is_some() => {
             session.fail(&message);
             SUCCESS
         }
-        _ => state.fails(ERR_USAGE, "no task runs"),
+        _ => fails(ERR_USAGE, "no task runs"),
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Finalize() -> c_int {
-    with(|state| {
-        let Some(world) = state.world.take() else {
-            return state.fails(ERR_USAGE, "MPI_D_Init was not called");
-        };
-        let code = match state.session.take().map(Session::finish) {
-            // It did not begin, and MPI_D_Init said why.
-            None => ERR_JOB,
-            Some(Ok(_)) => SUCCESS,
-            Some(Err(error)) => {
-                if world.rank() == 0 {
-                    eprintln!("mpid: {error}");
-                }
-                state.job_fails(&error)
+    coded(|state| {
+        let Some(world) = state.world.take() else { return state.not_begun() };
+        BEGUN.store(false, Ordering::Relaxed);
+        let session = state.session.take();
+        let code = match (state.panicked.take(), session) {
+            // The other ranks find that this one has nothing to say of the job, and fail too.
+            (Some(message), session) => {
+                // What is left of it may panic once more, and there is no more to be done for it.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(session)));
+                fails(ERR_JOB, message)
             }
+            // It did not begin, and MPI_D_Init said why.
+            (None, None) => ERR_JOB,
+            (None, Some(session)) => match catch_unwind(AssertUnwindSafe(|| session.finish())) {
+                Ok(Ok(_)) => SUCCESS,
+                Ok(Err(error)) => {
+                    if world.rank() == 0 {
+                        eprintln!("mpid: {error}");
+                    }
+                    state.job_fails(&error)
+                }
+                // The ranks still part.
+                Err(panic) => {
+                    let code = state.panicked(&*panic);
+                    state.panicked = None;
+                    code
+                }
+            },
         };
         match world.leave(code) {
             Ok(()) => code,
@@ -634,6 +758,95 @@ pub extern "C" fn MPI_D_Finalize() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Error_message() -> *const c_char {
-    // The text belongs to the thread's state, and is replaced by the next error only.
-    with(|state| state.message.as_ptr())
+    // The text belongs to the thread, and is replaced by the next error only. Who calls within a call may ask, too.
+    MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::{null, null_mut};
+
+    fn message() -> String {
+        // SAFETY: it is a text that ends with a zero, and nothing is called meanwhile.
+        unsafe { CStr::from_ptr(MPI_D_Error_message()) }.to_string_lossy().into_owned()
+    }
+
+    fn send(number: u64) -> c_int {
+        // SAFETY: both point to eight bytes.
+        unsafe { MPI_D_Send((&raw const number).cast(), 8, (&raw const number).cast(), 8) }
+    }
+
+    /// Runs a job of one rank with this shape. Returns what `MPI_D_Finalize` has, and says.
+    fn job(shaping: Shaping) -> (c_int, String) {
+        STATE.with_borrow_mut(|state| state.shaping = shaping);
+        assert_eq!(MPI_D_Init(null_mut(), null_mut()), SUCCESS, "{}", message());
+        while MPI_D_Next_task() == 1 {
+            match MPI_D_Comm_bipartite(0) {
+                0 => {
+                    let mut length = 0;
+                    // SAFETY: what is null is not written to.
+                    while unsafe { MPI_D_Recv(&mut null(), &mut length, null_mut(), null_mut()) } == SUCCESS {
+                    }
+                }
+                _ => assert!((0..1000).all(|number| send(number % 10) == SUCCESS) || !message().is_empty()),
+            }
+        }
+        (MPI_D_Finalize(), message())
+    }
+
+    /// Wherever the library panics, the program lives, and the job has failed. One test, as there is one job at a time.
+    #[test]
+    fn a_panic_is_an_error_of_the_job() {
+        assert_eq!(call(|code| -code, |_| -> c_int { panic!("outside of a job") }), -ERR_JOB);
+        assert_eq!(message(), "the library panicked: outside of a job");
+        assert_eq!(job(Shaping::default()).0, SUCCESS);
+
+        let partition: Arc<PartitionBytes> = Arc::new(|_, _| panic!("in a send"));
+        let (code, message) = job(Shaping { partition: Some(partition), ..Shaping::default() });
+        assert!(code == ERR_JOB && message.contains("the library panicked: in a send"), "{message}");
+        assert!(message.contains("O task 0"), "{message}");
+
+        let compare: Arc<CompareBytes> = Arc::new(|_, _| panic!("between tasks"));
+        let shaping =
+            Shaping { arrangement: Arrangement::Sorted, compare: Some(compare), ..Shaping::default() };
+        let (code, message) = job(shaping);
+        assert!(code == ERR_JOB && message.contains("between tasks"), "{message}");
+
+        // And there is another job afterwards.
+        assert_eq!(job(Shaping::default()).0, SUCCESS);
+    }
+
+    /// No function is left out: what panics in one that is would end the process.
+    #[test]
+    fn every_function_is_guarded() {
+        let (source, _) = include_str!("lib.rs").split_once("#[cfg(test)]").unwrap();
+        let functions: Vec<(&str, &str)> = source
+            .split("extern \"C\" fn MPI_D_")
+            .skip(1)
+            .map(|text| (text.split('(').next().unwrap(), text.split("\n}\n").next().unwrap()))
+            .collect();
+        assert!(functions.len() > 25, "{}", functions.len());
+        for (name, body) in functions {
+            let guarded = body.contains(" coded(") || body.contains(" uncoded(");
+            assert!(guarded || ["Sum_int64", "Error_message"].contains(&name), "MPI_D_{name}");
+        }
+    }
+
+    #[test]
+    fn sums_end_where_int64_does() {
+        let sum = |left: i64, right: i64| {
+            let (mut held, value) = (left, right);
+            // SAFETY: both are the eight bytes of a number.
+            let bytes = unsafe {
+                MPI_D_Sum_int64(null(), 0, (&raw mut held).cast(), 8, 8, (&raw const value).cast(), 8)
+            };
+            (bytes, held)
+        };
+        assert_eq!(sum(i64::MAX, i64::MIN), (8, -1));
+        assert_eq!(sum(i64::MAX - 1, 1), (8, i64::MAX));
+        // What was held stays.
+        assert_eq!(sum(i64::MAX, 1), (OUT_OF_RANGE, i64::MAX));
+        assert_eq!(sum(i64::MIN, -1), (OUT_OF_RANGE, i64::MIN));
+    }
 }

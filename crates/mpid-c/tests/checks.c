@@ -1,9 +1,13 @@
 /* What the header promises, seen from C. Prints one line for each A task, which the test adds up. argv[1] says what to do. */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <mpid.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static size_t by_last_byte(const void *key, size_t bytes, size_t tasks) {
     return bytes == 0 ? 0 : ((const unsigned char *)key)[bytes - 1] % tasks;
@@ -126,6 +130,127 @@ static int streaming(const char *fails) {
     return MPI_D_Finalize();
 }
 
+static atomic_long refusals;
+
+/* Every function of the library, called by one that the library has called. */
+static void call_back(void) {
+    const void *bytes;
+    size_t length;
+    int number;
+    uint64_t time;
+    double sum = 0;
+    char own[8] = "", other[8] = "";
+    int codes[] = {
+        MPI_D_Init(NULL, NULL), MPI_D_Send("a", 1, "b", 1), MPI_D_Send_many(1, "a", 1, "b", 1), MPI_D_Send_at(1, "a", 1, "b", 1),
+        MPI_D_Advance(1), MPI_D_End_input(), MPI_D_Window(&time, &time), MPI_D_Recv(&bytes, &length, &bytes, &length),
+        MPI_D_Recv_many(1, own, 1, other, 1, &length), MPI_D_Keep("a", 1, "b", 1), MPI_D_Kept(&bytes, &length, &bytes, &length),
+        MPI_D_Reads("a"), MPI_D_At(1), MPI_D_Comm_rank(1, &number), MPI_D_Comm_size(1, &number), MPI_D_Sum(&sum, 1), MPI_D_Fail("no"),
+        MPI_D_Finalize(),
+    };
+    for (size_t at = 0; at < sizeof codes / sizeof codes[0]; at++) must(codes[at] == MPI_D_ERR_USAGE, "a call within a call");
+    must(strstr(MPI_D_Error_message(), "no combiner, partitioner or comparator") != NULL, "who may not call");
+    must(MPI_D_Next_task() == 0 && MPI_D_Next_round() == 0 && MPI_D_COMM_BIPARTITE_O == MPI_D_COMM_NULL, "nothing begins");
+    MPI_D_Set_combiner(NULL);
+    refusals++;
+}
+
+static int64_t calling_sum(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room, const void *value,
+                           size_t value_bytes) {
+    call_back();
+    return MPI_D_Sum_int64(key, key_bytes, held, held_bytes, room, value, value_bytes);
+}
+
+static size_t calling_partitioner(const void *key, size_t bytes, size_t tasks) {
+    call_back();
+    return by_last_byte(key, bytes, tasks);
+}
+
+static int calling_comparator(const void *left, size_t left_bytes, const void *right, size_t right_bytes) {
+    call_back();
+    return backwards(left, left_bytes, right, right_bytes);
+}
+
+/* Functions of the program that call the library are told that they may not, and the job goes on. */
+static int calling(void) {
+    const void *key, *value;
+    size_t key_bytes, value_bytes;
+    int64_t sum = 0, number;
+    MPI_D_Set_arrangement(MPI_D_SORTED), MPI_D_Set_combiner(calling_sum);
+    MPI_D_Set_partitioner(calling_partitioner), MPI_D_Set_comparator(calling_comparator);
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    while (MPI_D_Next_task()) {
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            for (uint32_t at = 0; at < 100; at++) {
+                uint32_t swapped = __builtin_bswap32(at % 10);
+                must(MPI_D_Send(&swapped, 4, &(int64_t){1}, 8) == MPI_D_SUCCESS, "a pair");
+            }
+        } else
+            while (MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS) sum += *(int64_t *)memcpy(&number, value, 8);
+    }
+    printf("sum %" PRId64 "\nrefusals %ld\n", sum, refusals);
+    return MPI_D_Finalize();
+}
+
+/* What is said to have bytes, and is null, is refused and not read. */
+static void nothing_is_not_read(void) {
+    size_t much = SIZE_MAX / 4 + 2;
+    must(MPI_D_Send(NULL, 4, "b", 1) == MPI_D_ERR_USAGE && MPI_D_Send("a", 1, NULL, 4) == MPI_D_ERR_USAGE, "a pair of nothing");
+    must(MPI_D_Send_many(3, NULL, 4, "abc", 1) == MPI_D_ERR_USAGE, "pairs of nothing");
+    must(MPI_D_Send_many(much, "abcd", 4, "", 0) == MPI_D_ERR_USAGE, "more pairs than there can be");
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+static int is_there(const char *folder, const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Adds a line to a file of the folder, in one piece. */
+static void note(const char *folder, const char *name, long number) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "a");
+    must(file != NULL && fprintf(file, "%ld\n", number) > 0 && fclose(file) == 0, "a note");
+}
+
+/* As tests/killed/mod.rs has it: O task 0 waits to be killed when it runs for the first time. */
+static int killed(const char *folder) {
+    const void *key, *value;
+    size_t key_bytes, value_bytes;
+    MPI_D_Set_combiner(MPI_D_Sum_int64);
+    if (MPI_D_Init(NULL, NULL) != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
+    while (MPI_D_Next_task()) {
+        int rank;
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank);
+            if (rank == 0 && !is_there(folder, "victim")) {
+                note(folder, "victim", (long)getpid());
+                for (;;) nap();
+            }
+            while (!is_there(folder, "go")) nap();
+            for (uint32_t at = 0; at < 1000; at++) {
+                uint32_t swapped = __builtin_bswap32(at % 100);
+                if (MPI_D_Send(&swapped, 4, &(int64_t){rank + 1}, 8) != MPI_D_SUCCESS) break;
+            }
+            note(folder, "ran", rank);
+        } else {
+            int64_t keys = 0, sum = 0, number;
+            MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank);
+            for (; MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS; keys++)
+                sum += *(int64_t *)memcpy(&number, value, 8);
+            char line[100];
+            /* In one piece: ranks share the output. */
+            int bytes = snprintf(line, sizeof line, "A %d %" PRId64 " %" PRId64 "\n", rank, keys, sum);
+            must(write(STDOUT_FILENO, line, (size_t)bytes) == bytes, "a line");
+        }
+    }
+    return MPI_D_Finalize();
+}
+
 int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
@@ -133,7 +258,10 @@ int main(int argc, char **argv) {
     must(MPI_D_At(1) == MPI_D_ERR_USAGE, "a place before the beginning");
     if (strcmp(asked, "iteration") == 0) return iteration(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "streaming") == 0) return streaming(argc > 2 ? argv[2] : "");
-    if (strcmp(asked, "wrong") == 0) MPI_D_Set_combiner(MPI_D_Sum_int64);
+    if (strcmp(asked, "calling") == 0) return calling();
+    if (strcmp(asked, "killed") == 0) return killed(argv[2]);
+    int overflows = strcmp(asked, "overflow") == 0;
+    if (strcmp(asked, "wrong") == 0 || overflows) MPI_D_Set_combiner(MPI_D_Sum_int64);
     MPI_D_Set_arrangement(MPI_D_SORTED);
     if (strcmp(asked, "backwards") == 0) {
         MPI_D_Set_partitioner(by_last_byte);
@@ -163,14 +291,17 @@ int main(int argc, char **argv) {
                 keys[at] = __builtin_bswap32(key);
                 values[at] = key;
             }
+            nothing_is_not_read();
             must(MPI_D_Send_many(50, keys, 4, values, 8) == MPI_D_SUCCESS, "many pairs");
             for (int at = 50; at < 100; at++)
                 must(MPI_D_Send(&keys[at], 4, &values[at], 8) == MPI_D_SUCCESS, "a pair");
             must(MPI_D_Reads("numbers") == MPI_D_SUCCESS && MPI_D_At(7) == MPI_D_SUCCESS, "the place");
-            if (strcmp(asked, "wrong") == 0) { /* Of one key, O task 2 sends what no combiner of numbers accepts. */
-                int64_t one = 1;
-                for (int at = 100; at < 110; at++)
-                    if (MPI_D_At(at) != MPI_D_SUCCESS || MPI_D_Send("key", 3, &one, rank == 2 && at == 104 ? 3 : 8) != MPI_D_SUCCESS) break;
+            if (strcmp(asked, "wrong") == 0 || overflows) { /* Of one key, O task 2 sends what no combiner of numbers accepts. */
+                for (int at = 100; at < 110; at++) {
+                    int is_wrong = rank == 2 && at == 104;
+                    int64_t number = is_wrong && overflows ? INT64_MAX : 1;
+                    if (MPI_D_At(at) != MPI_D_SUCCESS || MPI_D_Send("key", 3, &number, is_wrong && !overflows ? 3 : 8) != MPI_D_SUCCESS) break;
+                }
             }
             if (strcmp(asked, "fail") == 0 && rank == 1) must(MPI_D_Fail("on purpose") == MPI_D_SUCCESS, "a failure");
         } else {
@@ -178,6 +309,7 @@ int main(int argc, char **argv) {
             must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "A tasks send nothing");
             must(MPI_D_At(1) == MPI_D_ERR_USAGE && MPI_D_Reads("a") == MPI_D_ERR_USAGE, "A tasks read nothing");
             must(MPI_D_Recv_many(0, NULL, 0, NULL, 0, NULL) == MPI_D_SUCCESS, "no pairs");
+            must(MPI_D_Recv_many(1, NULL, 4, NULL, 8, NULL) == MPI_D_ERR_USAGE, "no room for pairs");
         }
         if (MPI_D_COMM_BIPARTITE_A != MPI_D_COMM_NULL && strcmp(asked, "backwards") != 0) {
             uint32_t keys[7];

@@ -2,6 +2,7 @@
 //! are. A runtime or a compiler that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
 mod built;
+mod killed;
 
 use built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
@@ -164,6 +165,57 @@ fn a_wrong_value_names_its_record() {
         let told = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
         assert!(!run.success && told.contains("numbers at 104: "), "{run:#?}");
         assert!(told.contains("key \"key\"") && told.contains("does not accept"), "{run:#?}");
+    }
+}
+
+/// So is one that makes a sum larger than an int64_t, which would have become negative.
+#[test]
+fn a_sum_that_is_too_large_names_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let run = run(&launcher, &program, &["overflow"], &[("HARRIER_MPID_O", "5")]);
+        let told = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
+        assert!(!run.success && told.contains("numbers at 104: "), "{run:#?}");
+        assert!(told.contains("key \"key\"") && told.contains("int64_t"), "{run:#?}");
+    }
+}
+
+/// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer is right.
+#[test]
+fn functions_of_the_program_may_not_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let knobs = [("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "3")];
+        let run = run(&launcher, &program, &["calling"], &knobs);
+        assert!(run.success, "{run:#?}");
+        assert_eq!(told(&run, "sum "), 500, "{run:#?}");
+        assert!(told(&run, "refusals ") > 100, "{run:#?}");
+    }
+}
+
+/// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
+#[test]
+fn a_rank_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    let Some(run) = killed::killed_and_started_again(&[program.to_str().unwrap(), "killed"], &[]) else {
+        return;
+    };
+    killed::check(&run);
+}
+
+/// The examples that the README names are short ones.
+#[test]
+fn word_counts_are_short() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for example in ["examples/wordcount.c", "../../python/examples/wordcount.py"] {
+        let source = std::fs::read_to_string(here.join(example)).unwrap();
+        let lines = source.lines().count();
+        assert!(lines <= 30, "{example} has {lines} lines");
+        // Nor is it short because its lines are long.
+        assert!(source.lines().all(|line| line.len() <= 140), "{example}");
     }
 }
 

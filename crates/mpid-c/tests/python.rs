@@ -3,6 +3,7 @@
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
 mod built;
+mod killed;
 
 use built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
@@ -112,6 +113,71 @@ fn objects_combiners_and_failures() {
     }
 }
 
+/// What 64 bits do not hold is refused, alone and as a sum.
+#[test]
+fn numbers_are_not_cut_off() {
+    for run in runs("tests/checks.py", &["ranges"]) {
+        assert_eq!(totals(&run), (1, 4, 0), "{run:#?}");
+    }
+    for run in runs("tests/checks.py", &["overflows"]) {
+        assert!(run.stdout.contains("failed: O task") && run.stdout.contains("int64_t"), "{run:#?}");
+    }
+}
+
+#[test]
+fn keys_have_an_order_of_their_own() {
+    for run in runs("tests/checks.py", &["ordered"]) {
+        assert_eq!(totals(&run), (3, 500, 499 * 500 / 2), "{run:#?}");
+    }
+}
+
+/// What is raised in a function that the library calls is raised in the program, and no A task has an answer that is wrong for it.
+#[test]
+fn what_functions_raise_is_not_lost() {
+    for (which, what, told) in [
+        ("combine", "ValueError", "JobError from ValueError"),
+        ("combine", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
+        ("combine", "SystemExit", "SystemExit from NoneType"),
+        ("combine", "early", "KeyboardInterrupt from NoneType"),
+        ("combine", "none", "JobError from error"),
+        ("partition", "ValueError", "JobError from ValueError"),
+        ("partition", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
+        ("partition", "early", "KeyboardInterrupt from NoneType"),
+        ("partition", "none", "JobError from TypeError"),
+        ("partition", "float", "JobError from TypeError"),
+        ("partition", "large", "JobError from ValueError"),
+        ("partition", "below", "JobError from ValueError"),
+        ("compare", "ValueError", "JobError from ValueError"),
+        ("compare", "SystemExit", "SystemExit from NoneType"),
+        ("compare", "none", "JobError from TypeError"),
+        ("compare", "float", "JobError from TypeError"),
+    ] {
+        for run in runs_on(vec![system()], "tests/checks.py", &["raises", which, what]) {
+            assert!(run.stdout.contains(&format!("raised {told}\n")), "{which} {what}: {run:#?}");
+            assert!(!run.stdout.contains("an answer"), "{which} {what}: {run:#?}");
+            assert!(!run.stderr.contains("ctypes callback"), "{which} {what}: {run:#?}");
+        }
+    }
+    for run in runs("tests/checks.py", &["interrupts"]) {
+        assert!(
+            run.stdout.contains("raised KeyboardInterrupt") && !run.stdout.contains("an answer"),
+            "{run:#?}"
+        );
+        assert!(!run.stderr.contains("ctypes callback"), "{run:#?}");
+    }
+}
+
+/// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
+#[test]
+fn a_rank_is_killed() {
+    for Python { program, variables } in [system(), wheel()].into_iter().flatten() {
+        let script = checkout().join("python/tests/checks.py");
+        let words = [program.to_str().unwrap(), script.to_str().unwrap(), "killed"];
+        let Some(run) = killed::killed_and_started_again(&words, &variables) else { return };
+        killed::check(&run);
+    }
+}
+
 /// What the command line says and the program does not do is told, and not left out.
 #[test]
 fn what_cannot_be_is_refused() {
@@ -207,6 +273,13 @@ fn windows_close_while_inputs_go_on() {
     for run in runs("examples/windows.py", &["10", path.to_str().unwrap()]) {
         let place = format!("{} at 3", path.display());
         assert!(!run.success && run.stderr.contains("O task 0") && run.stderr.contains(&place), "{run:#?}");
+    }
+}
+
+#[test]
+fn arrays_of_objects_are_refused() {
+    for run in runs_on(vec![wheel()], "tests/checks.py", &["object_arrays"]) {
+        assert_eq!(totals(&run), (1, 2, 0), "{run:#?}");
     }
 }
 

@@ -8,6 +8,8 @@
 //!   several generations; only those of the generation that was committed count. So a rank that was given up as lost and still
 //!   writes does no harm: nothing of what it writes is committed any more, and it writes to files that are only read.
 //!
+//! - A checkpoint belongs to one program with its arguments, in one folder of work, and to one run of it at a time.
+//!
 //! # Order of calls
 //! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what counts; then
 //! [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0. Last, [`Commits::remove`].
@@ -19,12 +21,16 @@
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// O tasks that are committed, each with the generation whose blocks count.
 pub(crate) type Committed = HashMap<u32, u32>;
+
+/// How long a checkpoint is waited for that another process has: one that is killed has it for a moment still.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A record of the commit file: its kind, a number, and a checksum of both.
 const RECORD_BYTES: usize = 12;
@@ -38,6 +44,16 @@ pub(crate) fn folder(checkpoint: &Path, job: u32, name: &str) -> PathBuf {
     let name: String =
         name.chars().map(|character| if character.is_alphanumeric() { character } else { '-' }).collect();
     checkpoint.join(format!("{job}-{name}"))
+}
+
+/// Where this program runs and what it was started with: the same when it is started again. What it was started with by a launcher is not in it.
+pub(crate) fn this_program() -> String {
+    let folder = std::env::current_dir().map_or(String::new(), |folder| folder.display().to_string());
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    // The program itself may be called by another path.
+    let name = |word: String| word.rsplit('/').next().unwrap_or(&word).to_string();
+    let words = words.enumerate().map(|(at, word)| if at == 0 { name(word) } else { word });
+    format!("{} in {folder}", words.collect::<Vec<_>>().join(" "))
 }
 
 /// How many tasks a job has, and whether its program says so; if not, it goes on with as many as it had, however many ranks are left.
@@ -57,13 +73,21 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Opens the checkpoint in `folder`, or makes it for a job with so many tasks. Returns what is done already.
+    /// Opens the checkpoint in `folder`, or makes it for a job with so many tasks. Returns what is done already. `program`: as
+    /// [`this_program`] has it.
     ///
-    /// Errors: the folder cannot be used, or belongs to a job with other numbers of tasks, of which the program has said one.
-    pub fn open(folder: &Path, o_tasks: Tasks, a_tasks: Tasks) -> io::Result<(Commits, Committed)> {
+    /// Errors: the folder cannot be used, or another program uses it, or it belongs to another program, or to a job with other numbers of
+    /// tasks, of which the program has said one.
+    pub fn open(
+        folder: &Path,
+        program: &str,
+        o_tasks: Tasks,
+        a_tasks: Tasks,
+    ) -> io::Result<(Commits, Committed)> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join("commits");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        lock(&file)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let (mut committed, mut generation, mut valid) = (Committed::new(), 0, 0);
@@ -87,7 +111,16 @@ impl Commits {
         file.seek(SeekFrom::Start(valid))?;
         let tasks = (o_tasks.count, a_tasks.count);
         let mut commits = Commits { folder: folder.to_path_buf(), file, generation: generation + 1, tasks };
+        let known = folder.join("program");
         if let [o_before, a_before] = shape[..] {
+            let before = std::fs::read_to_string(&known).unwrap_or_default();
+            if before != program {
+                return Err(io::Error::other(format!(
+                    "\"{}\" is of another program, or of other arguments: of {before}, not of {program}; \
+                     with the folder gone the job begins anew",
+                    folder.display()
+                )));
+            }
             let fits = |now: Tasks, before: u32| !now.fixed || now.count == before;
             if !fits(o_tasks, o_before) || !fits(a_tasks, a_before) {
                 return Err(io::Error::other(format!(
@@ -97,6 +130,7 @@ impl Commits {
             }
             commits.tasks = (o_before, a_before);
         } else {
+            std::fs::write(known, program)?;
             commits.file.set_len(0)?;
             commits.file.seek(SeekFrom::Start(0))?;
             commits.write(KIND_SHAPE, o_tasks.count)?;
@@ -124,6 +158,26 @@ impl Commits {
     /// The job is done.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_dir_all(&self.folder)
+    }
+}
+
+/// Makes sure that no other run of a job uses its checkpoint: both would write to the same files.
+///
+/// Errors: another process has it, and keeps it.
+fn lock(file: &File) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => return Err(io::Error::other("another run of the job uses it")),
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, "a checkpoint cannot be locked: nobody must start the job twice");
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -252,7 +306,7 @@ mod tests {
     #[test]
     fn what_was_committed_comes_back_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
+        let (mut commits, committed) = Commits::open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert!(committed.is_empty());
         let first = commits.generation;
         let mut log = Log::open::<io::Error>(folder.path(), 0, first, &committed, |_, _| Ok(())).unwrap();
@@ -269,7 +323,7 @@ mod tests {
             let mut file = OpenOptions::new().append(true).open(folder.path().join(name)).unwrap();
             file.write_all(bytes).unwrap();
         }
-        let (mut commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
+        let (mut commits, committed) = Commits::open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert_eq!(committed, Committed::from([(0, first)]));
         let second = commits.generation;
         assert_eq!(replayed(folder.path(), second, &committed), [(0, b"zero".to_vec())]);
@@ -280,7 +334,7 @@ mod tests {
         log.flush().unwrap();
         commits.commit(1).unwrap();
         drop((commits, log));
-        let (commits, committed) = Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap();
+        let (commits, committed) = Commits::open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert_eq!(
             replayed(folder.path(), commits.generation, &committed),
             [(0, b"zero".to_vec()), (1, b"one".to_vec())]
@@ -309,12 +363,14 @@ mod tests {
     #[test]
     fn another_job_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        drop(Commits::open(folder.path(), FIXED_3, FIXED_1).unwrap());
+        drop(Commits::open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap());
         let four = Tasks { count: 4, fixed: true };
-        let error = Commits::open(folder.path(), four, FIXED_1).err().unwrap().to_string();
+        let error = Commits::open(folder.path(), "grep this", four, FIXED_1).err().unwrap().to_string();
         assert!(error.contains("3 O tasks"), "{error}");
+        let error = Commits::open(folder.path(), "grep that", FIXED_3, FIXED_1).err().unwrap().to_string();
+        assert!(error.contains("grep this") && error.contains("grep that"), "{error}");
         // Numbers that nobody has said are those of the checkpoint.
         let open = Tasks { count: 4, fixed: false };
-        assert_eq!(Commits::open(folder.path(), open, open).unwrap().0.tasks, (3, 1));
+        assert_eq!(Commits::open(folder.path(), "grep this", open, open).unwrap().0.tasks, (3, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are fastest at 0.4.
 pub const MEMORY_SHARE: f64 = 0.4;
@@ -235,10 +235,42 @@ fn available_memory() -> u64 {
         let kib = line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?;
         Some(kib.trim().parse::<u64>().ok()? * 1024)
     });
-    let read = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let group = read("/sys/fs/cgroup/memory.max")
-        .map(|limit| limit.saturating_sub(read("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = left_to_groups(&groups, Path::new("/sys/fs/cgroup"));
     [host, group].into_iter().flatten().min().unwrap_or(UNKNOWN)
+}
+
+/// Bytes that the control groups of this process have left: the least of all on the way up to the root, for version 2 (one line `0::/path`) and
+/// version 1 (a line whose controllers contain `memory`). What holds files that were read is given back when it is needed, and counts as left.
+fn left_to_groups(groups: &str, root: &Path) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (base, limit, used, files) = match controllers.split(',').any(|name| name == "memory") {
+            true => (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+            false if controllers.is_empty() => (root.to_path_buf(), "memory.max", "memory.current", ""),
+            false => continue,
+        };
+        let group = base.join(path.trim_start_matches('/'));
+        for folder in group.ancestors().take_while(|folder| folder.starts_with(&base)) {
+            let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+            let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
+            // One without a limit says "max", or in version 1 a number that loses against the host's memory.
+            let Some(limit) = number(limit) else { continue };
+            let stat = read("memory.stat").unwrap_or_default();
+            let held = |name: &str| {
+                let name = format!("{files}{name}_file ");
+                stat.lines()
+                    .find_map(|line| line.strip_prefix(&name)?.trim().parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            let used = number(used).unwrap_or(0).saturating_sub(held("active") + held("inactive"));
+            let left = limit.saturating_sub(used);
+            least = Some(least.map_or(left, |least: u64| least.min(left)));
+        }
+    }
+    least
 }
 
 #[cfg(test)]
@@ -275,6 +307,26 @@ mod tests {
         for (name, value) in [("HARRIER_MPID_MEMORY_SHARE", "1.5"), ("HARRIER_MPID_O", "0")] {
             assert!(of(&[(name, value)]).is_err());
         }
+    }
+
+    #[test]
+    fn the_group_that_has_least_left_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let write = |file: &str, text: &str| {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), text).unwrap();
+        };
+        write("job/memory.max", "1000\n");
+        write("job/memory.current", "700\n");
+        write("job/memory.stat", "anon 500\ninactive_file 150\nactive_file 50\n");
+        write("job/step/memory.max", "max\n");
+        write("memory/old/memory.limit_in_bytes", "400\n");
+        write("memory/old/memory.usage_in_bytes", "100\n");
+        write("memory/old/memory.stat", "total_inactive_file 60\ntotal_active_file 0\n");
+        assert_eq!(left_to_groups("0::/job/step\n", root), Some(500));
+        assert_eq!(left_to_groups("3:cpu:/c\n2:memory:/old\n", root), Some(360));
+        assert_eq!(left_to_groups("0::/\n", root), None);
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! most of them have is sent once and not once for each ([`send_kept`]).
 //!
 //! # Memory bound
-//! One block for each A task, and [`crate::Config::combine_bytes`] for the table; O tasks that run one after the other use the same.
+//! One block for each A task, and [`crate::Config::combine_bytes`] for the table and one value more; O tasks that run one after the other use the
+//! same. When streaming, one block for each A task and open window, of which there are at most [`WINDOWS_MAX`]: of more, what the oldest has is
+//! sent before it is full.
 //!
 //! Source: mpi-d, section IV-A (the hash table, its spilling into partitions, the realignment of data); hive-on-datampi, section
 //! IV-C (send partition lists).
@@ -32,6 +34,9 @@ const COMBINED_SHARE_MIN: f64 = 0.05;
 /// Pairs that are looked up in the table together: enough for their cache misses to overlap, few enough for all to stay in the
 /// first cache until they are used.
 const BATCH_PAIRS: usize = 16;
+
+/// Windows with pairs that wait for others of theirs.
+const WINDOWS_MAX: usize = 32;
 
 /// Bytes of a pair that does not wait for others.
 const WAITING_BYTES_MAX: usize = 4096;
@@ -239,13 +244,12 @@ impl Emitter {
         if let Some(table) = &mut self.table {
             let combine = self.combine.as_ref().expect("there is a table");
             match table.upsert(hash, key, value, &**combine, Some(&self.origin)) {
-                Ok(Upsert::Combined) => {
-                    self.combined += 1;
-                    return Ok(());
-                }
-                Ok(Upsert::Inserted) => {
+                Ok(put @ (Upsert::Combined | Upsert::Inserted)) => {
+                    // Values may grow as they are combined.
                     let is_full = table.bytes() >= self.outs.plan.config.combine_bytes;
-                    if self.partition.is_some() {
+                    if put == Upsert::Combined {
+                        self.combined += 1;
+                    } else if self.partition.is_some() {
                         // When the table is emptied, nobody knows any more which record the key is from.
                         self.a_task_of(hash, key)?;
                     }
@@ -338,6 +342,9 @@ impl Emitter {
         let at = match self.windows.iter().position(|open| open.window == window) {
             Some(at) => at,
             None => {
+                if self.windows.len() >= WINDOWS_MAX {
+                    self.send_oldest()?;
+                }
                 let open = (0..self.outs.plan.a_tasks).map(|_| Open::default()).collect();
                 self.windows.push(Partitions { window, open });
                 self.windows.len() - 1
@@ -426,12 +433,24 @@ impl Emitter {
     /// Windows before this one are complete: sends what is left of them, and says so to every A task.
     pub fn close_windows(&mut self, before: u64) -> Result<(), EmitError> {
         while let Some(at) = self.windows.iter().position(|open| open.window < before) {
-            for a_task in 0..self.windows[at].open.len() {
-                self.ship(at, a_task, false)?;
-            }
-            self.windows.swap_remove(at);
+            self.send_window(at)?;
         }
         self.tell_all(BlockKind::Watermark, before)
+    }
+
+    /// Sends what the window that is likely to close first has so far; more of its pairs may follow.
+    #[cold]
+    fn send_oldest(&mut self) -> Result<(), EmitError> {
+        let oldest = self.windows.iter().enumerate().min_by_key(|(_, open)| open.window);
+        oldest.map(|(at, _)| at).map_or(Ok(()), |at| self.send_window(at))
+    }
+
+    fn send_window(&mut self, at: usize) -> Result<(), EmitError> {
+        for a_task in 0..self.windows[at].open.len() {
+            self.ship(at, a_task, false)?;
+        }
+        self.windows.swap_remove(at);
+        Ok(())
     }
 
     fn tell_all(&mut self, kind: BlockKind, window: u64) -> Result<(), EmitError> {

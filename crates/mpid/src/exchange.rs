@@ -46,7 +46,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// SQLSTATE of a stream whose job is to stop; the reason goes another way.
 const STOPPED: &str = "57014";
 
-/// Everything about a job that its exchange has to know; the same on every rank.
+/// Everything about a job that its exchange has to know; but for what is counted the same on every rank.
 pub(crate) struct Plan {
     pub job: u32,
     pub o_tasks: u32,
@@ -56,6 +56,9 @@ pub(crate) struct Plan {
     pub cache_bytes: usize,
     pub mergers: usize,
     pub checkpoint: Option<CheckpointPlan>,
+    /// When streaming: windows of A tasks that this rank has closed, and where the last of them ended.
+    pub closed: AtomicU64,
+    pub closed_until: AtomicU64,
 }
 
 pub(crate) struct CheckpointPlan {

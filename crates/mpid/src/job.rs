@@ -367,19 +367,23 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
         // Keys that were compared or combined to find the next record.
         origin::panicked_at().map_or(place.clone(), |keys| format!("{place}, {keys}"))
     };
-    let error = match outcome {
-        Ok(Ok(output)) => return Some(output),
-        Err(panic) => running.panicked(Side::A, a_task, place(), &*panic),
-        Ok(Err(error)) => match error.downcast_ref::<ReceiveError>() {
-            Some(ReceiveError::Rejected(rejected)) => {
+    let received = |error: &ReceiveError| {
+        let rank = running.world.launched_rank();
+        match error {
+            ReceiveError::Rejected(rejected) => {
                 running.task_error(Side::A, a_task, place(), Cause::Rejected, rejected)
             }
-            Some(ReceiveError::Spill(message)) => {
-                Error::Spill { rank: running.world.launched_rank(), message: message.clone() }
-            }
-            Some(ReceiveError::Damaged(message)) => {
-                Error::Damaged { rank: running.world.launched_rank(), message: message.clone() }
-            }
+            ReceiveError::Spill(message) => Error::Spill { rank, message: message.clone() },
+            ReceiveError::Damaged(message) => Error::Damaged { rank, message: message.clone() },
+        }
+    };
+    let error = match (outcome, task.as_ref().and_then(|task| task.failed.as_ref())) {
+        (Err(panic), _) => running.panicked(Side::A, a_task, place(), &*panic),
+        // Also where the function has passed over it: pairs are missing.
+        (Ok(_), Some(failed)) => received(failed),
+        (Ok(Ok(output)), None) => return Some(output),
+        (Ok(Err(error)), None) => match error.downcast_ref::<ReceiveError>() {
+            Some(error) => received(error),
             None => running.task_error(Side::A, a_task, place(), Cause::Failed, error),
         },
     };
@@ -532,7 +536,7 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
 
     /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
     ///
-    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it.
+    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it. One that does not fails all the same.
     #[inline]
     pub fn emit(&mut self, key: &K, value: &V) -> Result<(), EmitError> {
         // Where all values have as many bytes, one that has just been encoded is one.
@@ -590,16 +594,17 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
     /// Tells the job how the function ended, if it did not end well.
     pub(crate) fn settle(&mut self, outcome: std::thread::Result<Result<(), BoxError>>) {
         let place = self.emitter.origin.place();
-        let error = match outcome {
-            Ok(Ok(())) => return,
-            Err(panic) => self.running.panicked(Side::O, self.index, place, &*panic),
-            Ok(Err(error)) => match (&self.rejected, error.downcast_ref::<EmitError>()) {
-                (Some(rejected), _) => {
-                    let (o_task, place) = self.emitter.blame();
-                    self.running.task_error(Side::O, o_task, place, Cause::Rejected, rejected)
-                }
-                (None, Some(EmitError::Stopped)) => return,
-                (None, _) => self.running.task_error(Side::O, self.index, place, Cause::Failed, error),
+        let error = match (outcome, &self.rejected) {
+            (Err(panic), _) => self.running.panicked(Side::O, self.index, place, &*panic),
+            // Also where the function has passed over it: pairs are missing.
+            (Ok(_), Some(rejected)) => {
+                let (o_task, place) = self.emitter.blame();
+                self.running.task_error(Side::O, o_task, place, Cause::Rejected, rejected)
+            }
+            (Ok(Ok(())), None) => return,
+            (Ok(Err(error)), None) => match error.downcast_ref::<EmitError>() {
+                Some(EmitError::Stopped) => return,
+                _ => self.running.task_error(Side::O, self.index, place, Cause::Failed, error),
             },
         };
         self.running.stop().fail(error);
@@ -612,7 +617,7 @@ fn check_value<V: Datum + ?Sized>(asked: bool, value: &[u8]) -> Result<(), Rejec
     if asked { V::decode(value).map(drop) } else { Ok(()) }
 }
 
-/// Why an A task was not given its next pair; its function should return it.
+/// Why an A task was not given its next pair; its function should return it. One that does not fails all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
@@ -665,6 +670,12 @@ enum State {
     End,
 }
 
+/// Keeps the first error.
+#[cold]
+fn note(failed: &mut Option<ReceiveError>, error: ReceiveError) -> ReceiveError {
+    failed.get_or_insert(error).clone()
+}
+
 /// A received pair.
 pub type PairView<'a, K, V> = (<K as Datum>::View<'a>, <V as Datum>::View<'a>);
 
@@ -678,6 +689,8 @@ pub struct ATask<K: ?Sized, V: ?Sized> {
     state: State,
     /// Of the current group.
     key: Vec<u8>,
+    /// Why a pair was not given; none is after it.
+    failed: Option<ReceiveError>,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -691,6 +704,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
             records: 0,
             state: State::Given,
             key: Vec::new(),
+            failed: None,
             types: PhantomData,
         }
     }
@@ -720,7 +734,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
 
     #[inline]
     fn advance(&mut self) -> Result<bool, ReceiveError> {
-        let more = self.source.advance()?;
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        let more = self.source.advance().map_err(|error| note(&mut self.failed, error.into()))?;
         self.records += u64::from(more);
         Ok(more)
     }
@@ -738,7 +755,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
                 self.state = State::Given;
             }
         }
-        Ok(Some((K::decode(self.source.key())?, V::decode(self.source.value())?)))
+        let ATask { source, failed, .. } = self;
+        let key = K::decode(source.key()).map_err(|rejected| note(failed, rejected.into()))?;
+        let value = V::decode(source.value()).map_err(|rejected| note(failed, rejected.into()))?;
+        Ok(Some((key, value)))
     }
 
     /// The next key with all its values; those that were not read of the one before are passed over.
@@ -822,10 +842,12 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
     }
 
     pub fn next_value(&mut self) -> Result<Option<V::View<'_>>, ReceiveError> {
-        match self.task.next_in_group()? {
-            true => Ok(Some(V::decode(self.task.source.value())?)),
-            false => Ok(None),
+        if !self.task.next_in_group()? {
+            return Ok(None);
         }
+        let ATask { source, failed, .. } = &mut *self.task;
+        let value = V::decode(source.value()).map_err(|rejected| note(failed, rejected.into()))?;
+        Ok(Some(value))
     }
 
     /// The key, and what `fold` makes of the values that are left.

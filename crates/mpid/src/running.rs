@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -103,8 +103,9 @@ impl Running {
                 .collect(),
             false => VecDeque::new(),
         };
-        let shows = plan.config.progress && world.rank() == 0 && !spec.owned;
-        let progress = shows.then(|| show_progress(world.clone(), spec.name.clone(), plan.job));
+        // A round tells of itself when it has ended.
+        let shows = plan.config.progress && world.rank() == 0 && spec.mode != Mode::Iteration;
+        let progress = shows.then(|| show_progress(world.clone(), &spec, Arc::clone(&plan)));
         Running {
             world: world.clone(),
             plan,
@@ -163,7 +164,8 @@ impl Running {
         let o_tasks = Tasks { count: o_said.unwrap_or(slots), fixed: o_said.is_some() };
         let a_count = a_said.unwrap_or(match config.parallelism {
             Parallelism::Default => slots,
-            Parallelism::Enhanced => o_tasks.count,
+            // Without input there are no O tasks.
+            Parallelism::Enhanced => o_tasks.count.max(1),
         });
         if a_count == 0 {
             return Err(Error::Configuration("there is at least one A task".to_string()));
@@ -180,6 +182,8 @@ impl Running {
             cache_bytes: config.cache_bytes(world.ranks_here()),
             mergers: threads.min((a_tasks as usize).div_ceil(ranks)).max(1),
             checkpoint,
+            closed: AtomicU64::new(0),
+            closed_until: AtomicU64::new(0),
         }))
     }
 
@@ -204,7 +208,10 @@ impl Running {
         let mut told = Writer::default();
         if world.rank() == 0 {
             let mut tasks = (o_tasks.count, a_tasks.count);
-            let opened = folder.as_ref().map(|folder| Commits::open(folder, o_tasks, a_tasks)).transpose();
+            let opened = folder
+                .as_ref()
+                .map(|folder| Commits::open(folder, &checkpoint::this_program(), o_tasks, a_tasks))
+                .transpose();
             let (commits, committed) = match opened {
                 Err(error) => {
                     told.u8(1).text(&error.to_string());
@@ -468,14 +475,28 @@ fn threads(config: &Config, world: &World) -> usize {
     config.threads.unwrap_or_else(|| (cores() / world.ranks_here()).max(1))
 }
 
-fn show_progress(world: World, name: String, job: u32) -> (Sender<()>, JoinHandle<()>) {
+/// Tells once a second, if it has changed, how far the O tasks are, or a stream.
+fn show_progress(world: World, spec: &Spec, plan: Arc<Plan>) -> (Sender<()>, JoinHandle<()>) {
     let (over, waiting) = channel::<()>();
+    let (name, is_stream) = (spec.name.clone(), spec.mode == Mode::Streaming);
     let thread = std::thread::spawn(move || {
         let mut told = None;
         while waiting.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let now = world.coordinator().map(|coordinator| coordinator.progress(job));
-            if let Some((given, left)) = now.filter(|_| told != now) {
-                eprintln!("mpid: {name}: {given} of {} O tasks begun", given + left);
+            let now = match is_stream {
+                true => match plan.closed.load(Ordering::Relaxed) {
+                    0 => None,
+                    closed => {
+                        let until = plan.closed_until.load(Ordering::Relaxed);
+                        Some(format!("rank 0 has closed {closed} windows of its A tasks, up to {until}"))
+                    }
+                },
+                false => world.coordinator().map(|coordinator| {
+                    let (given, left) = coordinator.progress(plan.job);
+                    format!("{given} of {} O tasks begun", given + left)
+                }),
+            };
+            if let Some(now) = now.as_ref().filter(|_| told != now) {
+                eprintln!("mpid: {name}: {now}");
             }
             told = now;
         }

@@ -81,6 +81,45 @@ struct Entry {
     offset: u32,
 }
 
+impl Entry {
+    #[inline]
+    fn key<'a>(&self, blocks: &'a [Bytes]) -> &'a [u8] {
+        let bytes = &blocks[self.block as usize];
+        let place = records::place(bytes, self.offset as usize).expect("it was found before");
+        &bytes[place.key..place.value]
+    }
+}
+
+/// So many pairs whose keys begin alike are compared whole.
+const COMPARED: usize = 8;
+
+/// Keys that have been alike for so many prefixes are compared whole.
+const DEEPEST: usize = 16;
+
+/// Sorts pairs by prefixes that their keys have from their byte `at` on; those that have the same are sorted by the prefixes that follow.
+///
+/// A key is looked for in its block once for each prefix that it shares with others, and not for each comparison: most of these would wait
+/// for memory.
+fn sort_by_prefixes(entries: &mut [Entry], blocks: &[Bytes], at: usize) {
+    sort_by_prefixes_to(entries, blocks, at, DEEPEST);
+}
+
+fn sort_by_prefixes_to(entries: &mut [Entry], blocks: &[Bytes], at: usize, depth: usize) {
+    entries.sort_unstable_by_key(|entry| entry.prefix);
+    for alike in entries.chunk_by_mut(|left, right| left.prefix == right.prefix) {
+        if alike.len() == 1 || is_whole(alike[0].prefix) {
+            continue;
+        }
+        let next = at + PREFIX_BYTES;
+        if alike.len() <= COMPARED || depth == 0 {
+            alike.sort_unstable_by(|left, right| left.key(blocks)[next..].cmp(&right.key(blocks)[next..]));
+            continue;
+        }
+        alike.iter_mut().for_each(|entry| entry.prefix = prefix(&entry.key(blocks)[next..]));
+        sort_by_prefixes_to(alike, blocks, next, depth - 1);
+    }
+}
+
 /// Pairs from which a bucket is sorted on its own.
 const BUCKETS_FROM: usize = 4096;
 const BUCKET_BITS: u32 = 11;
@@ -126,9 +165,7 @@ impl MemoryRun {
         let mut run = MemoryRun { blocks, entries, order: order.clone() };
         if let KeyOrder::Bytes = order {
             for entry in &mut run.entries {
-                let bytes = &run.blocks[entry.block as usize];
-                let place = records::place(bytes, entry.offset as usize).expect("it was found before");
-                entry.prefix = prefix(&bytes[place.key + common..place.value]);
+                entry.prefix = prefix(&entry.key(&run.blocks)[common..]);
             }
         }
         run.sort_entries(common);
@@ -136,25 +173,13 @@ impl MemoryRun {
     }
 
     fn sort_entries(&mut self, common: usize) {
-        let blocks = &self.blocks;
-        let key = |entry: &Entry| {
-            let bytes = &blocks[entry.block as usize];
-            let place = records::place(bytes, entry.offset as usize).expect("it was found before");
-            &bytes[place.key..place.value]
-        };
         if let KeyOrder::Custom(_) = self.order {
-            let order = self.order.clone();
-            self.entries.sort_unstable_by(|left, right| order.compare(key(left), key(right)));
+            let (blocks, order) = (&self.blocks, self.order.clone());
+            self.entries.sort_unstable_by(|left, right| order.compare(left.key(blocks), right.key(blocks)));
             return;
         }
-        let compare = |left: &Entry, right: &Entry| {
-            left.prefix.cmp(&right.prefix).then_with(|| match is_whole(left.prefix) {
-                true => Ordering::Equal,
-                false => key(left)[common..].cmp(&key(right)[common..]),
-            })
-        };
         if self.entries.len() < BUCKETS_FROM {
-            self.entries.sort_unstable_by(compare);
+            sort_by_prefixes(&mut self.entries, &self.blocks, common);
             return;
         }
         // One pass of radix sort over the bits in which prefixes differ, then each bucket for itself, in the cache.
@@ -175,7 +200,7 @@ impl MemoryRun {
         }
         let mut from = 0;
         for end in &ends[..1 << BUCKET_BITS] {
-            sorted[from..*end].sort_unstable_by(compare);
+            sort_by_prefixes(&mut sorted[from..*end], &self.blocks, common);
             from = *end;
         }
         self.entries = sorted;
@@ -186,17 +211,66 @@ impl MemoryRun {
         self.entries.len() * size_of::<Entry>()
     }
 
+    /// Where the pairs from `at` on are, as many as there is room for. Returns how many.
+    ///
+    /// All are read before the first is looked at, so that no read waits for another one: they lie anywhere in the blocks.
+    fn places(&self, at: usize, found: &mut [(u32, Place)]) -> usize {
+        let entries = &self.entries[at..self.entries.len().min(at + found.len())];
+        let mut read = 0;
+        for entry in entries {
+            read ^= self.blocks[entry.block as usize][entry.offset as usize];
+        }
+        // Reads whose result nobody looks at are left out.
+        std::hint::black_box(read);
+        for (entry, found) in entries.iter().zip(found) {
+            let bytes = &self.blocks[entry.block as usize];
+            let place = records::place(bytes, entry.offset as usize).expect("it was found before");
+            *found = (entry.block, place);
+        }
+        entries.len()
+    }
+}
+
+/// Pairs of a run in memory that the merge looks for at once.
+const AHEAD: usize = 16;
+
+/// A sorted run in memory, as the merge reads it.
+struct MemoryCursor {
+    run: Arc<MemoryRun>,
+    /// The first pair that is not in `ahead`.
+    next: usize,
+    ahead: [(u32, Place); AHEAD],
+    /// Of `ahead`: the pair where the cursor is, and how many there are.
+    at: usize,
+    filled: usize,
+}
+
+impl MemoryCursor {
+    fn new(run: Arc<MemoryRun>) -> MemoryCursor {
+        MemoryCursor { run, next: 0, ahead: [(0, Place::default()); AHEAD], at: 0, filled: 0 }
+    }
+
     #[inline]
-    fn place(&self, at: usize) -> (usize, Place) {
-        let entry = &self.entries[at];
-        let bytes = &self.blocks[entry.block as usize];
-        (entry.block as usize, records::place(bytes, entry.offset as usize).expect("it was found before"))
+    fn advance(&mut self) -> bool {
+        self.at += 1;
+        if self.at >= self.filled {
+            self.filled = self.run.places(self.next, &mut self.ahead);
+            self.next += self.filled;
+            self.at = 0;
+        }
+        self.filled > 0
+    }
+
+    #[inline]
+    fn current(&self) -> (&[u8], Place) {
+        let (block, place) = self.ahead[self.at];
+        (&self.run.blocks[block as usize], place)
     }
 }
 
 /// One run as the merge reads it.
 enum Cursor {
-    Memory { run: Arc<MemoryRun>, next: usize, block: usize, place: Place },
+    Memory(Box<MemoryCursor>),
     Disk(DiskCursor),
 }
 
@@ -204,14 +278,7 @@ impl Cursor {
     #[inline]
     fn advance(&mut self) -> Result<bool, SpillError> {
         match self {
-            Cursor::Memory { run, next, block, place } => {
-                if *next == run.entries.len() {
-                    return Ok(false);
-                }
-                (*block, *place) = run.place(*next);
-                *next += 1;
-                Ok(true)
-            }
+            Cursor::Memory(cursor) => Ok(cursor.advance()),
             Cursor::Disk(cursor) => cursor.advance(),
         }
     }
@@ -219,7 +286,10 @@ impl Cursor {
     #[inline]
     fn key(&self) -> &[u8] {
         match self {
-            Cursor::Memory { run, block, place, .. } => &run.blocks[*block][place.key..place.value],
+            Cursor::Memory(cursor) => {
+                let (block, place) = cursor.current();
+                &block[place.key..place.value]
+            }
             Cursor::Disk(cursor) => cursor.key(),
         }
     }
@@ -227,7 +297,10 @@ impl Cursor {
     #[inline]
     fn value(&self) -> &[u8] {
         match self {
-            Cursor::Memory { run, block, place, .. } => &run.blocks[*block][place.value..place.end],
+            Cursor::Memory(cursor) => {
+                let (block, place) = cursor.current();
+                &block[place.value..place.end]
+            }
             Cursor::Disk(cursor) => cursor.value(),
         }
     }
@@ -248,12 +321,7 @@ pub struct Merge {
 
 impl Merge {
     pub fn new(memory: &[Arc<MemoryRun>], disk: &[DiskRun], order: &KeyOrder) -> Merge {
-        let in_memory = memory.iter().map(|run| Cursor::Memory {
-            run: Arc::clone(run),
-            next: 0,
-            block: 0,
-            place: Place::default(),
-        });
+        let in_memory = memory.iter().map(|run| Cursor::Memory(Box::new(MemoryCursor::new(Arc::clone(run)))));
         let cursors: Vec<_> = in_memory.chain(disk.iter().map(|run| Cursor::Disk(run.read()))).collect();
         Merge {
             prefixes: vec![0; cursors.len()],
@@ -379,6 +447,36 @@ mod tests {
         }
         assert!(!merge.advance().unwrap());
         pairs
+    }
+
+    /// Keys that are alike for longer than prefixes are looked at, of which some end where others go on.
+    #[test]
+    fn keys_that_differ_late_are_in_order() {
+        let seed: u64 = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let deepest = (DEEPEST + 3) * PREFIX_BYTES;
+        let pairs: Vec<Pair> = (0..20_000_u32)
+            .map(|number| {
+                let mut key = vec![b'a'; random.random_range(0..=deepest)];
+                // Places that many keys share, so that more than are compared whole are alike up to each.
+                for _ in 0..random.random_range(0..3) {
+                    let at = random.random_range(0..8) * (deepest / 8) + random.random_range(0..2);
+                    if let Some(byte) = key.get_mut(at) {
+                        *byte = *[0, b'a', b'b', 255].get(random.random_range(0..4)).expect("of four");
+                    }
+                }
+                (key, number.to_be_bytes().to_vec())
+            })
+            .collect();
+        let run = Arc::new(MemoryRun::sort(blocks(&pairs, &mut random), &KeyOrder::Bytes).unwrap());
+        let got = merged(&[run], &[], &KeyOrder::Bytes);
+        assert!(got.is_sorted_by_key(|(key, _)| key));
+        let sorted = |mut pairs: Vec<Pair>| {
+            pairs.sort();
+            pairs
+        };
+        assert_eq!(sorted(got), sorted(pairs));
     }
 
     #[test]

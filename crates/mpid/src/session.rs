@@ -25,7 +25,7 @@ use crate::counters::{Report, now};
 use crate::datum::Rejected;
 use crate::emit::{EmitError, Emitter};
 use crate::error::{Cause, Error, Side};
-use crate::exchange::Plan;
+use crate::exchange::{Plan, store_error};
 use crate::job::ReceiveError;
 use crate::origin::{Work, shown};
 use crate::running::{Running, Spec};
@@ -36,6 +36,7 @@ use crate::table::{Combine, Refusal};
 use crate::world::World;
 use kept::{Cursor, Part};
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -274,30 +275,38 @@ impl Session {
     fn begin_a(&mut self, index: u32, store: Store, window: Option<Window>) -> Option<(Side, usize)> {
         self.running().a_task_begins(&store);
         let (begin, pairs) = (now(), store.received_pairs);
-        match store.finish() {
-            Ok(source) => {
-                let kept = Cursor::default();
-                self.current = Current::A(Box::new(Output {
-                    index,
-                    begin,
-                    pairs,
-                    source,
-                    received: 0,
-                    at_end: false,
-                    kept,
-                    keeps: None,
-                    window,
-                }));
-                Some((Side::A, index as usize))
-            }
-            Err(error) => {
+        // It sorts, by the program's order of keys if there is one.
+        let finished = catch_unwind(AssertUnwindSafe(|| store.finish()));
+        let window_begin = window.map(|window| window.begin);
+        let finished = match finished {
+            Ok(finished) => {
                 let rank = self.running().world.launched_rank();
-                let window = window.map(|window| window.begin);
-                let error = crate::exchange::store_error(error, index, window, rank);
-                self.running().stop().fail(error);
-                None
+                finished.map_err(|error| store_error(error, index, window_begin, rank))
             }
-        }
+            Err(panic) => {
+                let place = "before its first record".to_string();
+                Err(self.running().panicked(Side::A, index, place, &*panic))
+            }
+        };
+        let source = match finished {
+            Ok(source) => source,
+            Err(error) => {
+                self.running().stop().fail(error);
+                return None;
+            }
+        };
+        self.current = Current::A(Box::new(Output {
+            index,
+            begin,
+            pairs,
+            source,
+            received: 0,
+            at_end: false,
+            kept: Cursor::default(),
+            keeps: None,
+            window,
+        }));
+        Some((Side::A, index as usize))
     }
 
     /// A window that has closed, else the O task, else whatever window closes next.
@@ -471,7 +480,18 @@ impl Session {
             Err(error) => {
                 let told = ReceiveError::from(error);
                 let blamed = (output.index, self.place_of_output());
-                self.fail_task(Side::A, blamed, Cause::Rejected, &told.to_string());
+                let rank = self.running().world.launched_rank();
+                match &told {
+                    ReceiveError::Rejected(rejected) => {
+                        self.fail_task(Side::A, blamed, Cause::Rejected, &rejected.to_string());
+                    }
+                    ReceiveError::Spill(message) => {
+                        self.running().stop().fail(Error::Spill { rank, message: message.clone() });
+                    }
+                    ReceiveError::Damaged(message) => {
+                        self.running().stop().fail(Error::Damaged { rank, message: message.clone() });
+                    }
+                }
                 Err(told)
             }
         }

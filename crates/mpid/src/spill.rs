@@ -5,7 +5,7 @@
 //! - A run is written whole to one folder. A folder that refuses a write is not used again, and the run is written to the next.
 //!
 //! # Errors
-//! [`SpillError`]: no folder is left, or what was written cannot be read back.
+//! [`SpillError`]: no folder is left, no file can be opened, or what was written cannot be read back.
 //!
 //! # Crash
 //! Runs are gone with their process; what must survive it is in a checkpoint.
@@ -32,6 +32,8 @@ const PIECE_HEADER_BYTES: usize = 8;
 pub enum SpillError {
     /// Every folder has failed; the last one so.
     NoFolder(String),
+    /// This process, or the system, has as many files open as it may.
+    Descriptors(io::Error),
     Read(io::Error),
     Damaged(Damaged),
 }
@@ -40,6 +42,12 @@ impl fmt::Display for SpillError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpillError::NoFolder(last) => write!(f, "no folder is left to spill to: {last}"),
+            SpillError::Descriptors(error) => {
+                write!(
+                    f,
+                    "a run cannot be spilled: {error} (see ulimit -n; fewer A tasks, or more memory, take fewer files)"
+                )
+            }
             SpillError::Read(error) => write!(f, "a spilled run cannot be read: {error}"),
             SpillError::Damaged(what) => write!(f, "a spilled run is damaged: {what}"),
         }
@@ -103,6 +111,10 @@ impl SpillFolders {
                     return Ok(run);
                 }
                 Err(WriteError::Other(error)) => return Err(error),
+                // It would be the same in every folder.
+                Err(WriteError::Folder(error)) if are_descriptors(&error) => {
+                    return Err(SpillError::Descriptors(error).into());
+                }
                 Err(WriteError::Folder(error)) => {
                     last = format!("{}: {error}", folder.display());
                     tracing::warn!(folder = %folder.display(), %error, "a folder for spilled pairs is dropped");
@@ -121,6 +133,14 @@ pub enum WriteError<E> {
     Folder(io::Error),
     Other(E),
 }
+
+/// Whether no file could be opened since there are too many: of this process (EMFILE), or of the system (ENFILE).
+fn are_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 fn create(folder: &Path) -> io::Result<File> {
     static NAMES: AtomicU64 = AtomicU64::new(0);
@@ -218,6 +238,17 @@ impl DiskCursor {
     }
 
     fn next_piece(&mut self) -> Result<bool, SpillError> {
+        // Whatever becomes of the next one, nobody sees a pair that is not there.
+        self.place = Place::default();
+        self.piece.clear();
+        let more = self.read_piece();
+        if more.is_err() {
+            self.piece.clear();
+        }
+        more
+    }
+
+    fn read_piece(&mut self) -> Result<bool, SpillError> {
         if self.at == self.run.bytes {
             return Ok(false);
         }
@@ -235,7 +266,6 @@ impl DiskCursor {
             return Err(SpillError::Damaged(Damaged("a piece with another checksum")));
         }
         self.at = begin + length as u64;
-        self.place = Place::default();
         Ok(true)
     }
 }
@@ -304,5 +334,8 @@ mod tests {
             }
         };
         assert!(failed);
+        // And stays so.
+        assert_eq!((cursor.key(), cursor.value()), (&b""[..], &b""[..]));
+        assert!(cursor.advance().is_err());
     }
 }

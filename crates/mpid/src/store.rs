@@ -26,8 +26,9 @@ use std::sync::Arc;
 /// Runs on disk from which they are merged into one: each takes a piece of memory when it is read.
 const DISK_RUNS_MAX: usize = 64;
 
-/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used.
-const COPIED_BYTES_MAX: usize = 32 * 1024;
+/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used. Half of a block of the default
+/// size, so that what is counted is at least half of what is held.
+const COPIED_BYTES_MAX: usize = 128 * 1024;
 
 /// Pairs that are looked up in a table together.
 const BATCH_PAIRS: usize = 16;

@@ -308,6 +308,8 @@ impl WindowSink {
             origin::works_on(Work { a_task, window: begin });
             let given = self.closing.give(Closed { window, a_task, store }, &self.folders);
             given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
+            self.plan.closed_until.fetch_max((window + 1).saturating_mul(self.width), Ordering::Relaxed);
+            self.plan.closed.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!   almost surely the key.
 //! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came from.
 //! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the entries of keys that come all the
-//!   time stay in the first cache. Whatever moves entries frees all of them.
+//!   time stay in the second cache. Whatever moves entries frees all of them.
 //!
 //! # Memory bound
 //! [`Table::bytes`] is what it holds; who owns it empties it in time. An arena has less than 4 GiB.
@@ -94,14 +94,9 @@ const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 
 const SLOTS_MIN: usize = 1024;
 
-/// Hot slots: half of a first cache of 32 KiB.
-const HOT_SLOTS: usize = 2048;
-
-/// The hot slot of a hash: by other bits than those of the slots.
-#[inline]
-fn hot_of(hash: u64) -> usize {
-    (hash >> 24) as usize % HOT_SLOTS
-}
+/// Hot slots, if there are as many slots: 128 KiB, which fit into a second cache of 1 MiB beside the entries that they name. With the words
+/// of a text half as many, or twice as many, took longer.
+const HOT_SLOTS_MAX: usize = 16_384;
 
 /// Bytes of entries between two marks of the same origin: few enough to name a place, so many that marks cost nothing.
 const MARK_BYTES: usize = 4096;
@@ -124,8 +119,8 @@ pub enum Upsert {
 pub struct Table {
     /// Upper half of the hash, and one more than the offset of the entry; 0 for a free slot.
     slots: Vec<u64>,
-    /// Some of the same.
-    hot: Box<[u64; HOT_SLOTS]>,
+    /// Some of the same: as many as slots, up to [`HOT_SLOTS_MAX`].
+    hot: Vec<u64>,
     arena: Vec<u8>,
     entries: usize,
     dead_bytes: usize,
@@ -138,7 +133,7 @@ impl Default for Table {
     fn default() -> Table {
         Table {
             slots: vec![0; SLOTS_MIN],
-            hot: Box::new([0; HOT_SLOTS]),
+            hot: vec![0; SLOTS_MIN],
             arena: Vec::new(),
             entries: 0,
             dead_bytes: 0,
@@ -155,7 +150,8 @@ impl Table {
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        self.arena.len() + self.slots.len() * size_of::<u64>() + self.marks.len() * size_of::<Mark>()
+        let slots = self.slots.len() + self.hot.len();
+        self.arena.len() + slots * size_of::<u64>() + self.marks.len() * size_of::<Mark>()
     }
 
     /// Combines a value with what its key has, if that was looked for not long ago and does not become longer or shorter. Returns whether it
@@ -170,7 +166,7 @@ impl Table {
         value: &[u8],
         combine: &dyn Combine,
     ) -> Result<bool, Box<Refusal>> {
-        let slot = self.hot[hot_of(hash)];
+        let slot = self.hot[self.hot_of(hash)];
         if slot == 0 || slot & !0xffff_ffff != hash & !0xffff_ffff {
             return Ok(false);
         }
@@ -210,7 +206,8 @@ impl Table {
                 let (key_bytes, value_bytes) = self.lengths(offset);
                 let key_at = offset + ENTRY_HEADER_BYTES;
                 if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
-                    self.hot[hot_of(hash)] = slot;
+                    let hot = self.hot_of(hash);
+                    self.hot[hot] = slot;
                     return self.combine(at, offset, value_bytes, key, value, combine, origin);
                 }
             }
@@ -246,6 +243,12 @@ impl Table {
         }
         // Reads whose result nobody looks at are left out.
         std::hint::black_box(read);
+    }
+
+    /// The hot slot of a hash: by other bits than those of the slots.
+    #[inline]
+    fn hot_of(&self, hash: u64) -> usize {
+        (hash >> 24) as usize & (self.hot.len() - 1)
     }
 
     #[inline]
@@ -297,7 +300,8 @@ impl Table {
         self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
         self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
         self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
-        self.hot[hot_of(hash)] = self.slots[slot];
+        let hot = self.hot_of(hash);
+        self.hot[hot] = self.slots[slot];
         if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
             self.compact();
         }
@@ -348,10 +352,12 @@ impl Table {
         })
     }
 
-    /// Gives every entry a slot among `slots`.
+    /// Gives every entry a slot among `slots`, and frees the hot ones.
     fn rehash(&mut self, slots: usize) {
         self.slots.clear();
         self.slots.resize(slots, 0);
+        self.hot.clear();
+        self.hot.resize(slots.min(HOT_SLOTS_MAX), 0);
         let mask = slots - 1;
         let mut offset = 0;
         while let Some(entry) = entry_at(&self.arena, offset) {
@@ -368,7 +374,6 @@ impl Table {
 
     fn compact(&mut self) {
         let arena = std::mem::take(&mut self.arena);
-        self.hot.fill(0);
         self.dead_bytes = 0;
         let mut offset = 0;
         let mut marks = self.marks.iter_mut().peekable();

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use harrier_interconnect::transport::Block;
 use harrier_interconnect::{
     Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, ReadOptions, Service,
-    StreamReceiver, StreamSender, launch, limits,
+    StreamReceiver, StreamSender, launch, limits, raise_descriptors,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -109,6 +109,10 @@ impl World {
     ///
     /// Errors: [`Error::Start`].
     pub fn join() -> Result<World, Error> {
+        // A run that is spilled is a file, and has no name by which it could be opened again.
+        if let Err(error) = raise_descriptors() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let launched = launch(None)?;
         let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
             return Ok(World::alone());

@@ -1,11 +1,11 @@
-//! The programs that ship with the library, as processes: alone, under the MPI runtimes there are, and under `mpidrun`; with knobs
+//! The programs that ship with the library, as processes: alone, under the MPI runtimes there are, under `mpidrun`, and by a hosts file; with knobs
 //! turned, with too little memory, and with ranks that are killed. Every answer is checked by the program itself, and is the same
 //! everywhere.
 //!
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. `HARRIER_SEED` repeats
 //! a run.
 
-use harrier_launch::{Launcher, Run, absent, alone, finish, fresh_seed};
+use harrier_launch::{Hosts, Launcher, Run, absent, alone, finish, finish_all, fresh_seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs::OpenOptions;
@@ -81,6 +81,22 @@ fn programs_over_text() {
     check(&[&["wordcount"], &input[..]].concat(), &[]);
     check(&[&["grep", "ing "], &input[..]].concat(), &[SMALL]);
     check(&[&["index"], &input[..]].concat(), &[SMALL]);
+}
+
+#[test]
+fn ranks_meet_by_a_hosts_file() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let records = generate(folder.path(), "records", 1_000_000, 3);
+    let arguments = ["terasort", "--check", "--input", records.to_str().unwrap(), "--split-bytes", "100000"];
+    let mut command = Command::new(PROGRAMS);
+    command.args(arguments);
+    let expected = finish(command, RUN_TIME_MAX);
+    assert!(expected.success, "{expected:#?}");
+    let runs = finish_all(Hosts::new(3).commands(PROGRAMS.as_ref(), &arguments), RUN_TIME_MAX);
+    assert!(runs.iter().all(|run| run.success), "{runs:#?}");
+    let printed: Vec<&str> = runs.iter().map(|run| run.stdout.as_str()).collect();
+    assert_eq!(printed, [expected.stdout.as_str(), "", ""]);
 }
 
 #[test]

@@ -38,6 +38,12 @@ pub struct Options {
     /// Timed runs of each case, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
+    /// No run to warm up: for inputs that are read for minutes
+    #[arg(long)]
+    cold: bool,
+    /// Peers of which one run is timed, and none warms up: for those that take a quarter of an hour
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PEERS)]
+    once: Vec<String>,
     /// Who is measured beside; installed into .harrier/peers when missing
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PEERS, default_values = PEERS)]
     peers: Vec<String>,
@@ -68,6 +74,12 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     command.args(["--figures", &options.figures.join(","), "--bytes", &options.bytes.to_string()]);
     command.args(["--runs", &options.runs.to_string()]);
     command.args(["--peers", &if options.alone { String::new() } else { options.peers.join(",") }]);
+    if options.cold {
+        command.arg("--cold");
+    }
+    if !options.once.is_empty() {
+        command.args(["--once", &options.once.join(",")]);
+    }
     if !options.only.is_empty() {
         command.args(["--only", &options.only.join(",")]);
     }

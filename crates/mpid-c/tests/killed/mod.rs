@@ -1,0 +1,103 @@
+//! Programs of which a rank is killed, and which `mpidrun` starts again: what is common to those in C and in Python.
+//!
+//! Such a program has [`O_TASKS`] O tasks, and is given a folder. O task 0 writes its process number to `victim` there if that is not
+//! there yet, and waits to be killed. The others wait for `go`, and add their numbers to `ran` when they are done. So the kill comes when
+//! some of them are in the checkpoint, and not at an instant that happens to be good. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the
+//! value `i + 1`; A tasks print `A number keys sum`, each in one line.
+
+use crate::built::library;
+use harrier_launch::{Launcher, Run, absent, alone, finish};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub const O_TASKS: usize = 8;
+
+/// Two runs of a second. What takes longer than this on any machine hangs.
+const TIME_MAX: Duration = Duration::from_secs(90);
+
+/// Where cargo leaves `mpidrun`, which belongs to another package than these tests.
+fn mpidrun() -> Option<PathBuf> {
+    let library = library();
+    let built =
+        library.ancestors().skip(1).take(2).map(|folder| folder.join("mpidrun")).find(|path| path.exists());
+    if built.is_none() {
+        absent("mpidrun (cargo build --release -p harrier-mpid)");
+    }
+    built
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < TIME_MAX, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Bytes of the list of O tasks that are done, of the one job; 0 before there is any.
+fn bytes_committed(checkpoint: &Path) -> u64 {
+    let Ok(jobs) = std::fs::read_dir(checkpoint) else { return 0 };
+    jobs.flatten().filter_map(|job| Some(job.path().join("commits").metadata().ok()?.len())).sum()
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // Whole lines only.
+    text.split_inclusive('\n').filter_map(|line| Some(line.strip_suffix('\n')?.to_string())).collect()
+}
+
+/// Starts the program, whose words are followed by the folder, on three ranks, and kills the one of O task 0. `None`: something is absent.
+pub fn killed_and_started_again(program: &[&str], variables: &[(&str, PathBuf)]) -> Option<Run> {
+    let words = Launcher::open_mpi(3).words().inspect_err(|reason| absent(reason)).ok()?;
+    let mpidrun = mpidrun()?;
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, ran) = (folder.path().join("checkpoint"), folder.path().join("ran"));
+    let mut command = Command::new(mpidrun);
+    command.env("HARRIER_MPIRUN", &words[0]).args(["-n", "3", "-O", &O_TASKS.to_string(), "-A", "4"]);
+    command.arg("-checkpoint").arg(&checkpoint).args(["-restarts", "2"]);
+    command.args(program).arg(folder.path());
+    command.envs(variables.iter().map(|(name, value)| (*name, value)));
+    let _turn = alone();
+    let run = std::thread::spawn(move || finish(command, TIME_MAX));
+    let hangs =
+        |what: &str, run: &std::thread::JoinHandle<Run>| assert!(!run.is_finished(), "{what}: it has ended");
+    let victim = wait_for("a victim", || {
+        hangs("no victim", &run);
+        lines(&folder.path().join("victim")).pop()
+    });
+    let before = bytes_committed(&checkpoint);
+    assert!(before > 0, "there is no checkpoint");
+    std::fs::write(folder.path().join("go"), "").unwrap();
+    wait_for("the other O tasks", || {
+        hangs("not all run", &run);
+        (lines(&ran).len() == O_TASKS - 1 && bytes_committed(&checkpoint) > before).then_some(())
+    });
+    assert!(Command::new("kill").args(["-9", &victim]).status().unwrap().success());
+    let run = run.join().unwrap();
+    assert!(run.stderr.contains("started again"), "{run:#?}");
+    // Of the seven that had run, those in the checkpoint did not run again.
+    let ran = lines(&ran);
+    assert!(ran.iter().filter(|task| *task == "0").count() == 1, "{ran:?}: {run:#?}");
+    assert!(ran.len() >= O_TASKS && ran.len() < 2 * O_TASKS - 1, "{ran:?}: {run:#?}");
+    let left = std::fs::read_dir(&checkpoint).map_or(0, Iterator::count);
+    assert!(left == 0, "the checkpoint stays: {run:#?}");
+    Some(run)
+}
+
+/// The answer is that of a run of which nobody was killed.
+pub fn check(run: &Run) {
+    assert!(run.success, "{run:#?}");
+    let told: Vec<Vec<u64>> = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("A "))
+        .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
+        .collect();
+    let sum = |at: usize| told.iter().map(|numbers| numbers[at]).sum::<u64>();
+    let expected = (1..=O_TASKS as u64).map(|value| 1000 * value).sum::<u64>();
+    assert_eq!((told.len(), sum(1), sum(2)), (4, 100, expected), "{run:#?}");
+}

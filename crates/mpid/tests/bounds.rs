@@ -1,0 +1,160 @@
+//! What a job holds at most, and that an error which a program passes over fails the job all the same.
+
+use harrier_mpid::{BoxError, Cause, Config, Datum, Error, Job, Parallelism, Rejected, Side, World};
+
+/// Values that grow as they are combined do not stay until the end of their O task.
+#[test]
+fn a_table_whose_values_grow_is_sent_in_time() {
+    const KEYS: u64 = 10;
+    const ROUNDS: u64 = 500;
+    let config = Config { threads: Some(1), combine_bytes: 1 << 16, ..Config::default() };
+    let outcome = Job::<u64, str>::new("texts")
+        .o_tasks(1)
+        .a_tasks(1)
+        .combine(|left: &str, right: &str| [left, right].concat())
+        .run(
+            &World::alone(),
+            &config,
+            |task| {
+                for round in 0..ROUNDS {
+                    (0..KEYS).try_for_each(|key| task.emit(&key, &format!("{round:0>100}")))?;
+                }
+                Ok(())
+            },
+            |task| {
+                let mut bytes = 0;
+                while let Some((_, text)) = task.next_pair()? {
+                    bytes += text.len() as u64;
+                }
+                Ok(bytes)
+            },
+        )
+        .unwrap();
+    assert_eq!(outcome.outputs, [(0, KEYS * ROUNDS * 100)]);
+    // Half a megabyte of values, in pieces of less than the table may hold.
+    let sent = outcome.report.counters.pairs_received;
+    assert!(sent > 5 * KEYS, "{sent} pairs were sent");
+}
+
+/// More windows than blocks are held for.
+#[test]
+fn as_many_windows_as_there_are_may_be_open() {
+    const WINDOWS: u64 = 1000;
+    let seen = std::sync::Mutex::new(Vec::new());
+    let report = Job::<u64, u64>::new("windows").o_tasks(1).a_tasks(3).stream(
+        &World::alone(),
+        &Config { threads: Some(1), ..Config::default() },
+        10,
+        |task| {
+            // Not in the order of their times, and each window several times.
+            for time in (0..WINDOWS * 10).map(|at| at * 7919 % (WINDOWS * 10)) {
+                task.emit(time, &(time % 10), &time)?;
+            }
+            Ok(())
+        },
+        |window, task| {
+            let mut times = Vec::new();
+            while let Some((_, time)) = task.next_pair()? {
+                times.push(time);
+            }
+            seen.lock().unwrap().push((window.begin, times));
+            Ok(())
+        },
+    );
+    report.unwrap();
+    let mut all = Vec::new();
+    for (begin, times) in seen.into_inner().unwrap() {
+        assert!(times.iter().all(|time| (begin..begin + 10).contains(time)), "{begin}: {times:?}");
+        all.extend(times);
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..WINDOWS * 10), "a pair is missing, or was given twice");
+}
+
+#[test]
+fn without_input_there_is_an_empty_answer() {
+    for parallelism in [Parallelism::Default, Parallelism::Enhanced] {
+        let config = Config { parallelism, ..Config::default() };
+        let outcome = Job::<u64, u64>::new("nothing").o_tasks_unless_told(0).run(
+            &World::alone(),
+            &config,
+            |_| unreachable!("there is no O task"),
+            |task| Ok(task.next_pair()?.is_none()),
+        );
+        let outputs = outcome.unwrap().outputs;
+        assert!(!outputs.is_empty() && outputs.iter().all(|(_, is_empty)| *is_empty), "{outputs:?}");
+    }
+}
+
+/// A number that is none if it is 13.
+struct Number(u64);
+
+impl Datum for Number {
+    type View<'a> = u64;
+    const BYTE_ORDER: bool = false;
+
+    fn encode<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        self.0.encode(buffer)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<u64, Rejected> {
+        match <u64 as Datum>::decode(bytes)? {
+            13 => Err(Rejected("an unlucky number".to_string())),
+            number => Ok(number),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PassedOver {
+    Emit,
+    NextPair,
+    NextValue,
+}
+
+fn pass_over(what: PassedOver) -> Error {
+    let job = Job::<u64, Number>::new("unlucky").o_tasks(2).a_tasks(1);
+    let job = match what {
+        PassedOver::Emit => job.partition(|key, parts| if key == 13 { parts } else { 0 }),
+        _ => job,
+    };
+    let o = move |task: &mut harrier_mpid::OTask<'_, u64, Number>| -> Result<(), BoxError> {
+        for number in 0..20 {
+            // On purpose.
+            let _ = task.emit(&number, &Number(if what == PassedOver::Emit { 0 } else { number }));
+        }
+        Ok(())
+    };
+    let outcome = job.run(&World::alone(), &Config::default(), o, |task| {
+        let mut seen = 0;
+        match what {
+            PassedOver::NextValue => {
+                while let Ok(Some(mut group)) = task.next_group() {
+                    while let Ok(Some(_)) = group.next_value() {
+                        seen += 1;
+                    }
+                }
+            }
+            _ => {
+                while let Ok(Some(_)) = task.next_pair() {
+                    seen += 1;
+                }
+            }
+        }
+        Ok(seen)
+    });
+    outcome.map(|outcome| outcome.outputs).unwrap_err()
+}
+
+#[test]
+fn an_error_that_is_passed_over_fails_the_job() {
+    for what in [PassedOver::Emit, PassedOver::NextPair, PassedOver::NextValue] {
+        match pass_over(what) {
+            Error::Task(error) => {
+                let side = if what == PassedOver::Emit { Side::O } else { Side::A };
+                assert_eq!((error.side, error.cause), (side, Cause::Rejected), "{what:?}: {error}");
+            }
+            error => panic!("{what:?}: {error}"),
+        }
+    }
+}
