@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::state::{ColumnId, ObjectId, State};
@@ -379,8 +380,8 @@ impl Catalog {
         if let Some(known) = self.known_access(version) {
             return Ok(known);
         }
-        let mut session = self.inner.database.read().await?;
-        let access = Arc::new(store::load(&mut session).await?);
+        let read = || async { store::load(&mut self.inner.database.read().await?).await };
+        let access = Arc::new(again_if_lost(read).await?);
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&access));
         Ok(access)
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::changes;
 use crate::database::{Session, list, optional, text};
@@ -91,45 +92,50 @@ impl Catalog {
 
     /// What is known of a table; `None` if it was never analyzed.
     pub async fn analysis(&self, table: ObjectId, wanted: Histograms<'_>) -> Result<Option<Analysis>> {
-        let mut session = self.inner.database.read().await?;
-        Ok(load(&mut session, &format!("table_id = {table}"), wanted).await?.remove(&table))
+        let condition = format!("table_id = {table}");
+        let read = || async { load(&mut self.inner.database.read().await?, &condition, wanted).await };
+        Ok(again_if_lost(read).await?.remove(&table))
     }
 
     /// What is known of all tables, of some that there are no more too.
     pub async fn analyses(&self) -> Result<BTreeMap<ObjectId, Analysis>> {
-        let mut session = self.inner.database.read().await?;
-        load(&mut session, "1 = 1", Histograms::All).await
+        let read = || async { load(&mut self.inner.database.read().await?, "1 = 1", Histograms::All).await };
+        again_if_lost(read).await
     }
 
     /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that were removed since.
     /// Compaction changes none.
     pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
-        let mut session = self.inner.database.read().await?;
-        let compactions = changes::compactions(&mut session, table, since).await?;
-        let not_by_them = |column: &str| match compactions.is_empty() {
-            true => String::new(),
-            false => format!(" AND {column} NOT IN ({})", list(&compactions)),
-        };
-        let (begun, ended) = (not_by_them("begin_snapshot"), not_by_them("end_snapshot"));
-        let mut changed = 0;
-        for sql in [
-            format!(
-                "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
-                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
-            ),
-            format!(
-                "SELECT CAST(coalesce(sum(delete_count), 0) AS BIGINT) FROM ducklake_delete_file \
-                 WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
-            ),
-            format!(
-                "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
-                 WHERE table_id = {table} AND begin_snapshot <= {since} AND end_snapshot > {since}{ended}"
-            ),
-        ] {
-            changed += session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
-        }
-        Ok(changed)
+        again_if_lost(|| async { rows_changed(&mut self.inner.database.read().await?, table, since).await })
+            .await
     }
+}
+
+async fn rows_changed(session: &mut Session, table: ObjectId, since: SnapshotId) -> Result<i64> {
+    let compactions = changes::compactions(session, table, since).await?;
+    let not_by_them = |column: &str| match compactions.is_empty() {
+        true => String::new(),
+        false => format!(" AND {column} NOT IN ({})", list(&compactions)),
+    };
+    let (begun, ended) = (not_by_them("begin_snapshot"), not_by_them("end_snapshot"));
+    let mut changed = 0;
+    for sql in [
+        format!(
+            "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
+             WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
+        ),
+        format!(
+            "SELECT CAST(coalesce(sum(delete_count), 0) AS BIGINT) FROM ducklake_delete_file \
+             WHERE table_id = {table} AND begin_snapshot > {since} AND end_snapshot IS NULL{begun}"
+        ),
+        format!(
+            "SELECT CAST(coalesce(sum(record_count), 0) AS BIGINT) FROM ducklake_data_file \
+             WHERE table_id = {table} AND begin_snapshot <= {since} AND end_snapshot > {since}{ended}"
+        ),
+    ] {
+        changed += session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?;
+    }
+    Ok(changed)
 }
 
 async fn load(

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
+use crate::again::again_if_lost;
 use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -83,8 +84,7 @@ impl Catalog {
         }
         let catalog = Self::new(database);
         // Says early what it does not support.
-        let mut session = catalog.inner.database.read().await?;
-        load::head(&mut session, None).await?;
+        again_if_lost(|| async { load::head(&mut catalog.inner.database.read().await?, None).await }).await?;
         Ok(catalog)
     }
 
@@ -136,9 +136,8 @@ impl Catalog {
 
     /// The newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a zone, UTC.
     pub async fn at_time(&self, time: &str) -> Result<Arc<State>> {
-        let mut session = self.inner.database.read().await?;
-        let snapshot = load::snapshot_at(&mut session, time).await?;
-        drop(session);
+        let at = || async { load::snapshot_at(&mut self.inner.database.read().await?, time).await };
+        let snapshot = again_if_lost(at).await?;
         self.state(Some(snapshot)).await
     }
 
@@ -149,10 +148,14 @@ impl Catalog {
         if let Some(state) = self.cached(&head) {
             return Ok(state);
         }
-        let mut session = self.inner.database.read().await?;
-        let head = load::head(&mut session, snapshot).await?;
+        let read = || async {
+            let mut session = self.inner.database.read().await?;
+            let head = load::head(&mut session, snapshot).await?;
+            let state = Arc::new(load::state(&mut session, &head).await?);
+            Ok((head, state))
+        };
+        let (head, state) = again_if_lost(read).await?;
         self.inner.newest.fetch_max(head.snapshot, Ordering::Relaxed);
-        let state = Arc::new(load::state(&mut session, &head).await?);
         self.keep(&head, &state);
         Ok(state)
     }
@@ -192,10 +195,12 @@ impl Catalog {
             Some(found) => Some(found.data),
             None => known.data_before(table.id, snapshot).map(|found| found.data),
         };
-        let mut session = self.inner.database.read().await?;
-        load::head(&mut session, Some(snapshot)).await?;
-        let data = table_data::load(&mut session, table.id, snapshot, before.as_deref()).await;
-        let data = Arc::new(data.map_err(|error| match error {
+        let read = || async {
+            let mut session = self.inner.database.read().await?;
+            load::head(&mut session, Some(snapshot)).await?;
+            table_data::load(&mut session, table.id, snapshot, before.as_deref()).await
+        };
+        let data = Arc::new(again_if_lost(read).await.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
             other => other,
         })?);
@@ -210,14 +215,13 @@ impl Catalog {
 
     /// What the files of all tables hold now, those without files left out.
     pub async fn sizes(&self) -> Result<BTreeMap<ObjectId, TableSize>> {
-        let mut session = self.inner.database.read().await?;
-        load::sizes(&mut session).await
+        again_if_lost(|| async { load::sizes(&mut self.inner.database.read().await?).await }).await
     }
 
     /// What is known of a table and its columns; `None` if no row was ever put in.
     pub async fn table_stats(&self, table: ObjectId) -> Result<Option<TableStats>> {
-        let mut session = self.inner.database.read().await?;
-        load::table_stats(&mut session, table).await
+        again_if_lost(|| async { load::table_stats(&mut self.inner.database.read().await?, table).await })
+            .await
     }
 
     /// The table's columns as they were at a snapshot, for files and rows written then.
@@ -225,16 +229,16 @@ impl Catalog {
         if let Some(known) = self.inner.known.columns.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
-        let mut session = self.inner.database.read().await?;
-        let columns = load::columns_at(&mut session, table, snapshot).await?;
+        let read =
+            || async { load::columns_at(&mut self.inner.database.read().await?, table, snapshot).await };
+        let columns = again_if_lost(read).await?;
         self.inner.known.columns.put((table, snapshot), Arc::new(columns.clone()));
         Ok(columns)
     }
 
     /// All snapshots that have not expired, oldest first.
     pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
-        let mut session = self.inner.database.read().await?;
-        load::snapshots(&mut session, "").await
+        again_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
     }
 
     /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake uses, or that
@@ -246,7 +250,18 @@ impl Catalog {
     /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes nothing. Not
     /// cancel-safe in that a dropped call may have committed. An empty transaction gives the snapshot it began with.
     pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
-        commit::commit(self, transaction, note).await
+        self.commit_while(transaction, note, &|| true).await
+    }
+
+    /// The same for a caller that may stop waiting while the commit runs: an attempt that has come to nothing, as the connection was lost or
+    /// the number taken, is followed by another one only while `wanted` says so.
+    pub async fn commit_while(
+        &self,
+        transaction: &Transaction,
+        note: &CommitNote,
+        wanted: &(dyn Fn() -> bool + Send + Sync),
+    ) -> Result<Committed> {
+        commit::commit(self, transaction, note, wanted).await
     }
 
     /// For tests: what to do before each statement of a commit, before its end, and after it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::again::again_if_lost;
 use crate::bulk::{self, Wanted};
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Session, flag, list};
@@ -43,17 +44,24 @@ impl Catalog {
         if unread.is_empty() {
             return Ok(found);
         }
-        let mut session = self.inner.database.read().await?;
-        let newest = "SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1";
-        let newest = session.query(newest).await?;
-        let last = newest.first().map_or(Ok(0), |row| row.integer(0))? - 1;
-        for (start, before) in unread {
-            let (row, stats) = read(&mut session, table, &start, before).await?;
-            for (column, stats) in stats {
-                let known = KnownStats { first: start.first, last, row, stats: Arc::clone(&stats) };
-                self.inner.known.put_stats(table, column, known);
-                found.insert(column, stats);
+        let read_on = || async {
+            let mut session = self.inner.database.read().await?;
+            let newest = "SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1";
+            let newest = session.query(newest).await?;
+            let last = newest.first().map_or(Ok(0), |row| row.integer(0))? - 1;
+            let mut known = Vec::new();
+            for (start, before) in &unread {
+                let (row, stats) = read(&mut session, table, start, before.clone()).await?;
+                let first = start.first;
+                known.extend(
+                    stats.into_iter().map(|(column, stats)| (column, KnownStats { first, last, row, stats })),
+                );
             }
+            Ok(known)
+        };
+        for (column, known) in again_if_lost(read_on).await? {
+            found.insert(column, Arc::clone(&known.stats));
+            self.inner.known.put_stats(table, column, known);
         }
         Ok(found)
     }

@@ -3,8 +3,10 @@
 //! ```text
 //!   lock ─► read the newest snapshot ─► conflicts ─► draft (SQL as text) ─► run it ─► COMMIT
 //!     ▲                                     │                                │          │ connection lost
-//!     │         number taken, deadlock      ▼                                ▼          ▼
-//!     └──────── wait, from the start ◄── Conflict                         an error    was it committed? ─► Unknown
+//!     │                                     ▼                                ▼          ▼
+//!     │                                  Conflict                         an error    was it committed? ─► Unknown
+//!     │  number taken, deadlock, connection lost                             │          │ no
+//!     └───────────────── wait, from the start ◄──────────────────────────────┴──────────┘
 //! ```
 //!
 //! Invariants: nothing is written before all conflicts are checked; the snapshot's row is written in the same database
@@ -24,7 +26,7 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::conflicts::{self, differ_beyond_options};
 use crate::database::{
-    Dialect, Rows, Session, boolean, failed, is_transient, list, name, optional, optional_boolean,
+    Dialect, Rows, Session, boolean, failed, is_lost, is_transient, list, name, optional, optional_boolean,
     optional_text, text,
 };
 use crate::error::{Error, Result};
@@ -32,7 +34,7 @@ use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges
 use crate::load::{self, Head};
 use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View};
 use crate::transaction::Transaction;
-use crate::{access, inlined, stats, values, writers};
+use crate::{access, again, inlined, stats, values, writers};
 
 /// How often a commit starts again because its number was taken, which only programs that take no lock cause.
 const ATTEMPTS_MAX: u32 = 30;
@@ -76,19 +78,31 @@ pub enum Step {
 pub type Hook =
     Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
 
+/// `wanted`: whether an attempt that has come to nothing is to be followed by another one.
 pub(crate) async fn commit(
     catalog: &Catalog,
     transaction: &Transaction,
     note: &CommitNote,
+    wanted: &(dyn Fn() -> bool + Send + Sync),
 ) -> Result<Committed> {
     if transaction.is_empty() {
         let objects = BTreeMap::new();
         return Ok(Committed { snapshot: transaction.base.snapshot, state_changed: false, objects });
     }
     verify(transaction)?;
+    // What was begun in one term of this process is not done in a later one: whoever served between has another picture of it.
+    let term = catalog.inner.database.term();
     let mut wait = WAIT_FIRST;
+    let mut lost = 0;
     for attempt in 1.. {
-        match attempt_commit(catalog, transaction, note).await {
+        match attempt_commit(catalog, transaction, note, term).await {
+            Err(error) if !wanted() => return Err(error),
+            // It is known not to have happened: else the error would be another one.
+            Err(error) if is_lost(&error) && lost + 1 < again::BEGUN_MAX => {
+                lost += 1;
+                tracing::debug!(attempt, %error, "the connection to the catalog was lost; trying again");
+                tokio::time::sleep(again::wait(lost)).await;
+            }
             Err(error) if is_transient(&error) && attempt < ATTEMPTS_MAX => {
                 tracing::debug!(attempt, %error, "another program has committed meanwhile; trying again");
                 let random = Uuid::new_v4().as_bytes()[0];
@@ -136,8 +150,9 @@ async fn attempt_commit(
     catalog: &Catalog,
     transaction: &Transaction,
     note: &CommitNote,
+    term: Option<i64>,
 ) -> Result<Committed> {
-    let mut session = catalog.inner.database.write().await?;
+    let mut session = catalog.inner.database.write_in(term).await?;
     let hook = catalog.inner.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let at = async |step| match &hook {
         Some(hook) => hook(step).await,

@@ -6,6 +6,7 @@
 //! Cancellation: a `Session` that is dropped rolls back.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,9 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Decode, PgConnection, PgPool, Postgres, Row as _, Sqlite,
     SqlitePool, TypeInfo, ValueRef,
 };
+use tokio::time::Instant;
 
+use crate::again::again_if_lost;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::Cell;
@@ -28,6 +31,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a statement waits for one of the connections below, and for a server that does not answer. Commits of one
 /// process queue for them.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The wait before a server that cannot be reached is asked again.
+const CONNECT_WAIT: Duration = Duration::from_millis(200);
 /// Connections to PostgreSQL that only read.
 const POSTGRES_READERS_MAX: u32 = 6;
 /// Connections to PostgreSQL that commit: while one does, the other has begun and waits for its lock.
@@ -100,18 +105,20 @@ impl Database {
         }
     }
 
-    /// One query, by itself.
+    /// One query, by itself. Where the connection is lost it is asked again, so that it may be run twice.
     pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
-        if let Self::Sqlite { path, is_foreign: true, .. } = self {
-            return foreign(path).await?.query(sql).await;
-        }
         match self {
+            Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await?.query(sql).await,
             Self::Sqlite { readers, .. } => {
                 prepared(sql).fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres { readers, .. } => {
-                let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-                sql.fetch_all(readers).await.map_err(failed)?.iter().map(postgres_row).collect()
+                let ask = || async {
+                    let mut connection = connected(|| readers.acquire()).await?;
+                    let sql = sqlx::raw_sql(AssertSqlSafe(sql.clone()));
+                    sql.fetch_all(&mut *connection).await.map_err(failed)
+                };
+                again_if_lost(ask).await?.iter().map(postgres_row).collect()
             }
         }
     }
@@ -126,10 +133,9 @@ impl Database {
         match self {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await,
             Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
-            Self::Postgres { readers, .. } => {
-                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                Ok(Session::Postgres(readers.begin_with(begin).await.map_err(failed)?))
-            }
+            Self::Postgres { readers, .. } => Ok(Session::Postgres(
+                begun(readers, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
+            )),
         }
     }
 
@@ -137,11 +143,24 @@ impl Database {
     ///
     /// Errors: another server has taken over.
     pub async fn write(&self) -> Result<Session> {
+        self.write_in(self.term()).await
+    }
+
+    /// The same by the right of a term that may have ended.
+    pub async fn write_in(&self, term: Option<i64>) -> Result<Session> {
         let mut session = self.lock().await?;
-        if let Self::Postgres { fence: Some(fence), .. } = self {
-            fence.check(&mut session).await?;
+        if let (Self::Postgres { fence: Some(fence), .. }, Some(term)) = (self, term) {
+            fence.check(&mut session, term).await?;
         }
         Ok(session)
+    }
+
+    /// By which right this process writes now; `None` where it needs none.
+    pub fn term(&self) -> Option<i64> {
+        match self {
+            Self::Postgres { fence: Some(fence), .. } => Some(fence.term()),
+            _ => None,
+        }
     }
 
     /// A transaction that may write, beside others that do.
@@ -154,10 +173,9 @@ impl Database {
             Self::Sqlite { writer, .. } => {
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }
-            Self::Postgres { writers, .. } => {
-                let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-                Ok(Session::Postgres(writers.begin_with(begin).await.map_err(failed)?))
-            }
+            Self::Postgres { writers, .. } => Ok(Session::Postgres(
+                begun(writers, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?,
+            )),
         }
     }
 
@@ -170,7 +188,10 @@ impl Database {
                 // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
                 // finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
-                    session.execute("LOCK TABLE ducklake_snapshot IN SHARE ROW EXCLUSIVE MODE").await?;
+                    // A server may take long to notice that whoever holds the lock has gone.
+                    let ms = ACQUIRE_TIMEOUT.as_millis();
+                    let lock = "LOCK TABLE ducklake_snapshot IN SHARE ROW EXCLUSIVE MODE";
+                    session.execute(format!("SET LOCAL lock_timeout = {ms}; {lock}")).await?;
                 }
                 Ok(session)
             }
@@ -179,8 +200,7 @@ impl Database {
 
     /// Whether the tables of a warehouse are there.
     pub async fn has_warehouse(&self) -> Result<bool> {
-        let mut session = self.read().await?;
-        session.has_table("ducklake_metadata").await
+        self.has_table("ducklake_metadata").await
     }
 
     /// Ends all connections. SQLite removes the files beside its database with the last one, by their names.
@@ -209,6 +229,26 @@ impl Database {
                     options.get_host()
                 )
             }
+        }
+    }
+}
+
+/// A transaction of PostgreSQL.
+async fn begun(pool: &PgPool, begin: &'static str) -> Result<sqlx::Transaction<'static, Postgres>> {
+    connected(|| pool.begin_with(begin)).await
+}
+
+/// What asks a pool of PostgreSQL for a connection, and nothing else. A pool waits for a server that refuses connections, or says that it is not
+/// ready yet; this does too for one whose socket is not there, or behind which a proxy ends them.
+async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn() -> F) -> Result<T> {
+    let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+    loop {
+        match ask().await {
+            Err(error @ sqlx::Error::Io(_)) if Instant::now() + CONNECT_WAIT < deadline => {
+                tracing::debug!(%error, "the catalog cannot be reached; trying again");
+                tokio::time::sleep(CONNECT_WAIT).await;
+            }
+            outcome => return outcome.map_err(failed),
         }
     }
 }
@@ -721,6 +761,25 @@ fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
 fn postgres_code(error: &sqlx::Error) -> Option<String> {
     let database = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
     Some(database.code().to_string())
+}
+
+/// Whether the connection to a server was lost: it ended, or ended its connections. One that does not listen is waited for where connections
+/// are made ([`connected`]).
+pub(crate) fn is_lost(error: &Error) -> bool {
+    let Error::Database(error) = error else { return false };
+    match error {
+        sqlx::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionReset
+                | ErrorKind::NotConnected
+                | ErrorKind::TimedOut
+                | ErrorKind::UnexpectedEof
+        ),
+        // 57P01, 57P02, 57P03: it is being shut down, one of its processes has crashed, it is not up yet. 08: the connection.
+        _ => postgres_code(error).is_some_and(|code| code.starts_with("57P0") || code.starts_with("08")),
+    }
 }
 
 /// Whether the same commit may well succeed if it is tried again from its start: its number was taken (DuckDB takes no

@@ -68,11 +68,11 @@ impl Fence {
         format!("{APPLICATION}{}", self.name)
     }
 
-    /// Checks, inside of a transaction that is about to write, that this process may; and that stays so until its end.
-    pub(crate) async fn check(&self, session: &mut Session) -> Result<()> {
-        let term = self.term();
+    /// Checks, inside of a transaction that is about to write, that this process may, by the right of this term; and that stays so until its
+    /// end.
+    pub(crate) async fn check(&self, session: &mut Session, term: i64) -> Result<()> {
         let held = format!("SELECT 1 FROM harrier_term WHERE term = {term} FOR SHARE");
-        if term == 0 || session.query(held).await?.is_empty() {
+        if term == 0 || term != self.term() || session.query(held).await?.is_empty() {
             return Err(Error::ReadOnly("nothing can be written: another server has taken over".to_string()));
         }
         Ok(())

@@ -12,6 +12,7 @@
 #![allow(missing_docs, reason = "fields that carry the name DuckLake gives them")]
 
 pub mod access;
+mod again;
 mod analysis;
 mod bulk;
 mod catalog;

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::again::again_if_lost;
 use crate::analysis::ANALYSES;
 use crate::catalog::Catalog;
 use crate::database::{Rows, Session, boolean, flag, list, name, text};
@@ -78,8 +79,7 @@ impl Catalog {
 
     /// Files that may be deleted, because no snapshot can see them.
     pub async fn scheduled(&self) -> Result<Vec<ScheduledFile>> {
-        let mut session = self.inner.database.read().await?;
-        scheduled(&mut session).await
+        again_if_lost(|| async { scheduled(&mut self.inner.database.read().await?).await }).await
     }
 
     /// Forgets scheduled files, by id: they have been deleted.
@@ -99,19 +99,20 @@ impl Catalog {
     /// Every file that the catalog knows, of any snapshot and scheduled ones, by absolute path. Others in the warehouse's
     /// folder were never committed, or not yet.
     pub async fn referenced_paths(&self) -> Result<BTreeSet<String>> {
-        let mut session = self.inner.database.read().await?;
-        let folders = Folders::load(&mut session).await?;
-        let mut paths = BTreeSet::new();
-        for (table, sql) in
-            [("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")]
-        {
-            for file in files(&mut session, table, sql, "1 = 1").await? {
-                paths.insert(folders.absolute(&file)?);
-            }
-        }
-        paths.extend(scheduled(&mut session).await?.into_iter().map(|file| file.path));
-        Ok(paths)
+        again_if_lost(|| async { referenced_paths(&mut self.inner.database.read().await?).await }).await
     }
+}
+
+async fn referenced_paths(session: &mut Session) -> Result<BTreeSet<String>> {
+    let folders = Folders::load(session).await?;
+    let mut paths = BTreeSet::new();
+    for (table, sql) in [("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")] {
+        for file in files(session, table, sql, "1 = 1").await? {
+            paths.insert(folders.absolute(&file)?);
+        }
+    }
+    paths.extend(scheduled(session).await?.into_iter().map(|file| file.path));
+    Ok(paths)
 }
 
 async fn scheduled(session: &mut Session) -> Result<Vec<ScheduledFile>> {

@@ -13,8 +13,9 @@ impl Catalog {
         if let Some(known) = self.inner.known.versions.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
-        let mut session = self.inner.database.read().await?;
-        let rows = session
+        let rows = self
+            .inner
+            .database
             .query(format!(
                 "SELECT begin_snapshot FROM ducklake_column WHERE table_id = {table} \
                  UNION SELECT end_snapshot FROM ducklake_column WHERE table_id = {table} AND end_snapshot IS NOT NULL \

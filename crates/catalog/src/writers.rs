@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Session, is_transient, text};
 use crate::error::{Error, Result};
@@ -52,11 +53,14 @@ impl Catalog {
                 }
             }
         }
-        let mut session = self.inner.database.begin().await?;
-        let now = now(session.dialect());
         let (name, process) = (text(name)?, text(&process::mine())?);
-        session.execute(format!("INSERT INTO {TABLE} VALUES ({name}, {process}, {now})")).await?;
-        session.commit().await.map_err(Error::Database)?;
+        // It may be there already, when that was not heard.
+        self.change(&|now| {
+            format!(
+                "INSERT INTO {TABLE} VALUES ({name}, {process}, {now}) ON CONFLICT (name) DO UPDATE SET seen = excluded.seen"
+            )
+        })
+        .await?;
         Ok(true)
     }
 
@@ -69,30 +73,36 @@ impl Catalog {
             self.inner.has_writers.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        let mut session = self.inner.database.begin().await?;
-        session
-            .execute(format!(
+        self.change(&|_| {
+            format!(
                 "CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT PRIMARY KEY, process TEXT NOT NULL, seen BIGINT NOT NULL)"
-            ))
-            .await?;
-        session.commit().await.map_err(Error::Database)?;
+            )
+        })
+        .await?;
         self.inner.has_writers.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Says that writers are still there. To be called more often than every [`SILENCE`].
     pub async fn keep_writing(&self, names: &BTreeSet<String>) -> Result<()> {
-        let mut session = self.inner.database.begin().await?;
-        let now = now(session.dialect());
-        session.execute(format!("UPDATE {TABLE} SET seen = {now} WHERE name IN ({})", texts(names)?)).await?;
-        session.commit().await.map_err(Error::Database)
+        let names = texts(names)?;
+        self.change(&|now| format!("UPDATE {TABLE} SET seen = {now} WHERE name IN ({names})")).await
     }
 
     /// Forgets writers that were rolled back. To be called when their files are removed.
     pub async fn end_writing(&self, names: &BTreeSet<String>) -> Result<()> {
-        let mut session = self.inner.database.begin().await?;
-        session.execute(format!("DELETE FROM {TABLE} WHERE name IN ({})", texts(names)?)).await?;
-        session.commit().await.map_err(Error::Database)
+        let names = texts(names)?;
+        self.change(&|_| format!("DELETE FROM {TABLE} WHERE name IN ({names})")).await
+    }
+
+    /// One statement, given the time in the words of the database, which may be run twice.
+    async fn change(&self, statement: &(dyn Fn(&str) -> String + Sync)) -> Result<()> {
+        again_if_lost(|| async {
+            let mut session = self.inner.database.begin().await?;
+            session.execute(statement(now(session.dialect()))).await?;
+            session.commit().await.map_err(Error::Database)
+        })
+        .await
     }
 
     /// The names of all that are writing. Those that have gone are forgotten, and can commit no more.
@@ -100,6 +110,10 @@ impl Catalog {
         if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
         }
+        again_if_lost(|| self.forget_ended()).await
+    }
+
+    async fn forget_ended(&self) -> Result<BTreeSet<String>> {
         let mut session = self.inner.database.begin().await?;
         let mut ended = BTreeSet::new();
         for row in session.query(format!("SELECT DISTINCT process FROM {TABLE}")).await? {

@@ -5,12 +5,13 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harrier_catalog::files::TableData;
 use harrier_catalog::state::{PartitionKey, State, Transform};
 use harrier_catalog::types::ColumnType::*;
-use harrier_catalog::{Catalog, Error, Hook, Step, Transaction};
+use harrier_catalog::{Catalog, CommitNote, Error, Hook, Step, Transaction};
 use support::*;
 use tokio::sync::Notify;
 
@@ -151,11 +152,17 @@ fn a_commit_that_is_dropped_rolls_back() {
 
 // PostgreSQL ends the connection.
 
-/// Ends every connection to the warehouse's database.
-fn end_connections(url: &str) {
-    let database = url.rsplit_once('/').unwrap().1;
-    let sql = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
-    server().psql("postgres", &sql);
+/// Ends every connection to the warehouse's database where a commit comes to this step, the first `times_max` times. Tells how often one came.
+fn ending(url: &str, step: Step, times_max: usize) -> (Hook, Arc<AtomicUsize>) {
+    let (url, times) = (url.to_string(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&times);
+    let hook: Hook = Arc::new(move |now| {
+        if now == step && count.fetch_add(1, Ordering::Relaxed) < times_max {
+            end_connections(&url);
+        }
+        Box::pin(async { Ok(()) })
+    });
+    (hook, times)
 }
 
 #[test]
@@ -169,13 +176,7 @@ fn a_connection_that_is_lost_at_any_statement_leaves_the_old_state() {
         let before = picture(catalog).await;
         let transaction = everything(catalog, id).await;
         for step in [Step::Statement(0), Step::Statement(9), Step::Statement(25), Step::BeforeCommit] {
-            let url = lake.url.clone();
-            let hook: Hook = Arc::new(move |now| {
-                if now == step {
-                    end_connections(&url);
-                }
-                Box::pin(async { Ok(()) })
-            });
+            let (hook, _) = ending(&lake.url, step, usize::MAX);
             catalog.set_hook(Some(hook));
             let outcome = commit(catalog, &transaction).await;
             assert!(matches!(outcome, Err(Error::Database(_))), "{step:?}: {outcome:?}");
@@ -183,6 +184,95 @@ fn a_connection_that_is_lost_at_any_statement_leaves_the_old_state() {
             assert_eq!(picture(catalog).await, before, "{step:?}");
         }
         commit(catalog, &transaction).await.unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_is_lost_once_costs_nothing() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        for (step, begun) in [
+            (Step::Statement(0), 2),
+            (Step::Statement(9), 2),
+            (Step::BeforeCommit, 2),
+            // It has happened, and is not done again.
+            (Step::AfterCommit, 1),
+        ] {
+            let (lake, id) = ground(Kind::Postgres).await;
+            let catalog = &lake.catalog;
+            let before = picture(catalog).await;
+            let transaction = everything(catalog, id).await;
+            let (hook, times) = ending(&lake.url, step, 1);
+            catalog.set_hook(Some(hook));
+            let committed =
+                commit(catalog, &transaction).await.unwrap_or_else(|error| panic!("{step:?}: {error}"));
+            catalog.set_hook(None);
+            assert_eq!(times.load(Ordering::Relaxed), begun, "{step:?}");
+            assert_eq!(committed.snapshot, before.0.snapshot + 1, "{step:?}");
+            // What another process sees of it, once.
+            let other = Catalog::open(&lake.url).await.unwrap();
+            let after = picture(&other).await;
+            assert_eq!((after.0.snapshot, after.2), (committed.snapshot, before.2 + 1), "{step:?}");
+            assert_eq!(names(&after.0), ["main.renamed", "s.new"], "{step:?}");
+            let rows: usize = after.1.iter().map(|data| data.files.len()).sum();
+            let undisturbed = {
+                let (lake, id) = ground(Kind::Postgres).await;
+                let transaction = everything(&lake.catalog, id).await;
+                commit(&lake.catalog, &transaction).await.unwrap();
+                picture(&lake.catalog).await.1.iter().map(|data| data.files.len()).sum::<usize>()
+            };
+            assert_eq!(rows, undisturbed, "{step:?}");
+        }
+    });
+}
+
+#[test]
+fn what_reads_goes_on_over_a_lost_connection() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let (lake, id) = ground(Kind::Postgres).await;
+        let before = picture(&lake.catalog).await;
+        let files = lake.catalog.referenced_paths().await.unwrap();
+        for _ in 0..3 {
+            end_connections(&lake.url);
+            // Its own memory tells it nothing.
+            let catalog = Catalog::open(&lake.url).await.unwrap();
+            end_connections(&lake.url);
+            assert_eq!(picture(&catalog).await, before);
+            end_connections(&lake.url);
+            assert_eq!(catalog.referenced_paths().await.unwrap(), files);
+            end_connections(&lake.url);
+            assert!(catalog.begin_writing("w").await.unwrap());
+            end_connections(&lake.url);
+            assert_eq!(catalog.writers().await.unwrap().len(), 1);
+            end_connections(&lake.url);
+            catalog.end_writing(&["w".to_string()].into()).await.unwrap();
+            assert!(catalog.column_stats(id, &[1], 0, 10).await.is_ok());
+        }
+    });
+}
+
+#[test]
+fn nothing_is_begun_anew_that_nobody_waits_for() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let (lake, id) = ground(Kind::Postgres).await;
+        let catalog = &lake.catalog;
+        let before = picture(catalog).await;
+        let transaction = everything(catalog, id).await;
+        let (hook, times) = ending(&lake.url, Step::Statement(3), 1);
+        catalog.set_hook(Some(hook));
+        let outcome = catalog.commit_while(&transaction, &CommitNote::default(), &|| false).await;
+        catalog.set_hook(None);
+        assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
+        assert_eq!(times.load(Ordering::Relaxed), 1);
+        assert_eq!(picture(catalog).await, before);
     });
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harrier_catalog::{Catalog, Error, Fence, Hook, Lease, Step};
@@ -109,6 +110,43 @@ fn a_holder_that_stops_in_a_commit_holds_nobody_up() {
         let state = lake.catalog.head().await.unwrap();
         let names: Vec<_> = state.tables.values().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["made"]);
+    });
+}
+
+/// A server whose lease ran out and who got a new one: others may have served in between.
+#[test]
+fn a_commit_of_an_ended_term_is_not_done_in_the_next_one() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let lake = lake(Kind::Postgres).await;
+        let one = Arc::new(part(&lake, "one").await);
+        one.lease.take(LONG).await.unwrap().unwrap();
+        let (holder, url, begun) = (Arc::clone(&one), lake.url.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&begun);
+        let hook: Hook = Arc::new(move |step| {
+            let (holder, url) = (Arc::clone(&holder), url.clone());
+            let is_first = step == Step::Statement(0) && count.fetch_add(1, Ordering::Relaxed) == 0;
+            Box::pin(async move {
+                if is_first {
+                    // The connection is lost, and with it the lock of the term.
+                    end_connections(&url);
+                    holder.fence.close();
+                    assert_eq!(holder.lease.take(LONG).await.unwrap(), Some(2));
+                }
+                Ok(())
+            })
+        });
+        one.catalog.set_hook(Some(hook));
+        let outcome = make(&one.catalog, "late").await;
+        one.catalog.set_hook(None);
+        assert!(matches!(outcome, Err(Error::ReadOnly(_))), "{outcome:?}");
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        make(&one.catalog, "new").await.unwrap();
+        let state = lake.catalog.head().await.unwrap();
+        let names: Vec<_> = state.tables.values().map(|table| table.name.as_str()).collect();
+        assert_eq!(names, ["new"]);
     });
 }
 

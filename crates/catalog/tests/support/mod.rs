@@ -187,6 +187,13 @@ impl Server {
     }
 }
 
+/// Ends every connection to the warehouse that has this URL, in PostgreSQL.
+pub fn end_connections(url: &str) {
+    let database = url.rsplit_once('/').unwrap().1;
+    let sql = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
+    server().psql("postgres", &sql);
+}
+
 // What is in a warehouse.
 
 pub fn column(id: i64, name: &str, kind: ColumnType) -> Column {

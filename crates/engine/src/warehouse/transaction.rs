@@ -484,7 +484,7 @@ impl Transactions {
     }
 
     /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is seen through, even
-    /// if nobody waits for it any more.
+    /// if nobody waits for it any more, but not begun anew then.
     async fn commit(&self, open: Open) -> Result<()> {
         // What is left of them when the transaction has ended goes last: after the files.
         let Open { work: Some(mut work), written, mut writers, .. } = open else {
@@ -502,8 +502,15 @@ impl Transactions {
         };
         let owner = self.names.role().viewer().name().map(str::to_string);
         let note = CommitNote { owner, ..CommitNote::default() };
-        let committing = tokio::spawn(async move { catalog.commit(&work, &note).await });
-        match committing.await {
+        let waiting = Arc::new(());
+        let waiter = Arc::downgrade(&waiting);
+        let committing =
+            tokio::spawn(
+                async move { catalog.commit_while(&work, &note, &|| waiter.strong_count() > 0).await },
+            );
+        let committed = committing.await;
+        drop(waiting);
+        match committed {
             Ok(Ok(_)) => {
                 writers.committed();
                 self.discard(dropped).await;

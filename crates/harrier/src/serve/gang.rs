@@ -327,7 +327,7 @@ impl Supervisor {
         // What was ordered meanwhile is done with the new gang, but that it is started again.
         while ordered.try_recv().is_ok() {}
         self.tell_aside(&desk).await;
-        let place = self.link.up(&desk, self.plan.threads);
+        let place = self.link.up(&desk, status.ranks.len(), self.plan.threads);
         {
             let mut view = self.view.write();
             view.status = status;
