@@ -4,9 +4,10 @@
 # usage: scripts/hosts.sh [--rate RATE] [--delay MILLISECONDS] [--tell FILE] test | run COMMAND... | mpirun N COMMAND... | quic N COMMAND...
 #
 # test runs the interconnect's exchange over MPI's TCP and over QUIC, and a statement of `harrier sql` at 4 ranks, two on each host.
-# run runs a command on host A; mpirun starts N ranks, alternating between the hosts, over TCP; quic starts N that meet by a hosts file, the
-# first half of them on host A. RATE is as tc has it (1gbit). FILE is told at the end what the line was and what it carried, by the counters of
-# its queues (tc -s) and of the process that delays.
+# run runs a command on host A; HARRIER_MPIRUN=scripts/hosts/mpirun.sh has a benchmark's ranks alternate between the hosts. mpirun starts N
+# ranks, which alternate too, over TCP; quic starts N that meet by a hosts file, the first half of them on host A. RATE is as tc has it
+# (1gbit). FILE is told at the end what the line was and what it carried, by the counters of its queues (tc -s) and of the process that
+# delays.
 # HOST_A, HOST_B, ADDRESS_A and ADDRESS_B tell a command where it is. Needs root, iproute2 and namespaces; where these are not permitted
 # it says so and ends with status 77.
 . "$(dirname -- "$0")/common.sh"
@@ -102,12 +103,7 @@ on() {
 over_mpi() {
     ranks=$1
     shift
-    slots=$(((ranks + 1) / 2))
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    on "$HOST_A" timeout 300 mpirun -np "$ranks" --host "$HOST_A:$slots,$HOST_B:$slots" --map-by node --bind-to none --oversubscribe \
-        --mca plm rsh --mca plm_rsh_agent "$PWD/scripts/hosts/agent.sh" --mca orte_keep_fqdn_hostnames 1 \
-        --mca pml ob1 --mca btl tcp,vader,self --mca btl_tcp_if_include line --mca oob_tcp_if_include line \
-        --mca mpi_yield_when_idle 1 "$@"
+    on "$HOST_A" timeout 300 scripts/hosts/mpirun.sh -n "$ranks" "$@"
 }
 
 # over_quic N COMMAND...: ranks by a hosts file, the first half of them on host A.

@@ -273,18 +273,21 @@ struct LinkState {
     desk: Option<Arc<Place>>,
     /// Output partitions that plans for the gang are made with.
     partitions: usize,
+    /// How many ranks the gang has.
+    ranks: usize,
     /// Why the gang was lost last.
     reason: String,
 }
 
 impl Link {
-    /// From now on plans go to the desk at `path`, made for ranks of `threads`.
-    pub fn up(&self, path: &Path, threads: usize) -> Arc<Place> {
+    /// From now on plans go to the desk at `path`, made for so many ranks of `threads`.
+    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<Place> {
         let place = Arc::new(Place { path: path.to_path_buf(), running: AtomicUsize::new(0) });
         self.inner.send_modify(|inner| {
             inner.desk = Some(Arc::clone(&place));
             // With one partition there is no redistribution that could become a motion.
             inner.partitions = threads.max(2);
+            inner.ranks = ranks;
         });
         place
     }
@@ -390,11 +393,11 @@ impl QueryPlanner for FrontPlanner {
         logical_plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let here = physical_plan(logical_plan, session).await?;
-        let partitions = {
+        let here = physical_plan(logical_plan, session, 1).await?;
+        let (partitions, ranks) = {
             let inner = self.link.inner.borrow();
             match inner.desk {
-                Some(_) => inner.partitions,
+                Some(_) => (inner.partitions, inner.ranks),
                 None => return Ok(here),
             }
         };
@@ -412,7 +415,7 @@ impl QueryPlanner for FrontPlanner {
             .with_physical_optimizer_rules(rules.cloned().collect())
             .with_config(config.clone())
             .build();
-        let one_rank = physical_plan(logical_plan, &there).await?;
+        let one_rank = physical_plan(logical_plan, &there, ranks).await?;
         match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
             Ok(gang) => Ok(Arc::new(gang)),
             // What cannot be sent, such as a table in memory that is none of files, runs here.

@@ -7,11 +7,17 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
-use crate::{arithmetic, long_texts, only, row_numbers, samples, sums, written_rows};
+use crate::{arithmetic, bucket_place, long_texts, only, row_numbers, samples, sums, written_rows};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    let own =
-        [bucket(), intervals::function(), only::only(), table_partition_function(), written_rows::function()];
+    let own = [
+        bucket(),
+        bucket_place::function(),
+        intervals::function(),
+        only::only(),
+        table_partition_function(),
+        written_rows::function(),
+    ];
     arithmetic::functions().chain(own).chain(long_texts::functions())
 }
 

@@ -28,6 +28,7 @@ pub mod wire;
 
 mod audit;
 mod broadcasts;
+mod bucket_place;
 mod channel;
 pub mod clocks;
 mod colocate;

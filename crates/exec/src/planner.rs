@@ -14,13 +14,15 @@
 //! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that the column is
 //! constant: [`sort_by_keys`] puts it back where a window function needs it.
 
+use crate::bucket_place::for_ranks;
 use crate::dispatch::{dispatched, marked, unmarked};
-use crate::planning::file_scan;
+use crate::planning::{Spread, file_scan};
 use crate::table_files::plan::physical_plan;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::execution::config::SessionConfig;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
@@ -67,7 +69,8 @@ impl QueryPlanner for GangPlanner {
         logical_plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let one_rank = physical_plan(logical_plan, session).await?;
+        let ranks = ranks(session.config());
+        let one_rank = physical_plan(logical_plan, session, ranks).await?;
         if !may_spread(&one_rank) {
             return Ok(one_rank);
         }
@@ -76,7 +79,7 @@ impl QueryPlanner for GangPlanner {
             return Ok(plan);
         }
         let one_rank = unmarked(marked);
-        let one_rank = ready(one_rank)?;
+        let one_rank = ready(one_rank, ranks)?;
         ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
     }
 }
@@ -90,7 +93,7 @@ pub async fn spread(
     if let Some(plan) = dispatched(&one_rank, state.config())? {
         return Ok(plan);
     }
-    let one_rank = ready(unmarked(one_rank))?;
+    let one_rank = ready(unmarked(one_rank), ranks(state.config()))?;
     // Its planner asks for the plan and is given this one, whatever the statement.
     let statement = LogicalPlan::EmptyRelation(EmptyRelation {
         produce_one_row: false,
@@ -103,8 +106,14 @@ pub async fn spread(
     ONE_RANK.scope(one_rank, spreading.query_planner().create_physical_plan(&statement, state)).await
 }
 
-/// A one-rank plan with the gathers that it needs on many ranks.
-fn ready(one_rank: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// How many ranks a statement with these settings is planned for.
+fn ranks(config: &SessionConfig) -> usize {
+    config.get_extension::<Spread>().map_or(1, |spread| spread.members.len())
+}
+
+/// A one-rank plan with the gathers that it needs on so many ranks, and its redistributions into buckets for them.
+fn ready(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let one_rank = for_ranks(one_rank, ranks)?;
     // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
     let once = one_rank.output_partitioning().partition_count() == 1;
     gather_single(one_rank, once)

@@ -58,7 +58,11 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     let scan = file_scan(event.plan)?;
     let spread = event.session_config.get_extension::<Spread>()?;
     let groups_per_task = event.plan.output_partitioning().partition_count().max(1);
-    let dealt = match splits::deal(scan, groups_per_task, event.task_count, &spread.footers) {
+    let dealt = match scan.output_partitioning {
+        Some(_) => splits::deal_buckets(&scan.file_groups, event.task_count, spread.members.len()),
+        None => splits::deal(scan, groups_per_task, event.task_count, &spread.footers),
+    };
+    let dealt = match dealt {
         Ok(dealt) => dealt,
         Err(error) => return Some(Err(error)),
     };

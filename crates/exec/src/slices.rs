@@ -3,6 +3,7 @@
 //! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds exactly one
 //! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
 
+use crate::bucket_place::bucket_key;
 use crate::dispatch::DispatchExec;
 pub use crate::dispatch::{Bucket, Owner};
 use crate::streams::{self, StreamMeasured};
@@ -10,6 +11,7 @@ use crate::table_files::VisibleRowsExec;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::displayable;
 use datafusion::physical_plan::metrics::{Metric, MetricValue, MetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -135,7 +137,7 @@ pub struct Motion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MotionKind {
     Gather,
-    /// By the hash of these expressions.
+    /// By the hash of these expressions, or into the buckets of one.
     Redistribute(String),
     Broadcast,
 }
@@ -380,11 +382,15 @@ fn without_files(text: &str, scan: &Scan) -> String {
     format!("{before}files={}, splits={}{after}", scan.files, scan.splits)
 }
 
-/// The expressions a producing slice hashes by.
+/// The expressions a producing slice hashes by, or the key whose buckets it sends rows into.
 fn hash_keys(plan: &Arc<dyn ExecutionPlan>) -> String {
     match plan.downcast_ref::<RepartitionExec>().map(|repartition| repartition.partitioning()) {
         Some(Partitioning::Hash(keys, _)) => {
-            keys.iter().map(|key| key.to_string()).collect::<Vec<_>>().join(", ")
+            let text = |key: &Arc<dyn PhysicalExpr>| match bucket_key(key) {
+                Some((key, count)) => format!("{key} into {count} buckets"),
+                None => key.to_string(),
+            };
+            keys.iter().map(text).collect::<Vec<_>>().join(", ")
         }
         _ => String::new(),
     }

@@ -6,7 +6,8 @@
 //! (`docs/benchmarks.md`). Other formats are cut at equal distances where they can be cut at all, else
 //! whole files are dealt.
 //!
-//! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here.
+//! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here. Tables of a warehouse are planned
+//! without: their files are dealt whole where that gives every rank about as much, and else cut at equal distances, too.
 
 use datafusion::common::Result;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
@@ -16,10 +17,11 @@ use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::bucket_place::Places;
+
 /// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there is little to read.
 ///
-/// A scan whose groups carry a declared partitioning (rows with equal keys are in one group) keeps its groups whole, one
-/// with a declared order is cut only where that keeps the order.
+/// A scan with a declared order is cut only where that keeps the order.
 pub fn deal(
     scan: &FileScanConfig,
     groups_per_task: usize,
@@ -36,23 +38,51 @@ pub fn deal(
     Ok(dealt)
 }
 
-fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) -> Result<Vec<FileGroup>> {
-    if scan.output_partitioning.is_some() {
-        return Ok(scan.file_groups.clone());
+/// The file groups of every task of a scan whose groups are buckets: each task has as many groups as there are buckets, and the files of those
+/// that belong to it, where redistributions bring it rows of the same buckets ([`crate::bucket_place`]). `ranks`: how many are expected.
+pub fn deal_buckets(buckets: &[FileGroup], tasks: usize, ranks: usize) -> Result<Vec<Vec<FileGroup>>> {
+    let places = Places::of(buckets.len() as u32, ranks as u32)?;
+    let mut dealt = vec![vec![FileGroup::new(vec![]); buckets.len()]; tasks];
+    for (number, bucket) in buckets.iter().enumerate() {
+        dealt[places.rank(number, tasks)][number] = bucket.clone();
     }
+    Ok(dealt)
+}
+
+fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) -> Result<Vec<FileGroup>> {
     let ordering = scan.output_ordering.first().cloned();
     let ordered = ordering.is_some();
     if !ordered && let Some(row_groups) = row_groups(scan, footers) {
         return Ok(stretches(row_groups, count));
     }
+    let files = || {
+        let files = scan.file_groups.iter().flat_map(|group| group.files()).cloned();
+        balance(files.map(|file| (file.effective_size(), file)).collect(), count)
+    };
+    // A cut anywhere in a Parquet file whose row groups are not known may have any number of them on either side.
+    if !ordered && is_parquet(scan) {
+        let whole = files();
+        if is_even(&whole) {
+            return Ok(whole);
+        }
+    }
     match scan.file_source().repartitioned(count, 0, ordering, scan)? {
         Some(cut) => Ok(cut.file_groups),
         None if ordered => Ok(scan.file_groups.clone()),
-        None => {
-            let files = scan.file_groups.iter().flat_map(|group| group.files()).cloned();
-            Ok(balance(files.map(|file| (file.effective_size(), file)).collect(), count))
-        }
+        None => Ok(files()),
     }
+}
+
+fn is_parquet(scan: &FileScanConfig) -> bool {
+    (scan.file_source().as_ref() as &dyn FileSource).is::<ParquetSource>()
+}
+
+/// Whether no group has more than an eighth more bytes than there are for each.
+fn is_even(groups: &[FileGroup]) -> bool {
+    let bytes = |group: &FileGroup| group.files().iter().map(PartitionedFile::effective_size).sum::<u64>();
+    let sizes: Vec<u64> = groups.iter().map(bytes).collect();
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    largest * 8 * sizes.len() as u64 <= sizes.iter().sum::<u64>() * 9
 }
 
 /// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known, and tell.
@@ -60,7 +90,9 @@ fn row_groups(
     scan: &FileScanConfig,
     footers: &Arc<FileMetadataCache>,
 ) -> Option<Vec<(u64, PartitionedFile)>> {
-    (scan.file_source().as_ref() as &dyn FileSource).downcast_ref::<ParquetSource>()?;
+    if !is_parquet(scan) {
+        return None;
+    }
     let mut all = Vec::new();
     for file in scan.file_groups.iter().flat_map(|group| group.files()) {
         let known = footers.get(&file.object_meta.location)?;
@@ -172,6 +204,16 @@ mod tests {
         assert_eq!(names(&groups), [["0", "1"], ["2", "3"]]);
         let groups = balance(pieces(&[5, 5, 5, 5, 5]), 2);
         assert_eq!(names(&groups), [vec!["0", "2", "4"], vec!["1", "3"]]);
+    }
+
+    #[test]
+    fn whole_files_are_enough_where_all_get_about_as_much() {
+        assert!(is_even(&balance(pieces(&[100; 16]), 4)));
+        assert!(is_even(&balance(pieces(&[100, 100, 105, 110]), 4)));
+        assert!(!is_even(&balance(pieces(&[100, 100, 100]), 2)));
+        assert!(!is_even(&balance(pieces(&[100]), 2)));
+        assert!(!is_even(&balance(pieces(&[400, 20, 30]), 3)));
+        assert!(is_even(&balance(pieces(&[]), 3)));
     }
 
     fn part(file: &str, start: i64, end: i64) -> PartitionedFile {

@@ -25,6 +25,7 @@ mod visible_rows;
 mod write;
 
 pub use crate::colocate::FileBucket;
+pub(crate) use bucket::buckets_of;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use codec::TableFilesCodec;
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};

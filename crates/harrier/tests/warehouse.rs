@@ -375,6 +375,76 @@ fn buckets_are_joined_where_they_are() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"), "2001");
 }
 
+/// A session on three ranks, which look after every statement whether anything is left of it.
+fn on_three_ranks(warehouse: &Warehouse) -> Session {
+    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
+        .unwrap_or_else(|reason| panic!("{reason}"))
+        .with_setting("harrier.check_ledger", "true")
+        .with_warehouse(warehouse.folder());
+    Session::start(&configuration).unwrap()
+}
+
+/// Where one side of a join has buckets of the key, ranks move the other one only, into these.
+#[test]
+fn one_side_is_sent_into_the_buckets_of_the_other() {
+    if harrier_launch::skipped() {
+        return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
+    }
+    let warehouse = Warehouse::new();
+    let _turn = harrier_launch::alone();
+    let mut gang = on_three_ranks(&warehouse);
+    for (name, clauses) in [
+        ("orders", "DISTRIBUTED BY (k) WITH (buckets = 8)"),
+        ("items", "DISTRIBUTED BY (k) WITH (buckets = 8)"),
+        ("people", "DISTRIBUTED BY (n) WITH (buckets = 5)"),
+        ("loose", ""),
+    ] {
+        run(&mut gang, &format!("CREATE TABLE {name} (k BIGINT, n INT) {clauses}"));
+    }
+    for (name, rows) in [("orders", 8000), ("items", 20000), ("people", 300), ("loose", 8000)] {
+        let rows = format!("SELECT v, v % 300 FROM generate_series(1, {rows}) AS g(v)");
+        run(&mut gang, &format!("INSERT INTO {name} {rows}"));
+    }
+    for setting in ["hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"] {
+        run(&mut gang, &format!("SET datafusion.optimizer.{setting} = 0"));
+    }
+    for (sql, motions, answer) in [
+        // One side is sent, whichever it is.
+        (
+            "SELECT count(*) FROM orders o JOIN loose l ON o.k = l.k",
+            &["redistribute 3→3 by k@0 into 8 buckets"][..],
+            "8000",
+        ),
+        (
+            "SELECT count(*) FROM people p JOIN orders o ON o.n = p.n",
+            &["redistribute 3→3 by n@0 into 5 buckets"],
+            "8000",
+        ),
+        // What is joined where it is, is grouped there, and what was sent is joined once more.
+        (
+            "SELECT count(*) FROM (SELECT i.k, count(*) FROM orders o JOIN items i ON o.k = i.k JOIN loose l ON l.k = i.k \
+             GROUP BY i.k) g",
+            &["redistribute 3→3 by k@0 into 8 buckets"],
+            "8000",
+        ),
+        // All of a small side comes to the large one, which then is where the next one is.
+        (
+            "SELECT count(*) FROM people p JOIN orders o ON o.n = p.n JOIN items i ON i.k = o.k",
+            &["broadcast 3→3"],
+            "8000",
+        ),
+    ] {
+        let shown = plan(&mut gang, sql);
+        let found: Vec<&str> = shown
+            .lines()
+            .filter_map(|line| Some(line.split_once("─ ")?.1.split_once(" ◄")?.0))
+            .filter(|motion| !motion.starts_with("gather"))
+            .collect();
+        assert_eq!(found, motions, "{sql}\n{shown}");
+        assert_eq!(one(&mut gang, sql), answer, "{sql}");
+    }
+}
+
 /// On ranks, too, a lookup of a key reads the files of its bucket and no others; single rows find theirs.
 #[test]
 fn a_lookup_on_ranks_reads_one_bucket() {
@@ -382,12 +452,8 @@ fn a_lookup_on_ranks_reads_one_bucket() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let warehouse = Warehouse::new();
-    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
-        .unwrap_or_else(|reason| panic!("{reason}"))
-        .with_setting("harrier.check_ledger", "true")
-        .with_warehouse(warehouse.folder());
     let _turn = harrier_launch::alone();
-    let mut gang = Session::start(&configuration).unwrap();
+    let mut gang = on_three_ranks(&warehouse);
     run(&mut gang, "CREATE TABLE t (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 8)");
     for part in 0..3 {
         run(&mut gang, &format!("INSERT INTO t SELECT v, {part} FROM generate_series(1, 4000) AS g(v)"));
@@ -427,12 +493,8 @@ fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let warehouse = Warehouse::new();
-    let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
-        .unwrap_or_else(|reason| panic!("{reason}"))
-        .with_setting("harrier.check_ledger", "true")
-        .with_warehouse(warehouse.folder());
     let _turn = harrier_launch::alone();
-    let mut gang = Session::start(&configuration).unwrap();
+    let mut gang = on_three_ranks(&warehouse);
     for name in ["t", "u"] {
         let create = format!("CREATE TABLE {name} (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 6)");
         run(&mut gang, &create);

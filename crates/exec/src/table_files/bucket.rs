@@ -53,13 +53,21 @@ impl ScalarUDFImpl for Bucket {
             return exec_err!("the number of buckets must be 1 or more, not {count}");
         };
         let values = arguments.args[1].to_array(arguments.number_rows)?;
-        let hashes = hashes(&values)?;
-        let buckets: Int32Array = hashes
-            .iter()
-            .map(|hash| hash.map(|hash| (i64::from(hash & 0x7fff_ffff) % count) as i32))
-            .collect();
-        Ok(ColumnarValue::Array(Arc::new(buckets)))
+        Ok(ColumnarValue::Array(buckets_of(&values, count as u32)?))
     }
+}
+
+/// The buckets of values among `count`, 1 to 2^31 - 1: Int32, NULL for NULL.
+///
+/// Errors: values of their type have none.
+pub(crate) fn buckets_of(values: &ArrayRef, count: u32) -> Result<ArrayRef> {
+    if !is_hashed(values.data_type()) {
+        return plan_err!("no buckets of values of type {}", values.data_type());
+    }
+    let hashes = hashes(values)?;
+    let bucket = |hash: i32| ((hash & 0x7fff_ffff) as u32 % count) as i32;
+    let buckets: Int32Array = hashes.into_iter().map(|hash| hash.map(bucket)).collect();
+    Ok(Arc::new(buckets))
 }
 
 /// The bucket of one value among `count`; `None` for NULL, and for values of types that have none.

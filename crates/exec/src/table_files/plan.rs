@@ -91,10 +91,14 @@ pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder.with_query_planner(Arc::new(OneProcess))
 }
 
-/// Makes the physical plan of a statement for one process.
-pub async fn physical_plan(plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+/// Makes the physical plan of a statement for one process, with an eye to how many ranks are to run it.
+pub async fn physical_plan(
+    plan: &LogicalPlan,
+    session: &dyn Session,
+    ranks: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
-    colocate(planner.create_physical_plan(plan, session).await?)
+    colocate(planner.create_physical_plan(plan, session).await?, ranks)
 }
 
 #[derive(Debug)]
@@ -107,7 +111,7 @@ impl QueryPlanner for OneProcess {
         plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        physical_plan(plan, session).await
+        physical_plan(plan, session, 1).await
     }
 }
 

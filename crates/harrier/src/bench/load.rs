@@ -57,13 +57,16 @@ pub struct Options {
         default_values = LAYOUTS_DEFAULT
     )]
     layouts_of: Vec<String>,
+    /// Load nothing for the sake of its time: only the ways in which tables are kept
+    #[arg(long, conflicts_with_all = ["ranks", "peers"])]
+    layouts_only: bool,
     /// The queries that it runs
     #[arg(long, value_name = "LIST", default_value = "5,8,9,18")]
     queries: Numbers,
     /// Timed runs, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Write the measurements of loads here, and those of queries beside it, as <FILE>-queries.json
+    /// Write the measurements of loads here, and those of the queries beside it, as <FILE>-queries.json
     #[arg(long, value_name = "FILE.json")]
     json: Option<PathBuf>,
     /// Draw charts of the medians here and beside it
@@ -106,13 +109,19 @@ const LAYOUTS_DEFAULT: [&str; report::CONFIGURATIONS_MAX] =
 
 /// Runs the command. Blocks until it is done.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if options.layouts_only && options.layouts == "none" {
+        return Err(Failure::usage("neither loads nor ways to keep tables are left"));
+    }
     if options.layouts_of.len() > report::CONFIGURATIONS_MAX {
         return Err(Failure::usage(format!("more than {} ways to keep tables", report::CONFIGURATIONS_MAX)));
     }
     let sources = Sources::find(options.scale)?;
-    let loads = loads(options, &sources)?;
-    super::keep(&loads.json, options.json.as_deref(), options.chart.as_deref())?;
-    let mut wrong = loads.wrong;
+    let mut wrong = 0;
+    if !options.layouts_only {
+        let loads = loads(options, &sources)?;
+        super::keep(&loads.json, options.json.as_deref(), options.chart.as_deref())?;
+        wrong += loads.wrong;
+    }
     if options.layouts != "none" {
         println!();
         let queries = layouts(options, &sources)?;
