@@ -1,7 +1,17 @@
 #!/bin/sh
-# All tests, with the MPI runtimes they run under. Ends with cargo's own summary. The format is a test; clippy would
+# All tests, with the MPI runtimes they run under. Ends with which of them took longest. The format is a test; clippy would
 # analyse every dependency once more and is `make lint`.
 . "$(dirname -- "$0")/common.sh"
+
+# tell_slowest LOG: the test programs that took longest, by what cargo has printed.
+tell_slowest() {
+    awk '
+        $1 == "Running" { name = $2 == "unittests" ? "unit tests" : $2; sub(/.*\/deps\//, "", $NF); sub(/-[0-9a-f]+\)$/, "", $NF); name = $NF " (" name ")" }
+        $1 == "Doc-tests" { name = "documentation of " $2 }
+        /^test result:/ { seconds = $NF; sub(/s$/, "", seconds); total += seconds; printf "%9.1f s  %s\n", seconds, name }
+        END { printf "%9.1f s  all\n", total }
+    ' "$1" | sort -rn | head -16
+}
 
 build
 step "installing the MPI runtimes to test with"
@@ -35,4 +45,15 @@ features=harrier-mpid/arrow
 step "building the tests"
 steadily "building the tests" cargo test --release --workspace --features "$features" --no-run
 step "testing"
-steadily testing cargo test --release --workspace --features "$features" --no-fail-fast
+log=$(mktemp -d)
+# What a pipe ends with is the status of its last program.
+{
+    status=0
+    steadily testing cargo test --release --workspace --features "$features" --no-fail-fast || status=$?
+    echo "$status" >"$log/status"
+} 2>&1 | tee "$log/output"
+status=$(cat "$log/status")
+step "which took longest"
+tell_slowest "$log/output" >&2
+rm -r "$log"
+exit "$status"

@@ -1,6 +1,7 @@
-//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation. Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`), which
-//! needs root and Debian's packages; where it cannot be had the test says so and passes.
+//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation; programs in keys and values, too.
+//! Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`), which needs root and Debian's packages; where it cannot be had the test says so and passes.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -40,14 +41,20 @@ impl Cluster {
     }
 
     fn srun(&self, arguments: &[&str], sql: &[&str]) -> Output {
+        let mut command = self.step(arguments, BINARY.as_ref());
+        command.args(["sql", "--format", "csv", "--set", "harrier.distribute_bytes_min=0"]);
+        command.args(sql.iter().flat_map(|sql| ["-c", sql]));
+        command.output().unwrap()
+    }
+
+    /// A job step of a program, its arguments to come.
+    fn step(&self, arguments: &[&str], program: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
         // The virtual nodes have one name and one address: let Open MPI use nothing else between them.
         command.env("OMPI_MCA_btl", "tcp,self").env("OMPI_MCA_btl_tcp_if_include", "lo");
-        command.args(["60", "srun", "--mpi=pmix"]).args(arguments).arg(BINARY);
-        command.args(["sql", "--format", "csv", "--set", "harrier.distribute_bytes_min=0"]);
-        command.args(sql.iter().flat_map(|sql| ["-c", sql]));
-        command.output().unwrap()
+        command.args(["60", "srun", "--mpi=pmix"]).args(arguments).arg(program);
+        command
     }
 }
 
@@ -90,6 +97,46 @@ fn a_job_step_is_a_gang() {
         cluster.srun(&["-N", "1", "-n", "2"], &[&format!("select 1 / (o_orderkey - 1) from {table}")]);
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
     assert!(text(&failed.stderr).contains("ERROR 22012"), "{failed:?}");
+}
+
+#[test]
+fn a_job_step_is_a_job_of_keys_and_values() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let programs = Path::new(BINARY).with_file_name("mpid-programs");
+    assert!(programs.is_file(), "mpid-programs is built with the workspace");
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("records");
+    let mut generate = Command::new(&programs);
+    generate.args(["generate", "records", "--bytes", "2000000", "--files", "3", "--printable", "--out"]);
+    let made = generate.arg(&input).output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    for program in ["terasort", "wordcount"] {
+        let words = |name: &str| {
+            let mut words = vec![program.to_string(), "--check".to_string(), "--input".to_string()];
+            words.extend([input.display().to_string(), "--output".to_string()]);
+            words.push(folder.path().join(name).display().to_string());
+            words
+        };
+        let alone = Command::new(&programs).args(words(&format!("{program}-alone"))).output().unwrap();
+        assert!(alone.status.success(), "{}", text(&alone.stderr));
+        for step in [["-N", "1", "-n", "3"], ["-N", "2", "-n", "4"]] {
+            // A job adds to a timeline that is there.
+            let timeline = folder.path().join(format!("{program}-{}.timeline", step[3]));
+            let mut command = cluster.step(&step, &programs);
+            command.args(words(&format!("{program}-{}", step[3]))).env("HARRIER_MPID_TIMELINE", &timeline);
+            let answer = command.output().unwrap();
+            assert_eq!(
+                (text(&answer.stdout), answer.status.code()),
+                (text(&alone.stdout), Some(0)),
+                "{answer:?}"
+            );
+            // Every rank has an A task.
+            let tasks = std::fs::read_to_string(&timeline).unwrap();
+            let ranks: BTreeSet<&str> =
+                tasks.lines().skip(1).filter_map(|line| line.split(',').nth(3)).collect();
+            assert_eq!(ranks.len().to_string(), step[3], "{tasks}");
+        }
+    }
 }
 
 /// How long anything of a server may take before the test fails.
