@@ -114,7 +114,12 @@ impl ScalarUDFImpl for BucketPlace {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+    /// Errors: values of the key's type have no buckets.
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        let [_, _, key] = arguments else { return plan_err!("a place by {} arguments", arguments.len()) };
+        if buckets_of(&ScalarValue::try_from(key)?.to_array()?, 1).is_err() {
+            return plan_err!("no buckets of values of type {key}");
+        }
         Ok(DataType::Int64)
     }
 
@@ -144,8 +149,15 @@ pub fn into_buckets(
     count: u32,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let place = place(key, count, 1, &input.schema())?;
-    let buckets = Partitioning::Hash(vec![place], count as usize);
-    Ok(Arc::new(RepartitionExec::try_new(input, buckets)?))
+    by_place(input, place, count as usize)
+}
+
+fn by_place(
+    input: Arc<dyn ExecutionPlan>,
+    place: Arc<dyn PhysicalExpr>,
+    partitions: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    Ok(Arc::new(RepartitionExec::try_new(input, Partitioning::Hash(vec![place], partitions))?))
 }
 
 fn place(
@@ -154,9 +166,6 @@ fn place(
     ranks: u32,
     schema: &Schema,
 ) -> Result<Arc<dyn PhysicalExpr>> {
-    if buckets_of(&ScalarValue::try_from(&key.data_type(schema)?)?.to_array()?, count).is_err() {
-        return plan_err!("no buckets of {key}");
-    }
     let number =
         |number: u32| Arc::new(Literal::new(ScalarValue::UInt32(Some(number)))) as Arc<dyn PhysicalExpr>;
     let arguments = vec![number(count), number(ranks), Arc::clone(key)];
@@ -190,8 +199,7 @@ pub fn for_ranks(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn E
         };
         let input = Arc::clone(repartition.input());
         let place = place(key, count, ranks as u32, &input.schema())?;
-        let buckets = Partitioning::Hash(vec![place], *partitions);
-        Ok(Transformed::yes(Arc::new(RepartitionExec::try_new(input, buckets)?) as _))
+        Ok(Transformed::yes(by_place(input, place, *partitions)?))
     })?;
     Ok(spread.data)
 }

@@ -265,39 +265,48 @@ impl Colocation {
         let (left, right) = match (self.bucketed(join.left())?, self.bucketed(join.right())?) {
             (Some(left), Some(right)) if left.meets(&right, join) => (left, right),
             _ if self.ranks < 2 => return Ok(None),
-            (left, right) => match self.brought_together(join, left, right)? {
-                Some(sides) => sides,
-                None => return self.collected(join),
-            },
+            (left, right) => {
+                // The left side is the smaller one, unless nothing was known of them.
+                if let Some(sides) = self.left_sent(join, right)? {
+                    sides
+                } else if let Some(collected) = self.collected(join)? {
+                    return Ok(Some(collected));
+                } else if let Some(sides) = self.right_sent(join, left)? {
+                    sides
+                } else {
+                    return Ok(None);
+                }
+            }
         };
         let keys = kept_keys(join, left.keys, &right.keys, left.plan.schema().fields().len());
         let joined = join.builder().with_new_children(vec![left.plan, right.plan])?;
         Ok(Some(Bucketed { plan: joined.reset_state().build_exec()?, count: left.count, keys }))
     }
 
-    /// Both sides of a join in the buckets that one of them is in, if these are of a key that is compared. `None`, too, if the right side is the one
-    /// to be sent and the left one had better be [collected](Self::collected).
-    fn brought_together(
+    /// Both sides of a join in the buckets that the right one is in, if these are of a key that is compared.
+    fn left_sent(
+        &self,
+        join: &HashJoinExec,
+        right: Option<Bucketed>,
+    ) -> Result<Option<(Bucketed, Bucketed)>> {
+        let Some(right) = right else { return Ok(None) };
+        let Some((key, _)) = join.on().iter().find(|(_, other)| right.has_key(other)) else {
+            return Ok(None);
+        };
+        Ok(self.sent(join.left(), key, right.count)?.map(|left| (left, right)))
+    }
+
+    /// The same of the left one's.
+    fn right_sent(
         &self,
         join: &HashJoinExec,
         left: Option<Bucketed>,
-        right: Option<Bucketed>,
     ) -> Result<Option<(Bucketed, Bucketed)>> {
-        // The left side is the smaller one, unless nothing was known of them.
-        if let Some(right) = right
-            && let Some((key, _)) = join.on().iter().find(|(_, other)| right.has_key(other))
-            && let Some(left) = self.sent(join.left(), key, right.count)?
-        {
-            return Ok(Some((left, right)));
-        }
-        if let Some(left) = left
-            && let Some((_, key)) = join.on().iter().find(|(one, _)| left.has_key(one))
-            && self.collected(join)?.is_none()
-            && let Some(right) = self.sent(join.right(), key, left.count)?
-        {
-            return Ok(Some((left, right)));
-        }
-        Ok(None)
+        let Some(left) = left else { return Ok(None) };
+        let Some((_, key)) = join.on().iter().find(|(one, _)| left.has_key(one)) else {
+            return Ok(None);
+        };
+        Ok(self.sent(join.right(), key, left.count)?.map(|right| (left, right)))
     }
 
     /// The rows of a side that is redistributed, redistributed into so many buckets of `key` instead.

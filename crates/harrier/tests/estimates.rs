@@ -121,7 +121,8 @@ fn other_conditions_are_expected_too() {
         ("kind = 'rare' OR kind = 'some'", 210.0),
         ("kind = 'nosuch'", 0.0),
         ("even = 77", 1.0),
-        ("even IN (1, 2, 3, 4, 5, 6, 7, 8)", 2.0),
+        // Not at the ends: a sample may miss the least values, and what is beyond its own is expected nowhere.
+        ("even IN (71, 72, 73, 74, 75, 76, 77, 78)", 2.0),
         ("even = 1000000", 0.0),
         ("word IS NULL", 0.0),
         ("word IS NOT NULL AND even < 10000", rows * 0.03),
