@@ -1,13 +1,11 @@
 //! Snapshots expire, what others need stays, and what nobody needs is named for deletion.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::*;
 use harrier_catalog::files::NewDeletes;
 use harrier_catalog::state::Location;
 use harrier_catalog::{Error, Expiry, WRITER_SILENCE};
-use support::*;
 
 fn versions(versions: &[i64]) -> Expiry {
     Expiry::Versions(versions.to_vec())

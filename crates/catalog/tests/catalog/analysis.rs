@@ -1,11 +1,9 @@
 //! What ANALYZE has found out is kept as it was told, column by column, in both databases.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::*;
 use harrier_catalog::{Analysis, ColumnAnalysis, Histogram, Histograms};
-use support::*;
 
 fn column(distinct: i64, histogram: Option<Histogram>) -> ColumnAnalysis {
     ColumnAnalysis { distinct, nulls: 2, mean_bytes: Some(7), histogram }

@@ -1,15 +1,13 @@
 //! Files, deletes and kept rows: what a transaction does to rows, every later snapshot shows, and no earlier one.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::files::{Cell, ColumnStats, InlinedRows, NewDeletes};
 use harrier_catalog::state::{Location, PartitionKey, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{TableColumnStats, Transaction};
-use support::*;
 
 fn integer_rows(rows: &InlinedRows) -> Vec<(i64, i64)> {
     let value = |row: &Vec<Cell>| match row[0] {

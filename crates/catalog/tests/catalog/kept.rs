@@ -2,17 +2,15 @@
 //!
 //! `HARRIER_CATALOG_SEED` chooses other commits.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::files::{Cell, ColumnStats, NewDeletes, TableData};
 use harrier_catalog::state::{PartitionKey, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Expiry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::*;
 
 /// More than of tables that are read as a whole.
 const FILES: i64 = 400;

@@ -5,10 +5,9 @@
 //!
 //! `HARRIER_CATALOG_SEED` and `HARRIER_CATALOG_TRANSACTIONS` choose another history, or a longer one.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::*;
 use harrier_catalog::files::{Cell, NewDeletes};
 use harrier_catalog::state::SnapshotId;
 use harrier_catalog::types::ColumnType::Int64;
@@ -16,7 +15,6 @@ use harrier_catalog::{Error, Transaction};
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use support::*;
 
 const TABLES: usize = 2;
 const OPEN_MAX: usize = 5;

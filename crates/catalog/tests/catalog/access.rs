@@ -1,15 +1,13 @@
 //! Roles and privileges in both databases: what is written is read again, by others too, and goes with what it is about.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::access::{
     Actor, Columns, Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, RowFilter,
     Verifier,
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Expiry, Result};
-use support::*;
 
 const ROOT: Actor<'_> = Actor::Role("root");
 const VERIFIER: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:\

@@ -1,13 +1,11 @@
 //! Of several processes one may commit: the lease, the term that every commit shows, and who is shut out by it.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::*;
 use harrier_catalog::{Catalog, Error, Fence, Hook, Lease, Step};
-use support::*;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);

@@ -1,12 +1,10 @@
 //! Many who commit at once: none is lost, no number is given twice.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::{Catalog, Error};
-use support::*;
 use tokio::task::JoinSet;
 
 const TASKS: i64 = 8;

@@ -1,14 +1,12 @@
 //! DuckDB and Harrier upon one warehouse: each reads what the other wrote, and commits after it.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::files::Cell;
 use harrier_catalog::state::{DefaultValue, PartitionKey, SortKey, Transform};
 use harrier_catalog::types::ColumnType::{self, *};
 use harrier_catalog::{Error, Transaction};
-use support::*;
 
 /// Runs a test upon both databases, if DuckDB is to be had.
 fn with_duckdb<F: Future<Output = ()>>(test: impl Fn(Kind) -> F) {

@@ -1,13 +1,11 @@
 //! What is no warehouse, or none that can be used, is refused with an error that says why.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::*;
 use harrier_catalog::{Catalog, CommitNote, Error};
-use support::*;
 use tempfile::TempDir;
 
 async fn sqlite(path: &Path, sql: &str) {
@@ -194,7 +192,7 @@ fn what_may_only_be_read_can_be_read() {
             }
         };
         let output = command
-            .args(["reader", "--exact", "--ignored", "--nocapture"])
+            .args(["errors::reader", "--exact", "--ignored", "--nocapture"])
             .env("HARRIER_CATALOG_URL", &lake.url)
             .env("HARRIER_CATALOG_TABLE", id.to_string())
             .output()

@@ -1,7 +1,5 @@
 //! What the tests of the catalog share: warehouses in both databases, and short ways to say what is done to them.
 
-#![allow(dead_code, reason = "not every test file uses everything")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;

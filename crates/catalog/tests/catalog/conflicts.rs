@@ -1,14 +1,12 @@
 //! Which pairs of changes may both commit: every kind of change against every other, in both orders.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::files::NewDeletes;
 use harrier_catalog::state::{PartitionKey, TABLE_PARTITIONS_OPTION, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Error, Result, Transaction};
-use support::*;
 
 /// What both find: tables `t` (files 0 and 1, two kept rows) and `u`, view `v`, an empty schema `s`.
 struct Ground {

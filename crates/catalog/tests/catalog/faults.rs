@@ -1,18 +1,16 @@
 //! A commit that is disturbed at any point has happened as a whole or not at all, and whoever asked is told which.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::*;
 use harrier_catalog::files::TableData;
 use harrier_catalog::state::{PartitionKey, State, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, CommitNote, Error, Hook, Step, Transaction};
-use support::*;
 use tokio::sync::Notify;
 
 /// All that a catalog shows.
@@ -346,7 +344,7 @@ fn child() {
 /// Runs `child` until it says so, and then so long; kills it.
 fn kill_child(url: &str, step: &str, word: &str, after: Duration) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--ignored", "--nocapture"])
+        .args(["faults::child", "--exact", "--ignored", "--nocapture"])
         .env("HARRIER_CATALOG_URL", url)
         .env("HARRIER_CATALOG_STEP", step)
         .stdout(Stdio::piped())

@@ -1,13 +1,11 @@
 //! Schemas, tables, views, comments, options: what a transaction puts in, comes out again, then and at any later time.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use harrier_catalog::state::{DefaultValue, Location, PartitionKey, SortKey, State, Transform};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, CommitNote, Transaction};
-use support::*;
 
 /// What a committed state has to look like: that of the transaction, with the numbers it was given.
 async fn round_trip(catalog: &Catalog, transaction: &Transaction) -> Arc<State> {

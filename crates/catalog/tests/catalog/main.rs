@@ -1,0 +1,16 @@
+//! The tests of the catalog are one program: each would compile the catalog's asynchronous code once more.
+
+mod access;
+mod analysis;
+mod concurrency;
+mod conflicts;
+mod duckdb;
+mod errors;
+mod faults;
+mod fence;
+mod history;
+mod kept;
+mod rows;
+mod state;
+mod support;
+mod upkeep;
