@@ -202,8 +202,17 @@ pub(crate) fn tell_apart(select: &mut Select) {
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
+    let mut given: Vec<String> = Vec::new();
     for item in &mut select.projection {
         let name = name_of(item);
+        if let SelectItem::ExprWithAlias { alias, .. } = item {
+            let name = plain(alias);
+            let earlier = given.iter().filter(|other| **other == name).count();
+            if earlier > 0 {
+                *alias = Ident::with_quote('"', format!("{name}_{earlier}"));
+            }
+            given.push(name);
+        }
         let SelectItem::UnnamedExpr(expression) = item else {
             continue;
         };
@@ -290,6 +299,7 @@ mod tests {
             ("SELECT t.a, 1 AS a FROM t", "SELECT t.a AS \"a_1\", 1 AS a FROM t"),
             ("SELECT a, a, 1 AS a", "SELECT a AS \"a_1\", a AS \"a_2\", 1 AS a"),
             ("SELECT a, (SELECT u.a FROM u) FROM t", "SELECT a AS \"a_1\", (SELECT u.a FROM u) FROM t"),
+            ("SELECT 1 AS b, 2 AS B, 3 AS \"B\"", "SELECT 1 AS b, 2 AS \"b_1\", 3 AS \"B\""),
             ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
             ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),
             ("SELECT * FROM 'data'", "SELECT * FROM './data'"),
