@@ -16,7 +16,7 @@ use datafusion::datasource::listing::{ListingTable, ListingTableConfig};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit, when};
 use datafusion::object_store::{Error as ObjectStoreError, ObjectStore};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
@@ -266,7 +266,27 @@ impl TableProvider for FolderTable {
         input: Arc<dyn ExecutionPlan>,
         op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.listing.insert_into(session, input, op).await
+        if self.keys().is_empty() {
+            return self.listing.insert_into(session, input, op).await;
+        }
+        // DataFusion would name a folder after what stands in the place of a NULL.
+        let known = DFSchema::try_from(input.schema().as_ref().clone())?;
+        let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::new();
+        for (at, field) in input.schema().fields().iter().enumerate() {
+            let column = Expr::Column(Column::new_unqualified(field.name()));
+            let expression: Arc<dyn PhysicalExpr> =
+                match self.keys().iter().any(|(key, _)| key == field.name()) {
+                    true => {
+                        let text = cast_to(column, DataType::Utf8);
+                        let text = when(text.clone().not_eq(lit("")), text).otherwise(lit(NULL_FOLDER))?;
+                        session.create_physical_expr(text, &known)?
+                    }
+                    false => Arc::new(PhysicalColumn::new(field.name(), at)),
+                };
+            expressions.push((expression, field.name().clone()));
+        }
+        let texts = Arc::new(ProjectionExec::try_new(expressions, input)?);
+        self.with_texts()?.insert_into(session, texts, op).await
     }
 }
 
