@@ -213,13 +213,19 @@ impl Parts {
             return match error {
                 ParquetError::External(inner) => Self::of_std(inner.as_ref()),
                 other => {
-                    let inner = Self::of_text(&other.to_string());
+                    let text = other.to_string();
                     // Its store could not be asked, which says nothing of the data.
-                    if sqlstate::of_std(other) == Some(SqlState::IO_ERROR) {
-                        return inner;
+                    let state = sqlstate::of_std(other);
+                    if state == Some(SqlState::IO_ERROR) {
+                        return Self::of_text(&text);
+                    }
+                    if state == Some(SqlState::UNDEFINED_FILE)
+                        && let Some(path) = between(&text, "Object at location ", " not found")
+                    {
+                        return Self::new(format!("file \"{path}\" does not exist"));
                     }
                     let mut parts = Self::new("invalid Parquet data");
-                    parts.detail = Some(inner.message);
+                    parts.detail = Some(Self::of_text(&text).message);
                     parts
                 }
             };
@@ -720,6 +726,14 @@ mod tests {
                  HINT: this is a bug in the engine; please report it with the statement",
             ),
             (E::IoError(std::io::Error::from_raw_os_error(28)), "ERROR 53100: no space left on device"),
+            (
+                E::ParquetError(Box::new(ParquetError::General(
+                    "Failed to fetch metadata for file a.parquet: Object Store error: Object at location /a.parquet \
+                     not found: No such file or directory (os error 2)"
+                        .into(),
+                ))),
+                "ERROR 58P01: file \"/a.parquet\" does not exist",
+            ),
             (
                 RemoteError::new(SqlState::DIVISION_BY_ZERO, "division by zero").on_rank(2).into(),
                 "ERROR 22012: division by zero\nDETAIL: on rank 2",

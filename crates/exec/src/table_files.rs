@@ -10,6 +10,7 @@
 //! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
 
 mod bucket;
+mod checksum;
 mod codec;
 mod destination;
 mod format;
@@ -27,6 +28,7 @@ mod write;
 pub use crate::colocate::FileBucket;
 pub(crate) use bucket::buckets_of;
 pub use bucket::{Bucket, bucket, bucket_of};
+pub use checksum::is_intact;
 pub use codec::TableFilesCodec;
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
 pub use format::WriteFormat;

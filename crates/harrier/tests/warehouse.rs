@@ -592,6 +592,9 @@ fn damage_is_found() {
     assert_eq!(paths.len(), 4);
     std::fs::remove_file(&paths[0]).unwrap();
     std::fs::copy(&paths[2], &paths[1]).unwrap();
+    let mut flipped = std::fs::read(&paths[2]).unwrap();
+    flipped[20] ^= 1;
+    std::fs::write(&paths[2], flipped).unwrap();
     let mut cut = std::fs::read(&paths[3]).unwrap();
     cut.truncate(cut.len() - 10);
     std::fs::write(&paths[3], cut).unwrap();
@@ -599,6 +602,7 @@ fn damage_is_found() {
     assert!(found.contains(&"is missing".to_string()), "{found:?}");
     assert!(found.iter().any(|problem| problem.starts_with("has no footer")), "{found:?}");
     assert!(found.iter().any(|problem| problem.contains("bytes")), "{found:?}");
+    assert!(found.contains(&"is not what its checksum says".to_string()), "{found:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use datafusion::datasource::listing::{ListingTable, ListingTableConfig};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast as cast_to, lit, when};
 use datafusion::object_store::{Error as ObjectStoreError, ObjectStore};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
@@ -239,7 +239,7 @@ impl TableProvider for FolderTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let folder = match &self.place {
-            None => return self.listing.scan(session, projection, filters, limit).await,
+            None => return self.listing.scan(session, projection, &surely(filters), limit).await,
             Some(Place::Local(folder)) => folder.clone(),
             Some(Place::Store(_, root)) => {
                 return self.scan_store(root, session, projection, filters, limit).await;
@@ -253,7 +253,7 @@ impl TableProvider for FolderTable {
         let (reading, has_nulls) = blocking(wait).await?;
         let plan = match has_nulls {
             true => self.scan_nulls(session, projection, filters, limit).await,
-            false => self.listing.scan(session, projection, filters, limit).await,
+            false => self.listing.scan(session, projection, &surely(filters), limit).await,
         };
         drop(reading);
         plan
@@ -266,7 +266,27 @@ impl TableProvider for FolderTable {
         input: Arc<dyn ExecutionPlan>,
         op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.listing.insert_into(session, input, op).await
+        if self.keys().is_empty() {
+            return self.listing.insert_into(session, input, op).await;
+        }
+        // DataFusion would name a folder after what stands in the place of a NULL.
+        let known = DFSchema::try_from(input.schema().as_ref().clone())?;
+        let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::new();
+        for (at, field) in input.schema().fields().iter().enumerate() {
+            let column = Expr::Column(Column::new_unqualified(field.name()));
+            let expression: Arc<dyn PhysicalExpr> =
+                match self.keys().iter().any(|(key, _)| key == field.name()) {
+                    true => {
+                        let text = cast_to(column, DataType::Utf8);
+                        let text = when(text.clone().not_eq(lit("")), text).otherwise(lit(NULL_FOLDER))?;
+                        session.create_physical_expr(text, &known)?
+                    }
+                    false => Arc::new(PhysicalColumn::new(field.name(), at)),
+                };
+            expressions.push((expression, field.name().clone()));
+        }
+        let texts = Arc::new(ProjectionExec::try_new(expressions, input)?);
+        self.with_texts()?.insert_into(session, texts, op).await
     }
 }
 
@@ -310,7 +330,7 @@ impl FolderTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match !self.keys().is_empty() && self.has_null_object(session).await? {
             true => self.scan_nulls(session, projection, filters, limit).await,
-            false => self.listing.scan(session, projection, filters, limit).await,
+            false => self.listing.scan(session, projection, &surely(filters), limit).await,
         }
     }
 
@@ -350,6 +370,16 @@ impl FolderTable {
         Ok(false)
     }
 
+    /// The same folders with the texts of their names as keys.
+    fn with_texts(&self) -> Result<ListingTable> {
+        let texts = self.keys().iter().map(|(key, _)| (key.clone(), DataType::Utf8)).collect();
+        let options = self.listing.options().clone().with_table_partition_cols(texts);
+        let config = ListingTableConfig::new_with_multi_paths(self.listing.table_paths().clone())
+            .with_listing_options(options)
+            .with_schema(Arc::new(self.file_schema()));
+        ListingTable::try_new(config)
+    }
+
     /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the texts of all keys, and what
     /// they stand for is made of them here.
     async fn scan_nulls(
@@ -364,12 +394,6 @@ impl FolderTable {
             let text = Expr::Column(Column::new_unqualified(name));
             Some(cast_to(nullif(text, lit(NULL_FOLDER)), kind.clone()))
         };
-        let texts = self.keys().iter().map(|(key, _)| (key.clone(), DataType::Utf8)).collect();
-        let options = self.listing.options().clone().with_table_partition_cols(texts);
-        let config = ListingTableConfig::new_with_multi_paths(self.listing.table_paths().clone())
-            .with_listing_options(options)
-            .with_schema(Arc::new(self.file_schema()));
-        let listing = ListingTable::try_new(config)?;
         let of_texts = |filter: &Expr| {
             let replace = |expr: Expr| match &expr {
                 Expr::Column(column) => Ok(match value(&column.name) {
@@ -381,7 +405,7 @@ impl FolderTable {
             filter.clone().transform_down(replace).map(|replaced| replaced.data)
         };
         let filters = filters.iter().map(of_texts).collect::<Result<Vec<_>>>()?;
-        let plan = listing.scan(session, projection, &filters, limit).await?;
+        let plan = self.with_texts()?.scan(session, projection, &surely(&filters), limit).await?;
         let schema = plan.schema();
         let known = DFSchema::try_from(schema.as_ref().clone())?;
         let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(schema.fields().len());
@@ -401,6 +425,13 @@ impl FolderTable {
             false => Ok(plan),
         }
     }
+}
+
+/// `filters`, each of them beside one that is never NULL. DataFusion evaluates those of keys for each file, takes whatever bit a NULL result
+/// has for the answer, and evaluates them nowhere else. By the filters as they are it finds folders without listing the others.
+fn surely(filters: &[Expr]) -> Vec<Expr> {
+    let sure = |filter: &Expr| Expr::IsTrue(Box::new(filter.clone()));
+    filters.iter().flat_map(|filter| [filter.clone(), sure(filter)]).collect()
 }
 
 /// Whether one of the folders that are table partitions, `levels` deep, is named after NULL.

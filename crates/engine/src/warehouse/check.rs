@@ -10,7 +10,7 @@ use datafusion::object_store::ObjectStoreExt;
 use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use futures::StreamExt;
 use harrier_exec::table_files::location::locate;
-use harrier_exec::table_files::{field_id, read_deleted};
+use harrier_exec::table_files::{field_id, is_intact, read_deleted};
 
 use super::table::{ScannedFile, WarehouseTable};
 
@@ -25,7 +25,7 @@ pub(crate) struct Finding {
 }
 
 impl WarehouseTable {
-    /// Looks at the head and footer of every file; reads no rows.
+    /// Looks at the footer of every file, and reads all bytes of those that have a checksum; of others no rows.
     pub(crate) async fn check(&self, context: &TaskContext) -> Result<Vec<Finding>> {
         let contents = self.contents().await?;
         let mut findings: Vec<Finding> = Vec::new();
@@ -95,6 +95,14 @@ impl ScannedFile {
                 problems.push(format!("has no column \"{}\"", column.name));
             }
         }
+        match is_intact(&footer, store.as_ref(), &path, head.size).await {
+            Ok(Some(false)) => problems.push("is not what its checksum says".to_string()),
+            Ok(_) => {}
+            Err(error) => {
+                let reason = crate::SqlError::from(error).message;
+                problems.push(format!("cannot be read: {reason}"));
+            }
+        }
         problems.extend(self.check_deletes(context).await);
         Ok(problems)
     }
@@ -115,6 +123,29 @@ impl ScannedFile {
         if deleted.len() as i64 != self.deleted_rows() {
             problems.push(format!("has {} rows deleted, {} were", deleted.len(), self.deleted_rows()));
         }
+        if let Some(stored) = &self.deleted.stored {
+            let place = &stored.location;
+            match is_file_intact(place, context).await {
+                Ok(Some(false)) => {
+                    problems
+                        .push(format!("has deletes in \"{place}\" that are not what their checksum says"));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let reason = crate::SqlError::from(error).message;
+                    problems.push(format!("has deletes in \"{place}\" that cannot be read: {reason}"));
+                }
+            }
+        }
         problems
     }
+}
+
+/// [`is_intact`] of the file at `location`.
+async fn is_file_intact(location: &str, context: &TaskContext) -> Result<Option<bool>> {
+    let (store, path) = locate(location)?;
+    let store = context.runtime_env().object_store(&store)?;
+    let head = store.head(&path).await?;
+    let footer = DFParquetMetadata::new(&store, &head).fetch_metadata().await?;
+    is_intact(&footer, store.as_ref(), &path, head.size).await
 }

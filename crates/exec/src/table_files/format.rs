@@ -17,13 +17,13 @@ use datafusion::datasource::file_format::csv::CsvSerializer;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::JsonSerializer;
 use datafusion::datasource::file_format::write::BatchSerializer;
-use datafusion::parquet::arrow::AsyncArrowWriter;
 use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
+use super::checksum::ParquetWriter;
 use crate::delimited::{self, Lines};
 use crate::encoded::Encoding;
 use crate::{avro, orc};
@@ -160,7 +160,7 @@ async fn write_all<S: AsyncFileWriter>(
 
 /// Writes rows into one file.
 pub(super) enum Encoder<S: AsyncFileWriter> {
-    Parquet(Box<AsyncArrowWriter<S>>),
+    Parquet(Box<ParquetWriter<S>>),
     Queued { input: Input, task: SpawnedTask<Result<()>> },
 }
 

@@ -21,7 +21,6 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::parquet::arrow::AsyncArrowWriter;
 use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::basic::Compression;
@@ -45,6 +44,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::task::JoinSet;
 
+use super::checksum::ParquetWriter;
 use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
 };
@@ -527,7 +527,9 @@ impl Writing {
                     options = options.with_parquet_schema(parquet_schema(&self.spec.schema)?);
                 }
                 let schema = Arc::clone(&self.file_schema);
-                Encoder::Parquet(Box::new(AsyncArrowWriter::try_new_with_options(sink, schema, options)?))
+                // Others who read folders may mind what differs between the footers of files.
+                let has_sum = matches!(self.stage, Stage::None);
+                Encoder::Parquet(Box::new(ParquetWriter::try_new(sink, schema, options, has_sum)?))
             }
             other => other.begin(&self.spec.schema, sink)?,
         };
@@ -675,7 +677,7 @@ pub async fn write_delete_file(
     let written = async {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let mut writer = AsyncArrowWriter::try_new_with_options(sink, Arc::clone(&schema), options)?;
+        let mut writer = ParquetWriter::try_new(sink, Arc::clone(&schema), options, true)?;
         let paths: StringArray = std::iter::repeat_n(Some(data_file), rows.len()).collect();
         let rows = Int64Array::from(rows.to_vec());
         writer.write(&RecordBatch::try_new(schema, vec![Arc::new(paths), Arc::new(rows)])?).await?;
