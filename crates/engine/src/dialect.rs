@@ -5,6 +5,7 @@ mod fetch;
 mod insert;
 mod interval;
 mod joined_changes;
+mod lexing;
 mod patterns;
 mod times;
 mod windows;
@@ -22,6 +23,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
 pub(crate) use interval::normal as normal_interval;
+pub(crate) use lexing::SqlDialect;
 
 use crate::files::rename_codec;
 

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::config::{ConfigField, ConfigOptions};
+use datafusion::config::{self, ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
     FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
@@ -22,7 +22,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
@@ -44,7 +44,7 @@ use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::counted_rows::CountedRows;
 use crate::describe;
-use crate::dialect;
+use crate::dialect::{self, SqlDialect};
 use crate::engine::{Engine, setting_error};
 use crate::estimates;
 use crate::explain_options;
@@ -335,8 +335,11 @@ impl Session {
             let options = &state.config_options().sql_parser;
             (options.dialect, options.recursion_limit.get())
         };
-        let dialect = dialect_from_str(dialect)
-            .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
+        let dialect: Box<dyn Dialect> = match dialect {
+            config::Dialect::PostgreSQL => Box::new(SqlDialect),
+            other => dialect_from_str(other)
+                .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
+        };
         let input = match explain_options::tokens(text, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
