@@ -32,6 +32,7 @@ mod copy;
 mod counted_rows;
 mod describe;
 mod dialect;
+mod doubles;
 mod engine;
 mod error;
 mod estimates;

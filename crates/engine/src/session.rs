@@ -17,6 +17,7 @@ use datafusion::execution::{
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
 };
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
@@ -45,6 +46,7 @@ use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormat
 use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
+use crate::doubles::{self, DoubleComparisons};
 use crate::engine::{Engine, setting_error};
 use crate::estimates;
 use crate::explain_options;
@@ -173,6 +175,9 @@ impl Session {
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        let mut analyzer = Analyzer::new();
+        analyzer.rules.insert(0, Arc::new(DoubleComparisons));
+        builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
@@ -380,7 +385,7 @@ impl Session {
             return self.prepared.plan(&state, parsed).await;
         }
         let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
-        describe::with_values(plan, values)
+        doubles::in_view(describe::with_values(plan, values)?)
     }
 
     /// The statement that EXECUTE runs, or `statement` itself if it is none.
