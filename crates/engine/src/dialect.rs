@@ -7,7 +7,6 @@ mod interval;
 mod joined_changes;
 mod lexing;
 mod patterns;
-mod times;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -20,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use harrier_exec::times;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
 pub(crate) use interval::normal as normal_interval;

@@ -63,6 +63,7 @@ mod sql_types;
 mod store_options;
 mod stores;
 mod targets;
+mod texts_of_times;
 mod warehouse;
 mod write;
 mod yielding_joins;

@@ -69,6 +69,7 @@ use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
+use crate::texts_of_times::TextsOfTimes;
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
@@ -179,6 +180,7 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
+        builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
