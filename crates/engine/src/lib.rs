@@ -67,6 +67,7 @@ mod texts_of_times;
 mod warehouse;
 mod write;
 mod yielding_joins;
+mod zeros;
 
 pub use client::{TimeLimits, TransactionState};
 pub use copy::{CopyIn, CopyInRows, CopyOut};

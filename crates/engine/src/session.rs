@@ -75,6 +75,7 @@ use crate::warehouse::{
 };
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
+use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -184,6 +185,8 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
+        builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
+        builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
