@@ -9,12 +9,11 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::arithmetic::Operation;
 
-use crate::rewriting::rewritten;
+use crate::rewriting::{rewritten, schema_below};
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -31,15 +30,7 @@ impl AnalyzerRule for CheckedIntegers {
 }
 
 fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    match &plan {
-        LogicalPlan::TableScan(scan) => schema
-            .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?),
-        LogicalPlan::Dml(dml) => {
-            schema.merge(&DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?)
-        }
-        _ => {}
-    }
+    let schema = schema_below(&plan)?;
     rewritten(plan, |expr| Ok(replaced(expr, &schema)))
 }
 

@@ -5,8 +5,8 @@ mod fetch;
 mod insert;
 mod interval;
 mod joined_changes;
+mod lexing;
 mod patterns;
-mod times;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -19,9 +19,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use harrier_exec::times;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
 pub(crate) use interval::normal as normal_interval;
+pub(crate) use lexing::SqlDialect;
 
 use crate::files::rename_codec;
 

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::joined_columns;
 use crate::names;
+use crate::texts_of_times::readable;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
@@ -111,6 +112,7 @@ impl PreparedStatements {
         for (value, field) in execute.parameters.into_iter().zip(fields) {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
+                    let value = readable(value, field.data_type())?;
                     ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
                 }
                 other => {

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::config::{ConfigField, ConfigOptions};
+use datafusion::config::{self, ConfigField, ConfigOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
     FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
@@ -17,12 +17,13 @@ use datafusion::execution::{
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
 };
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
@@ -44,7 +45,8 @@ use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::counted_rows::CountedRows;
 use crate::describe;
-use crate::dialect;
+use crate::dialect::{self, SqlDialect};
+use crate::doubles::{self, DoubleComparisons};
 use crate::engine::{Engine, setting_error};
 use crate::estimates;
 use crate::explain_options;
@@ -67,11 +69,13 @@ use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
+use crate::texts_of_times::TextsOfTimes;
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
+use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -173,10 +177,16 @@ impl Session {
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        let mut analyzer = Analyzer::new();
+        analyzer.rules.insert(0, Arc::new(DoubleComparisons));
+        builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
+        builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
+        builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
+        builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
@@ -335,8 +345,11 @@ impl Session {
             let options = &state.config_options().sql_parser;
             (options.dialect, options.recursion_limit.get())
         };
-        let dialect = dialect_from_str(dialect)
-            .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
+        let dialect: Box<dyn Dialect> = match dialect {
+            config::Dialect::PostgreSQL => Box::new(SqlDialect),
+            other => dialect_from_str(other)
+                .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
+        };
         let input = match explain_options::tokens(text, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
@@ -377,7 +390,7 @@ impl Session {
             return self.prepared.plan(&state, parsed).await;
         }
         let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
-        describe::with_values(plan, values)
+        doubles::in_view(describe::with_values(plan, values)?)
     }
 
     /// The statement that EXECUTE runs, or `statement` itself if it is none.

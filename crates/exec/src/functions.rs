@@ -7,7 +7,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
-use crate::{arithmetic, bucket_place, long_texts, only, row_numbers, samples, sums, written_rows};
+use crate::{arithmetic, bucket_place, long_texts, only, row_numbers, samples, sums, times, written_rows};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
@@ -18,7 +18,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         table_partition_function(),
         written_rows::function(),
     ];
-    arithmetic::functions().chain(own).chain(long_texts::functions())
+    arithmetic::functions().chain(own).chain(long_texts::functions()).chain(times::functions())
 }
 
 /// The scalar function of this name, if it is one of these.

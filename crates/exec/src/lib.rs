@@ -24,6 +24,7 @@ pub mod front;
 pub mod limits;
 pub mod orc;
 pub mod sqlstate;
+pub mod times;
 pub mod wire;
 
 mod audit;

@@ -3,12 +3,12 @@
 use datafusion::error::Result;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement};
 use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, Query};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::dialect::SqlDialect;
 use crate::names;
 
 /// A COPY.
@@ -124,7 +124,7 @@ pub(crate) enum OnError {
 ///
 /// Errors: it is one and wrong (42601), or asks for what is not there (0A000).
 pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {
-    let dialect = PostgreSqlDialect {};
+    let dialect = SqlDialect;
     // What cannot be told apart here is for the other parser to complain about.
     let Ok(mut parser) = Parser::new(&dialect).try_with_sql(text) else {
         return Ok(None);
@@ -178,7 +178,7 @@ pub(super) fn as_query(source: &CopySource) -> Result<Statement> {
             let columns: Vec<String> = columns.iter().map(Ident::to_string).collect();
             let columns = if columns.is_empty() { "*".to_string() } else { columns.join(", ") };
             let text = format!("SELECT {columns} FROM {name}");
-            Parser::new(&PostgreSqlDialect {}).try_with_sql(&text)?.parse_query()?
+            Parser::new(&SqlDialect).try_with_sql(&text)?.parse_query()?
         }
     };
     Ok(Statement::Statement(Box::new(ast::Statement::Query(query))))

@@ -21,6 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::times;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -266,7 +267,11 @@ impl Reading {
                 DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
                     cast_with_options(&bytes_of(text), field.data_type(), &safe)?
                 }
-                kind => cast_with_options(text, kind, &safe)?,
+                kind => {
+                    let normal =
+                        times::Kind::of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
+                    cast_with_options(normal.as_ref().unwrap_or(text), kind, &safe)?
+                }
             };
             if value.logical_null_count() > text.null_count() {
                 let nulls = value.logical_nulls();

@@ -2,13 +2,13 @@
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::ObjectName;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_catalog::access::{Privilege, QueueOptions, RoleOptions};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
+use crate::dialect::SqlDialect;
 use crate::names::plain;
 
 /// The statement, if it is one about access; only those have more to them than a look at their first words.
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
     if !may_be_one(text) {
         return Ok(None);
     }
-    let Ok(parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else {
+    let Ok(parser) = Parser::new(&SqlDialect).try_with_sql(text) else {
         // What cannot be taken to words is for the parser of all other statements to complain about.
         return Ok(None);
     };

@@ -6,13 +6,13 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::partition_folder;
 
 use super::table::FolderTable;
+use crate::dialect::SqlDialect;
 use crate::names;
 use crate::warehouse::Words;
 
@@ -61,7 +61,7 @@ pub(crate) fn cut(text: String) -> Result<(String, Option<PartitionClause>)> {
     };
     let inner = words.bytes(at + 1..end);
     let inner = &text[inner.start + 1..inner.end - 1];
-    let keys = Parser::new(&PostgreSqlDialect {})
+    let keys = Parser::new(&SqlDialect)
         .try_with_sql(inner)
         .and_then(|mut parser| {
             let keys = parser.parse_comma_separated(Parser::parse_expr)?;
@@ -185,7 +185,7 @@ fn with_values(source: &ast::Query, values: &[ast::Expr]) -> Result<ast::Query> 
     }
     let frame = "SELECT * FROM (SELECT 1) AS \"_harrier_rows\"";
     let internal = || DataFusionError::Internal("a query that was made is none".to_string());
-    let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, frame).map_err(|_| internal())?;
+    let mut parsed = Parser::parse_sql(&SqlDialect, frame).map_err(|_| internal())?;
     let Some(ast::Statement::Query(mut query)) = parsed.pop() else {
         return Err(internal());
     };

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use datafusion::error::Result;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_catalog::state::{SnapshotId, Transform};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::names::PAST;
+use crate::dialect::SqlDialect;
 
 mod partitions;
 
@@ -130,7 +130,7 @@ pub(crate) struct Words {
 
 impl Words {
     pub(crate) fn of(text: &str) -> Option<Self> {
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
+        let tokens = Tokenizer::new(&SqlDialect, text).tokenize_with_location().ok()?;
         // Locations come in their order: the text is walked through once.
         let (mut chars, mut line, mut column) = (text.char_indices(), 1, 1);
         let mut byte = |location: Location| -> Option<usize> {

@@ -37,6 +37,7 @@ use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, type_of};
 use crate::names::plain;
+use crate::texts_of_times::readable;
 
 mod partitions;
 
@@ -877,7 +878,8 @@ fn default_value(default: &Expr, column: &Column) -> Result<DefaultValue> {
             dialect: DIALECT.to_string(),
         });
     };
-    let value: ScalarValue = value.cast_to(&type_of(column, false)?)?;
+    let kind = type_of(column, false)?;
+    let value: ScalarValue = readable(value, &kind)?.cast_to(&kind)?;
     let texts = text_of(&storable(&value.to_array()?, &column.name)?)?;
     let text = texts.iter().next().flatten().map(str::to_string);
     Ok(DefaultValue::Literal(text.unwrap_or_else(|| "NULL".to_string())))

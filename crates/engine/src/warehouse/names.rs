@@ -14,7 +14,6 @@ use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::DFParserBuilder;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
@@ -30,6 +29,7 @@ use super::guarded_view::GuardedView;
 use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
+use crate::dialect::SqlDialect;
 use crate::joined_columns;
 
 /// The name of the one catalog of a session with a warehouse.
@@ -301,10 +301,8 @@ impl Names {
             _ => read_past(&view.sql),
         };
         let planned = async {
-            let mut statements = DFParserBuilder::new(sql.as_str())
-                .with_dialect(&PostgreSqlDialect {})
-                .build()?
-                .parse_statements()?;
+            let mut statements =
+                DFParserBuilder::new(sql.as_str()).with_dialect(&SqlDialect).build()?.parse_statements()?;
             let statement = statements
                 .pop_front()
                 .ok_or_else(|| DataFusionError::Plan("the view has no definition".to_string()))?;

@@ -21,6 +21,7 @@ use harrier_exec::table_files::{
 };
 
 use super::{Ddl, error, reference};
+use crate::texts_of_times::readable;
 use crate::warehouse::clauses::{
     CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
 };
@@ -395,7 +396,7 @@ fn fitted(value: &ScalarValue, column: &Column, kind: &DataType) -> Result<Scala
         let array = cast_with_options(&value.to_array().ok()?, kind, &exact).ok()?;
         ScalarValue::try_from_array(&array, 0).ok()
     };
-    let fitted = there(value, kind);
+    let fitted = there(&readable(value.clone(), kind)?, kind);
     if from.is_string() {
         return fitted.ok_or_else(|| {
             let state = match kind.is_temporal() {

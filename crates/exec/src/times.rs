@@ -1,17 +1,153 @@
 //! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names of months, slashes,
-//! times without seconds, `am` and `pm`.
+//! times without seconds, `am` and `pm`. Functions do the same to columns of texts before they are cast; they travel to ranks by their names.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayAccessor, ArrayIter, ArrayRef, AsArray, LargeStringArray, StringArray, StringViewArray,
+};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
 
 /// What a text is to be read as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
     Date,
     Timestamp,
     TimestampWithZone,
     Time,
 }
 
+impl Kind {
+    const ALL: [Self; 4] = [Self::Date, Self::Timestamp, Self::TimestampWithZone, Self::Time];
+
+    /// That of values of a type.
+    pub fn of(kind: &DataType) -> Option<Self> {
+        match kind {
+            DataType::Date32 | DataType::Date64 => Some(Self::Date),
+            DataType::Timestamp(_, None) => Some(Self::Timestamp),
+            DataType::Timestamp(_, Some(_)) => Some(Self::TimestampWithZone),
+            DataType::Time32(_) | DataType::Time64(_) => Some(Self::Time),
+            _ => None,
+        }
+    }
+
+    /// Of a text, the same day or time in ISO 8601; the text where it cannot be read.
+    pub fn function(self) -> Arc<ScalarUDF> {
+        let signature = Signature::any(1, Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Reading { kind: self, signature }))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Date => "harrier_date_text",
+            Self::Timestamp => "harrier_timestamp_text",
+            Self::TimestampWithZone => "harrier_timestamptz_text",
+            Self::Time => "harrier_time_text",
+        }
+    }
+
+    /// Whether a text is in ISO 8601 as far as can be told by a glance; then a cast reads it.
+    fn is_plain(self, text: &str) -> bool {
+        let text = text.as_bytes();
+        let is = |at: usize, byte: u8| text.get(at) == Some(&byte);
+        match self {
+            Self::Time => is(2, b':') && text.last().is_some_and(u8::is_ascii_digit),
+            _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
+            Self::Date => false,
+            _ => is(4, b'-') && is(7, b'-') && is(13, b':') && is(16, b':'),
+        }
+    }
+
+    /// [`normal`], but nothing is done to what a cast reads.
+    pub fn normal(self, text: &str) -> Option<String> {
+        if self.is_plain(text) { None } else { normal(text, self) }
+    }
+}
+
+/// The functions of all kinds, for sessions that decode plans.
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    Kind::ALL.into_iter().map(Kind::function)
+}
+
+/// Texts as [`Kind::function`] has them; `None` where they are so.
+pub fn normal_texts<'a, T>(texts: impl ArrayAccessor<Item = &'a str> + Copy, kind: Kind) -> Option<T>
+where
+    T: FromIterator<Option<Cow<'a, str>>>,
+{
+    if ArrayIter::new(texts).flatten().all(|text| kind.is_plain(text)) {
+        return None;
+    }
+    let normal = |text: &'a str| kind.normal(text).map_or(Cow::Borrowed(text), Cow::Owned);
+    Some(ArrayIter::new(texts).map(|text| text.map(normal)).collect())
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Reading {
+    kind: Kind,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Reading {
+    fn name(&self) -> &str {
+        self.kind.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [text] if text.is_string() => Ok(text.clone()),
+            _ => plan_err!("{} does not take {arguments:?}", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match arguments.args.as_slice() {
+            [ColumnarValue::Scalar(text)] => {
+                let texts = self.read(&text.to_array()?)?;
+                ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
+            }
+            [ColumnarValue::Array(texts)] => self.read(texts).map(ColumnarValue::Array),
+            _ => internal_err!("{} has one argument", self.name()),
+        }
+    }
+
+    #[allow(deprecated, reason = "plans are shown by it")]
+    fn display_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(arguments.iter().map(ToString::to_string).collect())
+    }
+
+    /// It is a part of a cast, which has no name.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(arguments.iter().map(|argument| argument.schema_name().to_string()).collect())
+    }
+}
+
+impl Reading {
+    fn read(&self, texts: &ArrayRef) -> Result<ArrayRef> {
+        let kind = self.kind;
+        let read = match texts.data_type() {
+            DataType::Utf8 => normal_texts::<StringArray>(texts.as_string::<i32>(), kind)
+                .map(|read| Arc::new(read) as ArrayRef),
+            DataType::LargeUtf8 => normal_texts::<LargeStringArray>(texts.as_string::<i64>(), kind)
+                .map(|read| Arc::new(read) as ArrayRef),
+            DataType::Utf8View => normal_texts::<StringViewArray>(texts.as_string_view(), kind)
+                .map(|read| Arc::new(read) as ArrayRef),
+            other => return internal_err!("{} does not take {other}", self.name()),
+        };
+        Ok(read.unwrap_or_else(|| Arc::clone(texts)))
+    }
+}
+
 /// The same day or time in ISO 8601; `None` where it is that already, or cannot be read.
-pub(super) fn normal(text: &str, kind: Kind) -> Option<String> {
+pub fn normal(text: &str, kind: Kind) -> Option<String> {
     let mut fields = Fields::default();
     let spaced = separate_time(text.trim());
     for word in spaced.split([' ', ',']).filter(|word| !word.is_empty()) {

@@ -1,0 +1,282 @@
+//! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with fifteen digits behind the
+//! point, which neither infinity nor many a number is.
+//!
+//! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
+//! DataFusion. Such sides of a comparison are left to it, so that `price < 0.2 * average` is one of decimals.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, InList, InSubquery, SetComparison};
+use datafusion::logical_expr::expr_schema::cast_subquery;
+use datafusion::logical_expr::{
+    BinaryExpr, DdlStatement, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::rewriting::{rewritten, schema_below};
+
+/// What DataFusion's decimals for doubles have in front of the point.
+const WHOLE_DIGITS: f64 = 1e15;
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub(crate) struct DoubleComparisons;
+
+impl AnalyzerRule for DoubleComparisons {
+    fn name(&self) -> &str {
+        "double_comparisons"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(compared)?.data)
+    }
+}
+
+/// Applies the rule to what a view is made of: DataFusion coerces that as it makes the view, before any rule sees it.
+pub(crate) fn in_view(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) = plan else { return Ok(plan) };
+    let input = Arc::unwrap_or_clone(create.input).transform_up_with_subqueries(compared)?.data;
+    create.input = Arc::new(input);
+    Ok(LogicalPlan::Ddl(DdlStatement::CreateView(create)))
+}
+
+fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
+    let scope = Scope { schema: &schema, inputs: inputs.iter().collect() };
+    let mut is_changed = false;
+    if let LogicalPlan::Join(join) = &mut plan {
+        for (left, right) in &mut join.on {
+            is_changed |= scope.level(&mut [left, right]);
+        }
+    }
+    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    changed.transformed |= is_changed;
+    Ok(changed)
+}
+
+/// Where columns come from.
+struct Scope<'a> {
+    schema: &'a DFSchema,
+    inputs: Vec<&'a LogicalPlan>,
+}
+
+impl Scope<'_> {
+    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+        let is_changed = match &mut expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+                self.level(&mut [left, right])
+            }
+            Expr::Between(Between { expr, low, high, .. }) => self.level(&mut [expr, low, high]),
+            Expr::InList(InList { expr, list, .. }) => {
+                let mut sides: Vec<&mut Expr> = vec![expr];
+                sides.extend(list);
+                self.level(&mut sides)
+            }
+            Expr::Case(case) => match &mut case.expr {
+                Some(base) => {
+                    let mut sides: Vec<&mut Expr> = vec![base];
+                    sides.extend(case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut()));
+                    self.level(&mut sides)
+                }
+                None => false,
+            },
+            Expr::InSubquery(InSubquery { expr, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+                self.level_subquery(expr, subquery)?
+            }
+            _ => false,
+        };
+        Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+    }
+
+    /// Makes doubles of what is compared, if one is a double and another a decimal; tells whether it has changed anything.
+    fn level(&self, sides: &mut [&mut Expr]) -> bool {
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
+        if !types.iter().flatten().any(is_decimal) {
+            return false;
+        }
+        let literals = sides.iter().map(|side| large_literal(side)).collect::<Vec<_>>();
+        let is_beyond = literals.iter().any(|literal| matches!(literal, Some(None)));
+        if is_beyond || sides.iter().any(|side| self.is_double(side)) {
+            let mut is_changed = false;
+            for (side, kind) in sides.iter_mut().zip(types) {
+                if kind.is_some_and(|kind| kind.is_numeric() && kind != DataType::Float64) {
+                    **side = cast(std::mem::take(*side), DataType::Float64);
+                    is_changed = true;
+                }
+            }
+            return is_changed;
+        }
+        let mut is_changed = false;
+        for (side, literal) in sides.iter_mut().zip(literals) {
+            if let Some(Some(decimal)) = literal {
+                **side = Expr::Literal(decimal, None);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// The same for what a subquery yields.
+    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+        let Ok(kind) = expr.get_type(self.schema) else { return Ok(false) };
+        let plan = subquery.subquery.as_ref();
+        let other = plan.schema().field(0).data_type().clone();
+        let is_mixed = is_decimal(&kind) && other.is_floating() && is_double_column(plan, 0)
+            || is_decimal(&other) && self.is_double(expr);
+        if !is_mixed {
+            return Ok(false);
+        }
+        if kind != DataType::Float64 {
+            *expr = cast(std::mem::take(expr), DataType::Float64);
+        }
+        *subquery = cast_subquery(subquery.clone(), &DataType::Float64)?;
+        Ok(true)
+    }
+
+    /// Whether PostgreSQL, too, has a double here (or a real).
+    fn is_double(&self, expr: &Expr) -> bool {
+        if !expr.get_type(self.schema).is_ok_and(|kind| kind.is_floating()) {
+            return false;
+        }
+        let any = |arguments: &[Expr]| arguments.iter().any(|argument| self.is_double(argument));
+        let has_number = |arguments: &[Expr]| {
+            arguments
+                .iter()
+                .any(|argument| argument.get_type(self.schema).is_ok_and(|kind| kind.is_numeric()))
+        };
+        match expr {
+            Expr::Literal(ScalarValue::Float64(Some(number)), _) => !number.is_finite(),
+            Expr::Alias(alias) => self.is_double(&alias.expr),
+            Expr::Negative(inner) => self.is_double(inner),
+            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => self.is_double(left) || self.is_double(right),
+            Expr::Case(case) => {
+                let mut results = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
+                results.any(|result| self.is_double(result))
+            }
+            // Most functions have one for NUMERIC.
+            Expr::ScalarFunction(function) if has_number(&function.args) => any(&function.args),
+            Expr::AggregateFunction(function) if has_number(&function.params.args) => {
+                any(&function.params.args)
+            }
+            Expr::WindowFunction(function) if has_number(&function.params.args) => any(&function.params.args),
+            Expr::ScalarSubquery(subquery) => is_double_column(&subquery.subquery, 0),
+            Expr::Column(column) => self.is_double_input(column),
+            _ => true,
+        }
+    }
+
+    fn is_double_input(&self, column: &Column) -> bool {
+        let found = self.inputs.iter().find_map(|input| {
+            let at = input.schema().maybe_index_of_column(column)?;
+            Some(is_double_column(input, at))
+        });
+        found.unwrap_or(true)
+    }
+}
+
+/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is computed.
+fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
+    let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
+        let scope = Scope { schema: input.schema(), inputs: vec![input] };
+        expr.is_none_or(|expr| scope.is_double(expr))
+    };
+    match plan {
+        LogicalPlan::Projection(projection) => is_double(projection.expr.get(at), &projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_double_column(&alias.input, at),
+        LogicalPlan::Filter(filter) => is_double_column(&filter.input, at),
+        LogicalPlan::Sort(sort) => is_double_column(&sort.input, at),
+        LogicalPlan::Limit(limit) => is_double_column(&limit.input, at),
+        LogicalPlan::Distinct(Distinct::All(input)) => is_double_column(input, at),
+        LogicalPlan::Aggregate(aggregate) => {
+            let keys = &aggregate.group_expr;
+            if matches!(keys.as_slice(), [Expr::GroupingSet(_)]) {
+                return true;
+            }
+            is_double(keys.iter().chain(&aggregate.aggr_expr).nth(at), &aggregate.input)
+        }
+        LogicalPlan::Window(window) => match at.checked_sub(window.input.schema().fields().len()) {
+            Some(at) => is_double(window.window_expr.get(at), &window.input),
+            None => is_double_column(&window.input, at),
+        },
+        LogicalPlan::Join(join) => {
+            let left = join.left.schema().fields().len();
+            match join.join_type {
+                JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+                    match at.checked_sub(left) {
+                        Some(at) => is_double_column(&join.right, at),
+                        None => is_double_column(&join.left, at),
+                    }
+                }
+                JoinType::LeftSemi | JoinType::LeftAnti => is_double_column(&join.left, at),
+                _ => true,
+            }
+        }
+        LogicalPlan::Union(union) => union.inputs.iter().any(|input| {
+            input.schema().fields().get(at).is_none_or(|field| field.data_type().is_floating())
+                && is_double_column(input, at)
+        }),
+        LogicalPlan::Values(values) => {
+            let scope = Scope { schema: &DFSchema::empty(), inputs: Vec::new() };
+            values.values.iter().any(|row| row.get(at).is_none_or(|expr| scope.is_double(expr)))
+        }
+        _ => true,
+    }
+}
+
+fn compares(operator: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_decimal(kind: &DataType) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
+    matches!(kind, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
+}
+
+/// For a number in a statement that is too large for DataFusion's decimals for doubles, the decimal it is; `Some(None)` if it is none.
+fn large_literal(expr: &Expr) -> Option<Option<ScalarValue>> {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(Some(number)), _)
+            if number.is_finite() && number.abs() >= WHOLE_DIGITS =>
+        {
+            Some(decimal(*number))
+        }
+        _ => None,
+    }
+}
+
+fn decimal(number: f64) -> Option<ScalarValue> {
+    const DIGITS_MAX: usize = 38;
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let digits = whole.trim_start_matches('-').len() + fraction.len();
+    if digits > DIGITS_MAX {
+        return None;
+    }
+    let value: i128 = format!("{whole}{fraction}").parse().ok()?;
+    Some(ScalarValue::Decimal128(Some(value), digits as u8, fraction.len() as i8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_become_decimals() {
+        let of = |number: f64| decimal(number).map(|decimal| decimal.to_string());
+        assert_eq!(decimal(1e17), Some(ScalarValue::Decimal128(Some(10_i128.pow(17)), 18, 0)));
+        assert_eq!(
+            decimal(-2_000_000_000_000_000.5),
+            Some(ScalarValue::Decimal128(Some(-20_000_000_000_000_005), 17, 1))
+        );
+        assert_eq!(of(1e38), None);
+        assert_eq!(of(1e300), None);
+    }
+}
