@@ -175,7 +175,7 @@ fn decimal_text(value: i128, precision: u8, scale: u8) -> String {
 }
 
 /// Murmur3, x86, 32 bits, seed 0.
-fn murmur3(bytes: &[u8]) -> i32 {
+pub(super) fn murmur3(bytes: &[u8]) -> i32 {
     let scramble = |k: u32| k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let mut hash = 0u32;
     let words = bytes.chunks_exact(4);
