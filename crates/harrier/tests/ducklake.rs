@@ -557,6 +557,119 @@ fn numbers_of_128_bits_are_decimals() {
     assert_eq!(harrier.run("INSERT INTO b VALUES (1)").unwrap_err().sqlstate, "0A000");
 }
 
+/// A type, its value of `n`, and how both write one whose text is `{}`, where both can.
+const BUCKETED: [(&str, &str, Option<&str>); 30] = [
+    ("DECIMAL(4,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(4,2)")),
+    ("DECIMAL(9,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(9,2)")),
+    ("DECIMAL(10,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(10,2)")),
+    ("DECIMAL(18,4)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(18,4)")),
+    ("DECIMAL(19,4)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(19,4)")),
+    ("DECIMAL(38,4)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(38,4)")),
+    ("DECIMAL(38,38)", "(n - 20) * 0.01", Some("'{}'::DECIMAL(38,38)")),
+    ("DECIMAL(38,0)", "n - 20", Some("'{}'::DECIMAL(38,0)")),
+    ("TINYINT", "n - 20", Some("{}")),
+    ("SMALLINT", "n - 20", Some("{}")),
+    ("INTEGER", "n - 20", Some("{}")),
+    ("BIGINT", "n - 20", Some("{}")),
+    ("UTINYINT", "n", Some("{}")),
+    ("USMALLINT", "n", Some("{}")),
+    ("UINTEGER", "n", Some("{}")),
+    ("UBIGINT", "n", Some("{}")),
+    ("FLOAT", "(n - 20) * 0.25", Some("'{}'::REAL")),
+    ("DOUBLE", "(n - 20) * 0.1", Some("'{}'::DOUBLE PRECISION")),
+    ("VARCHAR", "'é' || n", Some("'{}'")),
+    ("BLOB", "encode('b' || n)", Some("'{}'::BYTEA")),
+    ("JSON", "'{\"a\":' || n || '}'", Some("'{}'")),
+    ("UUID", "'6f0ce4b2-0000-4abc-8000-0000000000' || (n + 10)", None),
+    ("BOOLEAN", "n % 2 = 0", Some("{}")),
+    ("DATE", "DATE '1970-01-01' + (n - 20)::INTEGER", Some("DATE '{}'")),
+    ("TIME", "TIME '00:00:00.5' + n * INTERVAL 1 MINUTE", Some("TIME '{}'")),
+    ("TIMESTAMP", HOURS, Some("TIMESTAMP '{}'")),
+    ("TIMESTAMPTZ", HOURS, Some("TIMESTAMPTZ '{}'")),
+    ("TIMESTAMP_S", HOURS, Some("TIMESTAMP '{}'")),
+    ("TIMESTAMP_MS", HOURS, Some("TIMESTAMP '{}'")),
+    ("TIMESTAMP_NS", HOURS, Some("TIMESTAMP '{}'")),
+];
+
+const HOURS: &str = "TIMESTAMP '1970-01-01 00:00:01' + (n - 20) * INTERVAL 1 HOUR";
+
+/// Whoever wrote a row, both look for it in the bucket that it is in.
+#[test]
+fn both_have_the_same_buckets() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE other (id INT)");
+    // No side of a join is collected.
+    run(&mut harrier, "SET datafusion.optimizer.hash_join_single_partition_threshold = 0");
+    run(&mut harrier, "SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0");
+    let mut duck = Duck::attached(&lake);
+    for (at, (kind, value, literal)) in BUCKETED.iter().enumerate() {
+        let (values, theirs, ours) = (format!("values{at}"), format!("theirs{at}"), format!("ours{at}"));
+        duck.run(&format!(
+            "CREATE TABLE {values} AS SELECT CASE WHEN n <> 7 THEN ({value})::{kind} END AS k, n AS v FROM range(40) AS g(n)"
+        ));
+        let some = format!("SELECT k, v FROM {values} WHERE v < 30");
+        let others = format!("SELECT k, v FROM {values} WHERE v >= 10");
+        duck.run(&format!("CREATE TABLE {theirs} (k {kind}, v BIGINT)"));
+        duck.run(&format!("ALTER TABLE {theirs} SET PARTITIONED BY (bucket(8, k))"));
+        duck.run(&format!("INSERT INTO {theirs} {some}"));
+        run(&mut harrier, &format!("CREATE TABLE {ours} PARTITION BY (bucket(8, k)) AS {some}"));
+        run(&mut harrier, &format!("INSERT INTO {theirs} {others}"));
+        duck.run(&format!("INSERT INTO {ours} {others}"));
+
+        let texts = format!("SELECT DISTINCT k::VARCHAR FROM {values} WHERE v % 3 = 2 AND k IS NOT NULL");
+        let texts: Vec<String> = duck.run(&texts).into_iter().flatten().flatten().collect();
+        let mut questions = vec![
+            format!("SELECT count(*), sum(a.v), sum(b.v) FROM {theirs} AS a JOIN {ours} AS b ON a.k = b.k"),
+            format!("SELECT count(*), sum(a.v), sum(b.v) FROM {ours} AS a JOIN {values} AS b ON a.k = b.k"),
+        ];
+        for table in [&theirs, &ours] {
+            questions.push(format!(
+                "SELECT count(*), sum(n), max(n) FROM (SELECT k, count(*) AS n FROM {table} GROUP BY k) AS g"
+            ));
+            questions.push(format!("SELECT count(*) FROM {table} WHERE k IS NULL"));
+            if let Some(literal) = literal {
+                let found = texts.iter().map(|text| {
+                    let key = literal.replace("{}", text);
+                    format!("SELECT count(*) AS n, sum(v) AS s FROM {table} WHERE k = {key}")
+                });
+                let found = found.collect::<Vec<_>>().join(" UNION ALL ");
+                questions.push(format!("SELECT n, s FROM ({found}) AS f ORDER BY s, n"));
+                questions.push(format!("SELECT min(n) FROM ({found}) AS f"));
+            }
+        }
+        let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
+        agree(&mut harrier, &mut duck, &questions);
+        if literal.is_some() {
+            let found = rows(&mut harrier, questions[questions.len() - 1]);
+            assert!(found[0][0].as_deref() >= Some("1"), "{kind}: {found:?}");
+        }
+    }
+
+    // What is widened stays in the buckets of its old type.
+    duck.run("CREATE TABLE widened (k DECIMAL(18,4), v INT)");
+    duck.run("ALTER TABLE widened SET PARTITIONED BY (bucket(8, k))");
+    duck.run("INSERT INTO widened SELECT range, range FROM range(40)");
+    duck.run("ALTER TABLE widened ALTER k TYPE DECIMAL(20,4)");
+    run(&mut harrier, "INSERT INTO widened SELECT v, v FROM generate_series(20, 59) AS g(v)");
+    for v in [0, 5, 19] {
+        let found = rows(&mut harrier, &format!("SELECT v FROM widened WHERE k = {v}::DECIMAL(20,4)"));
+        assert_eq!(found, [[Some(v.to_string())]]);
+    }
+    let groups = "SELECT count(*), max(n) FROM (SELECT k, count(*) AS n FROM widened GROUP BY k) AS g";
+    agree(&mut harrier, &mut duck, &[groups]);
+
+    // Of values that it hashes the text of, which is not always theirs here.
+    duck.run("CREATE TABLE nested (k INTEGER[], v INT)");
+    duck.run("ALTER TABLE nested SET PARTITIONED BY (bucket(8, k))");
+    duck.run("INSERT INTO nested SELECT [range], range FROM range(40)");
+    agree(&mut harrier, &mut duck, &["SELECT count(*), sum(v), sum(k[1]) FROM nested"]);
+    assert_eq!(harrier.run("INSERT INTO nested SELECT k, v FROM nested").unwrap_err().sqlstate, "0A000");
+}
+
 /// Two programs write at the same time: inserts all succeed, each once.
 #[test]
 fn both_write_at_the_same_time() {

@@ -35,7 +35,7 @@ use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
-use super::types::{column_of, declared, type_of};
+use super::types::{column_of, declared, has_foreign_buckets, type_of};
 use crate::names::plain;
 use crate::texts_of_times::readable;
 
@@ -818,9 +818,8 @@ fn partition_keys(
             );
             let fits = match transform {
                 // Of intervals some are equal to DuckDB that are not here.
-                Transform::Identity | Transform::Bucket(_) => {
-                    !column.kind.is_nested() && column.kind != ColumnType::Interval
-                }
+                Transform::Identity => !column.kind.is_nested() && column.kind != ColumnType::Interval,
+                Transform::Bucket(_) => !has_foreign_buckets(column),
                 Transform::Year | Transform::Month | Transform::Day => {
                     is_time || column.kind == ColumnType::Date
                 }

@@ -443,9 +443,14 @@ impl Pending {
                     .into());
             }
             if matches!(key.transform, Transform::Bucket(_)) && has_foreign_buckets(column) {
-                let message = format!("table \"{}\" has buckets of numbers of 128 bits", table.name);
+                let message = format!(
+                    "table \"{}\" has buckets of column \"{}\" of type {}",
+                    table.name, column.name, column.kind
+                );
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
-                    .with_detail("DuckDB puts those by another hash, and they cannot be written")
+                    .with_detail(
+                        "DuckDB puts its values by the hash of their text, and they cannot be written",
+                    )
                     .into());
             }
             let value = transformed(Expr::Column(columns[place].clone()), key.transform);

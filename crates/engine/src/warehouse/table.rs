@@ -47,7 +47,7 @@ use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
-use super::types::{has_foreign_buckets, has_stats, schema_of, type_of};
+use super::types::{has_foreign_buckets, has_stats, schema_of, share_buckets, type_of};
 use super::values;
 use crate::estimates::KnownTable;
 
@@ -785,6 +785,9 @@ impl ScannedFile {
         }
         // Its name in the file is what a scan knows it by.
         let in_file = self.columns.iter().find(|own| own.id == column.id)?;
+        if !share_buckets(in_file.kind, column.kind) {
+            return None;
+        }
         let number = match value {
             Some(value) => value.parse().ok().filter(|number| *number < count)?,
             // Of NULL, which equals nothing.

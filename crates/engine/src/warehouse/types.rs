@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
+    DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit,
+    Schema, SchemaRef, TimeUnit,
 };
 use datafusion::error::Result;
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
@@ -110,9 +111,32 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
     })
 }
 
-/// Whether a column's buckets are of a hash that is none of ours: DuckDB takes that of the text of such numbers, and of intervals.
+/// Whether the bucket that DuckDB puts a value of this column into cannot be told from the value: it is by the text of intervals
+/// and nested values, and of numbers of 128 bits before its files round them.
 pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
     matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128 | ColumnType::Interval)
+        || column.kind.is_nested()
+}
+
+/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its column was widened.
+pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
+    use ColumnType::*;
+    // What is hashed: see `harrier_exec::table_files::bucket`.
+    let hashed = |kind: ColumnType| match kind {
+        Int8 | Int16 | Int32 | Int64 => Int64,
+        UInt8 | UInt16 | UInt32 | UInt64 => UInt64,
+        Float32 | Float64 => Float64,
+        Varchar | Json => Varchar,
+        Decimal { precision: ..=DECIMAL64_MAX_PRECISION, scale } => {
+            Decimal { precision: DECIMAL64_MAX_PRECISION, scale }
+        }
+        // One that has no digits before its point has another text.
+        Decimal { precision, scale } if scale < precision => {
+            Decimal { precision: DECIMAL128_MAX_PRECISION, scale }
+        }
+        kind => kind,
+    };
+    hashed(one) == hashed(other)
 }
 
 /// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are none, and no NULLs either.
@@ -260,6 +284,31 @@ mod tests {
             let column = column_of(&Field::new("a", kind.clone(), true), &mut next).unwrap();
             assert_eq!(type_of(&column, false).unwrap(), kind);
             assert!(column.kind.to_string().parse::<ColumnType>() == Ok(column.kind));
+        }
+    }
+
+    #[test]
+    fn widened_columns_keep_their_buckets_or_not() {
+        use ColumnType::*;
+        let decimal = |precision, scale| Decimal { precision, scale };
+        let cases = [
+            (Int8, Int64, true),
+            (UInt8, UInt64, true),
+            (UInt32, Int64, false),
+            (Float32, Float64, true),
+            (Date, Timestamp, false),
+            (TimestampS, Timestamp, false),
+            (decimal(9, 2), decimal(18, 2), true),
+            (decimal(18, 2), decimal(19, 2), false),
+            (decimal(9, 2), decimal(18, 3), false),
+            (decimal(20, 4), decimal(38, 4), true),
+            (decimal(38, 37), decimal(38, 38), false),
+            (decimal(20, 20), decimal(21, 20), false),
+            (Varchar, Json, true),
+            (Uuid, Uuid, true),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(share_buckets(one, other), expected, "{one} and {other}");
         }
     }
 

@@ -45,6 +45,7 @@ use prost::Message;
 use tokio::task::JoinSet;
 
 use super::checksum::ParquetWriter;
+use super::bucket::murmur3;
 use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
 };
@@ -486,7 +487,11 @@ impl Writing {
                 };
                 continue;
             }
-            folder.push_str(&partition_folder(&level.name, value.as_deref()));
+            folder.push_str(&match &self.stage {
+                // The catalog has the value.
+                Stage::None => short_partition_folder(&level.name, value.as_deref()),
+                _ => partition_folder(&level.name, value.as_deref()),
+            });
             folder.push('/');
         }
         let name = format!("{prefix}{}-{}.{}", self.name, self.files, self.spec.format.extension());
@@ -572,6 +577,34 @@ pub const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 pub fn partition_folder(name: &str, value: Option<&str>) -> String {
     let value = value.map_or_else(|| NULL_FOLDER.to_string(), encode);
     format!("{}={value}", encode(name))
+}
+
+/// So many bytes a column or a value has at most in the name of a folder that nobody reads the value from: file systems take 255 for
+/// both, object stores 1024 for all folders together.
+const FOLDER_PART_BYTES_MAX: usize = 120;
+
+/// The same where the value is kept elsewhere: long ones are cut off, with a hash at the end.
+fn short_partition_folder(name: &str, value: Option<&str>) -> String {
+    let value = value.map_or_else(|| NULL_FOLDER.to_string(), shortened);
+    format!("{}={value}", shortened(name))
+}
+
+/// `text` encoded, in no more than [`FOLDER_PART_BYTES_MAX`] bytes, of whole characters.
+fn shortened(text: &str) -> String {
+    let encoded = encode(text);
+    if encoded.len() <= FOLDER_PART_BYTES_MAX {
+        return encoded;
+    }
+    let hash = format!("~{:08x}", murmur3(text.as_bytes()));
+    let mut short = String::new();
+    for letter in text.chars() {
+        let letter = encode(letter.encode_utf8(&mut [0; 4]));
+        if short.len() + letter.len() + hash.len() > FOLDER_PART_BYTES_MAX {
+            break;
+        }
+        short.push_str(&letter);
+    }
+    short + &hash
 }
 
 /// All but letters, digits and a few signs percent-encoded.
@@ -699,5 +732,19 @@ mod tests {
         assert_eq!(encode("ev en/"), "ev%20en%2F");
         assert_eq!(encode("2024-01-15"), "2024-01-15");
         assert_eq!(encode("ä=%"), "%C3%A4%3D%25");
+    }
+
+    #[test]
+    fn long_folders_are_shortened() {
+        assert_eq!(short_partition_folder("ä", Some("b c")), partition_folder("ä", Some("b c")));
+        assert_eq!(short_partition_folder("k", None), partition_folder("k", None));
+        let fits = "z".repeat(FOLDER_PART_BYTES_MAX);
+        assert_eq!(shortened(&fits), fits);
+        let (one, other) = (format!("{fits}1"), format!("{fits}2"));
+        assert!(shortened(&one).len() == FOLDER_PART_BYTES_MAX && shortened(&one) != shortened(&other));
+        // A letter of six bytes is not cut.
+        let letters = shortened(&"ä".repeat(FOLDER_PART_BYTES_MAX));
+        let (letters, hash) = letters.split_once('~').unwrap();
+        assert_eq!((letters, hash.len()), ("%C3%A4".repeat(18).as_str(), 8));
     }
 }
