@@ -26,7 +26,7 @@ mod write;
 
 pub use crate::colocate::FileBucket;
 pub(crate) use bucket::buckets_of;
-pub use bucket::{Bucket, bucket, bucket_of};
+pub use bucket::{Bucket, bucket, bucket_of, has_buckets};
 pub use codec::TableFilesCodec;
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
 pub use format::WriteFormat;

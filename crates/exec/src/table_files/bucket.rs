@@ -39,7 +39,7 @@ impl ScalarUDFImpl for Bucket {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        match is_hashed(&arguments[1]) {
+        match has_buckets(&arguments[1]) {
             true => Ok(DataType::Int32),
             false => plan_err!("no buckets of values of type {}", arguments[1]),
         }
@@ -61,7 +61,7 @@ impl ScalarUDFImpl for Bucket {
 ///
 /// Errors: values of their type have none.
 pub(crate) fn buckets_of(values: &ArrayRef, count: u32) -> Result<ArrayRef> {
-    if !is_hashed(values.data_type()) {
+    if !has_buckets(values.data_type()) {
         return plan_err!("no buckets of values of type {}", values.data_type());
     }
     let hashes = hashes(values)?;
@@ -72,14 +72,15 @@ pub(crate) fn buckets_of(values: &ArrayRef, count: u32) -> Result<ArrayRef> {
 
 /// The bucket of one value among `count`; `None` for NULL, and for values of types that have none.
 pub fn bucket_of(value: &ScalarValue, count: u32) -> Result<Option<u32>> {
-    if !is_hashed(&value.data_type()) {
+    if !has_buckets(&value.data_type()) {
         return Ok(None);
     }
     let hash = hashes(&value.to_array()?)?[0];
     Ok(hash.map(|hash| (hash & 0x7fff_ffff) as u32 % count))
 }
 
-fn is_hashed(kind: &DataType) -> bool {
+/// Whether values of a type have buckets.
+pub fn has_buckets(kind: &DataType) -> bool {
     use DataType::*;
     kind.is_integer() && *kind != UInt64
         || matches!(
@@ -96,7 +97,7 @@ fn is_hashed(kind: &DataType) -> bool {
                 | Boolean
         )
         || matches!(kind, Timestamp(_, _) | Decimal128(_, _))
-        || matches!(kind, Dictionary(_, value) if is_hashed(value))
+        || matches!(kind, Dictionary(_, value) if has_buckets(value))
 }
 
 fn hashes(values: &ArrayRef) -> Result<Vec<Option<i32>>> {
