@@ -1,4 +1,5 @@
-//! Integers as PostgreSQL has them: what is out of their range fails (22003), and what becomes one is rounded.
+//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is rounded, and what is too large
+//! for a float of 32 bits is none (22003).
 //!
 //! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
 //! [`harrier_exec::arithmetic`] in the place of operators, and before casts.
@@ -74,6 +75,11 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let (expr, is_changed) = whole(*expr, schema);
             let cast = Expr::TryCast(TryCast { expr: Box::new(expr), field });
             if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        Expr::Cast(Cast { expr, field })
+            if *field.data_type() == DataType::Float32 && type_of(&expr) == Some(DataType::Float64) =>
+        {
+            Transformed::yes(call(Operation::Real, vec![*expr]))
         }
         other => Transformed::no(other),
     }

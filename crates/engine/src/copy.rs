@@ -43,6 +43,7 @@ mod parse;
 mod rows;
 mod text_files;
 
+use crate::assignments;
 use crate::files;
 use crate::joined_columns;
 use crate::names::plain;
@@ -348,6 +349,7 @@ impl Session {
         let LogicalPlan::Dml(dml) = &plan else {
             return Err(DataFusionError::Internal("COPY is no INSERT".to_string()));
         };
+        assignments::check(&plan, None)?;
         let columns = target.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
         let outcome = match (Dml::of(dml, target.is_listed.then_some(&columns[..]))?, self.kept()) {
             (Some(dml), Some(kept)) => self.write(dml, "COPY", statement, kept).await?,

@@ -1,11 +1,12 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO. Only what would fail, or be misunderstood, is rewritten.
+//! windows, TABLE, SIMILAR TO, MERGE that does nothing. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
 mod insert;
 mod interval;
 mod joined_changes;
 mod lexing;
+mod merges;
 mod patterns;
 mod windows;
 
@@ -24,6 +25,7 @@ use harrier_exec::times;
 pub(crate) use insert::{has_bare_rows, name_columns};
 pub(crate) use interval::normal as normal_interval;
 pub(crate) use lexing::SqlDialect;
+pub(crate) use merges::tokens as merge_tokens;
 
 use crate::files::rename_codec;
 
@@ -33,6 +35,7 @@ use crate::files::rename_codec;
 pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
+            merges::rewrite(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
             rewrite(statement.as_mut())
         }

@@ -153,6 +153,11 @@ impl Parts {
             DataFusionError::SchemaError(error, _) => Self::of_schema(error),
             DataFusionError::Plan(text) => Self::of_plan(text),
             DataFusionError::Configuration(text) => Self::of_configuration(text),
+            DataFusionError::NotImplemented(text) if is_left_subquery(text) => {
+                let mut parts = Self::new("this correlated subquery is not supported");
+                parts.hint = Some("a join with a GROUP BY may say the same".to_string());
+                parts
+            }
             DataFusionError::NotImplemented(text) => {
                 let mut parts = Self::of_text(text);
                 if !["support", "implement"].iter().any(|word| parts.message.contains(word)) {
@@ -365,6 +370,15 @@ impl Parts {
                 .map(|name| format!("perhaps you meant the function {name}"));
             return parts;
         }
+        if let Some((_, extension)) = text.split_once("There is no registered file format with ext ") {
+            let extension = extension.split_whitespace().next().unwrap_or_default();
+            let mut parts = Self::new(format!("the extension \"{extension}\" says no format of files"));
+            parts.hint = Some(
+                "say FORMAT; CSV and JSON are compressed by COMPRESSION gzip, bzip2, xz or zstd beside it"
+                    .to_string(),
+            );
+            return parts;
+        }
         let table_function = between(text, "able function '", "' not found");
         if let Some(name) = table_function {
             return Self::new(format!("table function {name} does not exist"));
@@ -511,6 +525,13 @@ impl Parts {
         }
         self
     }
+}
+
+/// Whether the optimizer has made no join of a subquery, without which it cannot be run.
+fn is_left_subquery(text: &str) -> bool {
+    const KINDS: [&str; 3] = ["ScalarSubquery", "InSubquery", "Exists"];
+    text.split_once("does not support logical expression ")
+        .is_some_and(|(_, rest)| KINDS.iter().any(|kind| rest.starts_with(kind)))
 }
 
 /// Prefixes that say which part of the engine spoke. They go, however many there are.

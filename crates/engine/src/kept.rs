@@ -379,7 +379,9 @@ impl Session {
             return Ok(Some(command(&format!("VACUUM {count}"))));
         };
         let name = warehouse::reference(name)?;
-        let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        let Some(table) = kept.names.table(&name) else {
+            return Err(kept.names.no_table(&name, "OPTIMIZE").await);
+        };
         if let Some(state) = &sight.state {
             sight.viewer.check_owner(Object::Table(table.id), state)?;
         }
@@ -397,7 +399,7 @@ impl Session {
         let sight = kept.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return match &analyze.table_name {
-                Some(name) => Err(no_table(&warehouse::reference(name)?)),
+                Some(name) => Err(kept.names.no_table(&warehouse::reference(name)?, "ANALYZE").await),
                 None => Ok(()),
             };
         };
@@ -409,7 +411,9 @@ impl Session {
             }
             Some(name) => {
                 let name = warehouse::reference(name)?;
-                let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+                let Some(table) = kept.names.table(&name) else {
+                    return Err(kept.names.no_table(&name, "ANALYZE").await);
+                };
                 sight.viewer.check_owner(Object::Table(table.id), state)?;
                 vec![table]
             }
@@ -470,7 +474,9 @@ impl Session {
     /// CHECK TABLE: a row for everything that is wrong.
     async fn check_table(&self, call: &ast::Function, kept: &Arc<Kept>) -> Result<Outcome> {
         let name = warehouse::reference(&only_name(call)?)?;
-        let table = kept.names.table(&name).ok_or_else(|| no_table(&name))?;
+        let Some(table) = kept.names.table(&name) else {
+            return Err(kept.names.no_table(&name, "CHECK TABLE").await);
+        };
         let sight = kept.names.sight();
         if let Some(state) = &sight.state {
             sight.viewer.check_owner(Object::Table(table.id), state)?;
@@ -718,11 +724,6 @@ fn may_write(explained: &Statement) -> bool {
         statement.as_ref(),
         ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) | ast::Statement::Merge(_)
     ))
-}
-
-fn no_table(name: &TableReference) -> DataFusionError {
-    let message = format!("relation \"{}\" does not exist", name.table());
-    CodedError::new(SqlState::UNDEFINED_TABLE, message).into()
 }
 
 /// The one argument of a procedure that takes a text.

@@ -24,6 +24,7 @@
 
 mod analyze;
 mod analyze_options;
+mod assignments;
 mod auto_analyze;
 mod checked;
 mod client;

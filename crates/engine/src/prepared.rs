@@ -17,6 +17,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
+use crate::assignments;
 use crate::joined_columns;
 use crate::names;
 use crate::texts_of_times::readable;
@@ -85,7 +86,7 @@ impl PreparedStatements {
 
     /// The plan of an EXECUTE, with its values in their places.
     ///
-    /// Errors: there is no such statement (26000); values do not fit its parameters.
+    /// Errors: there is no such statement (26000); values do not fit its parameters (42804).
     pub(crate) async fn plan(&self, state: &SessionState, execute: &ast::Statement) -> Result<LogicalPlan> {
         let plan = state.statement_to_plan(Statement::Statement(Box::new(execute.clone()))).await?;
         let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
@@ -109,9 +110,10 @@ impl PreparedStatements {
                 .into());
         }
         let mut values = Vec::with_capacity(given);
-        for (value, field) in execute.parameters.into_iter().zip(fields) {
+        for (at, (value, field)) in execute.parameters.into_iter().zip(fields).enumerate() {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
+                    assignments::check_parameter(at + 1, &value.data_type(), field.data_type())?;
                     let value = readable(value, field.data_type())?;
                     ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
                 }

@@ -10,6 +10,7 @@ use datafusion::catalog::DynamicFileCatalog;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::{self, ConfigField, ConfigOptions};
+use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{
     FunctionRegistry, SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
@@ -40,6 +41,7 @@ use parking_lot::Mutex;
 use crate::SqlError;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
+use crate::assignments;
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
@@ -350,7 +352,8 @@ impl Session {
             other => dialect_from_str(other)
                 .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
         };
-        let input = match explain_options::tokens(text, dialect.as_ref()) {
+        let tokens = explain_options::tokens(text, dialect.as_ref());
+        let input = match dialect::merge_tokens(text, tokens, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
         };
@@ -382,15 +385,39 @@ impl Session {
     }
 
     /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it executes.
+    ///
+    /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
-        if let Statement::Statement(parsed) = statement
-            && matches!(parsed.as_ref(), ast::Statement::Execute { immediate: false, name: Some(_), .. })
-        {
-            return self.prepared.plan(&state, parsed).await;
+        let written = self.written(statement)?;
+        if let Some(written) = &written {
+            assignments::check_targets(written)?;
         }
-        let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
-        doubles::in_view(describe::with_values(plan, values)?)
+        let plan = match statement {
+            Statement::Statement(parsed)
+                if matches!(
+                    parsed.as_ref(),
+                    ast::Statement::Execute { immediate: false, name: Some(_), .. }
+                ) =>
+            {
+                self.prepared.plan(&state, parsed).await?
+            }
+            _ => {
+                let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
+                doubles::in_view(describe::with_values(plan, values)?)?
+            }
+        };
+        assignments::check(&plan, written.as_deref())?;
+        Ok(plan)
+    }
+
+    /// The statement that is executed or explained, or `statement` itself.
+    fn written<'s>(&self, statement: &'s Statement) -> Result<Option<Cow<'s, ast::Statement>>> {
+        match statement {
+            Statement::Statement(parsed) => self.executed(parsed).map(Some),
+            Statement::Explain(explain) => self.written(&explain.statement),
+            _ => Ok(None),
+        }
     }
 
     /// The statement that EXECUTE runs, or `statement` itself if it is none.
@@ -456,6 +483,7 @@ impl Session {
             None => parsed,
         };
         let plan = self.plan(parsed, &statement.values).await?;
+        check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(Ok(outcome));
         }
@@ -842,6 +870,24 @@ impl Session {
             .cloned()
             .unwrap_or_default()
     }
+}
+
+/// Errors: the plan changes rows of an external table, into which rows are only inserted (0A000).
+fn check_change(plan: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
+    let changes = matches!(dml.op, WriteOp::Update | WriteOp::Delete | WriteOp::MergeInto(_));
+    let is_external = || {
+        let provider = source_as_provider(&dml.target);
+        provider.is_ok_and(|provider| provider.downcast_ref::<FolderTable>().is_some())
+    };
+    if changes && is_external() {
+        let message =
+            format!("\"{}\" is an external table, whose rows cannot be changed", dml.table_name.table());
+        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            .with_hint("INSERT OVERWRITE writes them anew")
+            .into());
+    }
+    Ok(())
 }
 
 /// `plan`, with the options of the session for the stores that it writes into.

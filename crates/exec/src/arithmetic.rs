@@ -1,5 +1,6 @@
 //! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or rounds: `+`, `-` and `*` of
-//! integers wrap around, and a cast to an integer cuts off what stands behind the point. And what DataFusion does not have: `mod`, and
+//! integers wrap around, a cast to an integer cuts off what stands behind the point, and one to a float of 32 bits makes infinity of
+//! what is too large. And what DataFusion does not have: `mod`, and
 //! intervals times numbers.
 //!
 //! They travel to ranks by their names ([`function`]).
@@ -31,6 +32,8 @@ pub enum Operation {
     Remainder,
     /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away from zero.
     Round,
+    /// A float of 64 bits as one of 32, which fails with 22003 where that is infinite and the number is not.
+    Real,
     /// An interval times a float: what is left of months becomes days, thirty to the month, and of days time.
     ScaleInterval,
     /// An interval divided by a float.
@@ -38,12 +41,13 @@ pub enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Add,
         Self::Subtract,
         Self::Multiply,
         Self::Remainder,
         Self::Round,
+        Self::Real,
         Self::ScaleInterval,
         Self::DivideInterval,
     ];
@@ -56,6 +60,7 @@ impl Operation {
             // As users call it.
             Self::Remainder => "mod",
             Self::Round => "harrier_round",
+            Self::Real => "harrier_real",
             Self::ScaleInterval => "harrier_scale_interval",
             Self::DivideInterval => "harrier_divide_interval",
         }
@@ -64,7 +69,7 @@ impl Operation {
     /// The function as plans have it.
     pub fn function(self) -> Arc<ScalarUDF> {
         let signature = match self {
-            Self::Round => Signature::any(1, Volatility::Immutable),
+            Self::Round | Self::Real => Signature::any(1, Volatility::Immutable),
             Self::Remainder => Signature::numeric(2, Volatility::Immutable),
             Self::ScaleInterval | Self::DivideInterval => {
                 let types = vec![DataType::Interval(IntervalUnit::MonthDayNano), DataType::Float64];
@@ -99,6 +104,7 @@ impl ScalarUDFImpl for Arithmetic {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match (self.operation, arguments) {
             (Operation::Round, [number]) => Ok(number.clone()),
+            (Operation::Real, [DataType::Float64]) => Ok(DataType::Float32),
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
             (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
             (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
@@ -108,13 +114,18 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let kernel = match (self.operation, arguments.args.as_slice()) {
-            (Operation::Round, [ColumnarValue::Array(numbers)]) => {
-                return rounded(numbers).map(ColumnarValue::Array);
-            }
-            (Operation::Round, [ColumnarValue::Scalar(number)]) => {
-                let rounded = rounded(&number.to_array()?)?;
-                return datafusion::common::ScalarValue::try_from_array(&rounded, 0)
-                    .map(ColumnarValue::Scalar);
+            (Operation::Round | Operation::Real, [number]) => {
+                let computed = match self.operation {
+                    Operation::Round => rounded,
+                    _ => narrowed,
+                };
+                return match number {
+                    ColumnarValue::Array(numbers) => computed(numbers).map(ColumnarValue::Array),
+                    ColumnarValue::Scalar(number) => {
+                        let value = computed(&number.to_array()?)?;
+                        datafusion::common::ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
+                    }
+                };
             }
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, number]) => {
                 let rows = arguments.number_rows;
@@ -175,10 +186,10 @@ impl ScalarUDFImpl for Arithmetic {
 }
 
 impl Arithmetic {
-    /// Rounding is a part of a cast, which has no name.
+    /// These are a part of a cast, which has no name.
     fn shown(&self, arguments: &str) -> String {
         match self.operation {
-            Operation::Round => arguments.to_string(),
+            Operation::Round | Operation::Real => arguments.to_string(),
             _ => format!("{}({arguments})", self.name()),
         }
     }
@@ -190,7 +201,7 @@ impl Arithmetic {
             Operation::Multiply => Some('*'),
             Operation::ScaleInterval => Some('*'),
             Operation::DivideInterval => Some('/'),
-            Operation::Remainder | Operation::Round => None,
+            Operation::Remainder | Operation::Round | Operation::Real => None,
         }
     }
 }
@@ -201,9 +212,20 @@ fn out_of_range(kind: &DataType) -> CodedError {
         DataType::Int16 => "smallint".to_string(),
         DataType::Int32 => "integer".to_string(),
         DataType::Int64 => "bigint".to_string(),
+        DataType::Float32 => "real".to_string(),
         other => other.to_string().to_lowercase(),
     };
     CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+}
+
+/// Floats of 64 bits as floats of 32.
+fn narrowed(numbers: &ArrayRef) -> Result<ArrayRef> {
+    let numbers = numbers.as_primitive::<Float64Type>();
+    let narrowed = numbers.try_unary::<_, Float32Type, CodedError>(|number| match number as f32 {
+        narrow if narrow.is_infinite() && number.is_finite() => Err(out_of_range(&DataType::Float32)),
+        narrow => Ok(narrow),
+    })?;
+    Ok(Arc::new(narrowed))
 }
 
 fn rounded(numbers: &ArrayRef) -> Result<ArrayRef> {
@@ -293,6 +315,16 @@ mod tests {
         };
         let found = rounded(&decimals(vec![50, 149, 150, -150, -149, 1200])).unwrap();
         assert_eq!(&found, &decimals(vec![100, 100, 200, -200, -100, 1200]));
+    }
+
+    #[test]
+    fn only_what_is_infinite_becomes_infinity() {
+        let floats = |values: Vec<f64>| -> ArrayRef { Arc::new(Float64Array::from(values)) };
+        let found = narrowed(&floats(vec![1.5, f64::INFINITY, -3.4e38])).unwrap();
+        assert_eq!(found.as_primitive::<Float32Type>().values(), &[1.5, f32::INFINITY, -3.4e38]);
+        assert!(narrowed(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
+        assert!(narrowed(&floats(vec![1e300])).is_err());
+        assert!(narrowed(&floats(vec![-3.5e38])).is_err());
     }
 
     #[test]

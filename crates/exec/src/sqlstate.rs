@@ -426,7 +426,7 @@ fn of_io(error: &io::Error) -> SqlState {
 const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("require unique expression names", SqlState::DUPLICATE_COLUMN),
     ("Aggregate functions are not allowed", SqlState::GROUPING_ERROR),
-    ("There is no registered file format", SqlState::UNDEFINED_OBJECT),
+    ("There is no registered file format", SqlState::INVALID_PARAMETER_VALUE),
     ("WITH query name … specified more than once", SqlState::DUPLICATE_ALIAS),
     ("names given as column alias", SqlState::INVALID_COLUMN_REFERENCE),
     ("should satisfy `0 < precision", SqlState::INVALID_PARAMETER_VALUE),
@@ -515,6 +515,7 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("does not support", SqlState::FEATURE_NOT_SUPPORTED),
     ("not supported", SqlState::FEATURE_NOT_SUPPORTED),
     ("not yet supported", SqlState::FEATURE_NOT_SUPPORTED),
+    ("not currently supported", SqlState::FEATURE_NOT_SUPPORTED),
     ("are not supported", SqlState::FEATURE_NOT_SUPPORTED),
     ("not implemented", SqlState::FEATURE_NOT_SUPPORTED),
     ("Unsupported", SqlState::FEATURE_NOT_SUPPORTED),
@@ -530,6 +531,7 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 
 /// What DataFusion says while a statement runs, where it gives no variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
+    ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
     ("Unable to parse date from", SqlState::DATETIME_FIELD_OVERFLOW),
     ("Prepared statement '…expects", SqlState::SYNTAX_ERROR),

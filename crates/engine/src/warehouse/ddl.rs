@@ -302,11 +302,10 @@ impl Ddl<'_> {
     pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
-                let id = self
-                    .schema_in(&transaction.state, name)
-                    .ok()
-                    .and_then(|schema| transaction.state.table(schema.id, name.table()))
-                    .map(|table| table.id);
+                let state = &transaction.state;
+                let schema = self.schema_in(state, name).ok().map(|schema| schema.id);
+                let id = schema.and_then(|schema| state.table(schema, name.table())).map(|table| table.id);
+                let is_view = schema.is_some_and(|schema| state.view(schema, name.table()).is_some());
                 match id {
                     Some(id) => {
                         self.check_drop(Object::Table(id), &transaction.state)?;
@@ -314,6 +313,7 @@ impl Ddl<'_> {
                         transaction.changing_state().tables.remove(&id);
                         Ok(true)
                     }
+                    None if is_view => Err(wrong_kind(name, "table")),
                     None if if_exists => Ok(false),
                     None => Err(no_relation("table", name)),
                 }
@@ -325,17 +325,17 @@ impl Ddl<'_> {
     pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
-                let id = self
-                    .schema_in(&transaction.state, name)
-                    .ok()
-                    .and_then(|schema| transaction.state.view(schema.id, name.table()))
-                    .map(|view| view.id);
+                let state = &transaction.state;
+                let schema = self.schema_in(state, name).ok().map(|schema| schema.id);
+                let id = schema.and_then(|schema| state.view(schema, name.table())).map(|view| view.id);
+                let is_table = schema.is_some_and(|schema| state.table(schema, name.table()).is_some());
                 match id {
                     Some(id) => {
                         self.check_drop(Object::View(id), &transaction.state)?;
                         transaction.changing_state().views.remove(&id);
                         Ok(true)
                     }
+                    None if is_table => Err(wrong_kind(name, "view")),
                     None if if_exists => Ok(false),
                     None => Err(no_relation("view", name)),
                 }
@@ -408,9 +408,9 @@ impl Ddl<'_> {
             {
                 return self.rename_view(&name, table_name).await;
             }
-            return match alter.if_exists {
+            return match alter.if_exists && !self.names.is_own(&name) {
                 true => Ok(()),
-                false => Err(no_relation("relation", &name)),
+                false => Err(self.names.no_table(&name, "ALTER TABLE").await),
             };
         };
         self.check_owner(Object::Table(table.id))?;
@@ -651,8 +651,8 @@ impl Ddl<'_> {
                     let table = WarehouseTable::try_new(self.context.state(), &sight, table)?;
                     Pending::truncate(table, self.transactions).await?;
                 }
-                None if truncate.if_exists => {}
-                None => return Err(no_relation("relation", &name)),
+                None if truncate.if_exists && !self.names.is_own(&name) => {}
+                None => return Err(self.names.no_table(&name, "TRUNCATE").await),
             }
         }
         Ok(())
@@ -723,6 +723,9 @@ impl Ddl<'_> {
         name: &TableReference,
         change: impl FnOnce(&mut Table) -> Result<()>,
     ) -> Result<()> {
+        if self.names.is_own(name) && self.names.table(name).is_none() {
+            return Err(self.names.no_table(name, "COMMENT").await);
+        }
         self.transactions
             .change(|transaction| {
                 let schema = self.schema_in(&transaction.state, name)?.id;
@@ -735,6 +738,11 @@ impl Ddl<'_> {
             })
             .await
     }
+}
+
+/// A relation that is no `kind`, `table` or `view`.
+pub(super) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {
+    error(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.table()))
 }
 
 fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {

@@ -250,8 +250,17 @@ impl Dml {
             .alias(CLAUSE);
         let all: Vec<Expr> =
             joined.schema().columns().into_iter().map(Expr::Column).chain([clause]).collect();
-        let chosen =
-            LogicalPlanBuilder::from(joined).project(all)?.filter(column(CLAUSE).is_not_null())?.build()?;
+        let clauses_that = |fits: fn(&MergeIntoAction) -> bool| -> Vec<Expr> {
+            let numbered = merge.clauses.iter().enumerate();
+            numbered.filter(|(_, clause)| fits(&clause.action)).map(|(at, _)| lit(at as i64)).collect()
+        };
+        let idle = clauses_that(does_nothing);
+        let is_taken = match idle.is_empty() {
+            true => column(CLAUSE).is_not_null(),
+            // Of NULL that is not true either.
+            false => column(CLAUSE).in_list(idle, true),
+        };
+        let chosen = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?.build()?;
         let schema = schema_of(&table.columns)?;
         let mut written = Vec::with_capacity(table.columns.len() + 3);
         for (place, own) in table.columns.iter().enumerate() {
@@ -260,6 +269,7 @@ impl Dml {
             let mut case: Option<datafusion::logical_expr::conditional_expressions::CaseBuilder> = None;
             for (at, clause) in merge.clauses.iter().enumerate() {
                 let value = match &clause.action {
+                    action if does_nothing(action) => continue,
                     MergeIntoAction::Update(assignments) => assignments
                         .iter()
                         .find(|(column, _)| *column == own.name)
@@ -292,13 +302,7 @@ impl Dml {
             };
             written.push(value.alias(&own.name));
         }
-        let deletes: Vec<Expr> = merge
-            .clauses
-            .iter()
-            .enumerate()
-            .filter(|(_, clause)| matches!(clause.action, MergeIntoAction::Delete))
-            .map(|(at, _)| lit(at as i64))
-            .collect();
+        let deletes = clauses_that(|action| matches!(action, MergeIntoAction::Delete));
         const IS_WRITTEN: &str = "_harrier_write";
         written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
         written.extend([column(FILE_COLUMN), column(ROW_COLUMN)]);
@@ -308,6 +312,11 @@ impl Dml {
         let plan = pending.write(input, true)?;
         Ok(Self { plan, pending })
     }
+}
+
+/// DO NOTHING: an UPDATE of no column.
+fn does_nothing(action: &MergeIntoAction) -> bool {
+    matches!(action, MergeIntoAction::Update(assignments) if assignments.is_empty())
 }
 
 pub(super) fn column(name: &str) -> Expr {

@@ -10,7 +10,7 @@ use datafusion::catalog::{
     MemorySchemaProvider, SchemaProvider, TableProvider, UrlTableFactory,
 };
 use datafusion::common::TableReference;
-use datafusion::datasource::{TableType, ViewTable};
+use datafusion::datasource::{MemTable, TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::DFParserBuilder;
@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 
 use super::access::{SessionRole, Viewer, denied};
 use super::clauses::read_past;
+use super::ddl::wrong_kind;
 use super::explain;
 use super::guarded_view::GuardedView;
 use super::own_tables::OwnTable;
@@ -157,6 +158,26 @@ impl Names {
         let schema = sight.schema(&self.schema_of(name));
         let view = schema.and_then(|schema| sight.state.as_ref()?.view(schema.id, name.table()));
         view.is_some()
+    }
+
+    /// Why a statement that does `what` finds no table of the warehouse under a name.
+    pub(crate) async fn no_table(&self, name: &TableReference, what: &str) -> DataFusionError {
+        let own = match self.is_own(name) {
+            true => self.own.table(name.table()).await.ok().flatten(),
+            false => None,
+        };
+        let kind = match &own {
+            Some(own) if own.table_type() == TableType::View => return wrong_kind(name, "table"),
+            Some(own) if own.downcast_ref::<MemTable>().is_some() => "a temporary table",
+            Some(_) => "an external table",
+            None if self.has_view(name) => return wrong_kind(name, "table"),
+            None => {
+                let message = format!("relation \"{}\" does not exist", name.table());
+                return CodedError::new(SqlState::UNDEFINED_TABLE, message).into();
+            }
+        };
+        let message = format!("\"{}\" is {kind}, for which {what} is not supported", name.table());
+        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
     }
 
     /// What a table or view of the warehouse is to privileges.

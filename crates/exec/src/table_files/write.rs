@@ -44,8 +44,8 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::task::JoinSet;
 
-use super::checksum::ParquetWriter;
 use super::bucket::murmur3;
+use super::checksum::ParquetWriter;
 use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
 };
