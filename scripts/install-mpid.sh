@@ -4,7 +4,8 @@
 # usage: scripts/install-mpid.sh PREFIX [LIBRARY]
 #
 # LIBRARY: the libmpid.so that is installed [default: the one that `cargo build --release -p harrier-mpid-c` has made].
-# With PKG_CONFIG_PATH=PREFIX/lib/pkgconfig, `cc program.c $(pkg-config --cflags --libs mpid)` compiles a program.
+# With PKG_CONFIG_PATH=PREFIX/lib/pkgconfig, `cc program.c $(pkg-config --cflags --libs mpid)` compiles a program,
+# which finds the library where it was installed.
 
 set -eu
 

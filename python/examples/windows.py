@@ -6,6 +6,7 @@ import sys
 import harrier_mpid
 
 width, streams = int(sys.argv[1]), sys.argv[2:]
+sys.stdout.reconfigure(line_buffering=True)  # Other ranks print, too: in whole lines, and at once.
 
 
 def events(task):
@@ -24,7 +25,6 @@ def events(task):
 def counts(task):
     for key, numbers in task.groups():
         sys.stdout.write(f"{task.window[0]}\t{key}\t{sum(numbers)}\n")
-    sys.stdout.flush()
 
 
 harrier_mpid.stream(events, counts, width, key=str, value=int, combine="sum")

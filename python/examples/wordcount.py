@@ -5,6 +5,7 @@ import sys
 import harrier_mpid
 
 files = sys.argv[1:]
+sys.stdout.reconfigure(line_buffering=True)  # Other ranks print, too: in whole lines.
 
 
 def words(task):

@@ -123,6 +123,7 @@ static void add_shares(void) {
 int main(int argc, char **argv) {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
     int goes_on;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* Other ranks print, too: in whole lines. */
     MPI_D_Set_mode(MPI_D_ITERATION), MPI_D_Set_arrangement(MPI_D_SORTED);
     if (MPI_D_Init(&argc, &argv) != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
     do {

@@ -31,6 +31,7 @@ static int read_event(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* Other ranks print, too: in whole lines, and at once. */
     MPI_D_Set_mode(MPI_D_STREAMING), MPI_D_Set_window(argc > 1 ? strtoull(argv[1], NULL, 10) : 0);
     MPI_D_Set_combiner(MPI_D_Sum_int64);
     if (MPI_D_Init(&argc, &argv) != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
@@ -44,7 +45,6 @@ int main(int argc, char **argv) {
             MPI_D_Window(&begin, NULL);
             for (int64_t count; MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS;)
                 printf("%" PRIu64 "\t%.*s\t%" PRId64 "\n", begin, (int)key_bytes, (const char *)key, *(int64_t *)memcpy(&count, value, 8));
-            fflush(stdout);
         }
     }
     return MPI_D_Finalize();

@@ -4,7 +4,7 @@
 #include <string.h>
 
 int main(int argc, char **argv) {
-    MPI_D_Set_combiner(MPI_D_Sum_int64);
+    setvbuf(stdout, NULL, _IOLBF, 0), MPI_D_Set_combiner(MPI_D_Sum_int64); /* Other ranks print, too: in whole lines. */
     if (MPI_D_Init(&argc, &argv) != MPI_D_SUCCESS) fprintf(stderr, "%s\n", MPI_D_Error_message());
     while (MPI_D_Next_task()) {
         if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) { /* Each O task reads its share of the files. */

@@ -44,7 +44,8 @@
  * A program that was started for another mode than its own is refused by MPI_D_Init. Rounds and streams have no checkpoint.
  *
  * Functions return MPI_D_SUCCESS or an error; MPI_D_Error_message then says more. After an error of a task the program goes on to
- * MPI_D_Finalize, which returns the job's error, the same on every rank. So it is with what is wrong in the library itself: it does not end
+ * MPI_D_Finalize, which returns the job's error, the same on every rank. A program that leaves the loop before MPI_D_Next_task has returned 0
+ * has not done its tasks: MPI_D_Finalize, or MPI_D_Next_round, is then an error on every rank, too, as pairs are missing. So it is with what is wrong in the library itself: it does not end
  * the process. */
 
 #ifndef MPID_H
@@ -106,7 +107,9 @@ typedef int (*MPI_D_Comparator)(const void *left, size_t left_bytes, const void 
 #define MPI_D_ITERATION 1
 #define MPI_D_STREAMING 2
 
-/* What the program is, before MPI_D_Init; and how wide the windows of a stream are, in the unit of its times. */
+/* What the program is, before MPI_D_Init; and how wide the windows of a stream are, in the unit of its times. These functions and those
+ * below return nothing: a mode or an arrangement that there is not is an error of the next MPI_D_Init, or MPI_D_Next_round, on every rank; what is
+ * set too late is one of the job, so that MPI_D_Next_task returns 0 and MPI_D_Finalize the error. MPI_D_Error_message says it at once. */
 void MPI_D_Set_mode(int mode);
 void MPI_D_Set_window(uint64_t width);
 
@@ -122,7 +125,8 @@ extern int64_t MPI_D_Sum_int64(const void *key, size_t key_bytes, void *held, si
 /* Joins the ranks, and begins the job. Collective. The arguments may be null; they are left as they are. */
 int MPI_D_Init(int *argc, char ***argv);
 
-/* Ends the current task, and begins the next one of this rank. Returns 1, or 0 when there is none left or the job has failed. */
+/* Ends the current task, and begins the next one of this rank. Returns 1, or 0 when there is none left or the job has failed, or there is no job:
+ * MPI_D_Error_message then says that MPI_D_Init was not called. */
 int MPI_D_Next_task(void);
 
 /* The number of the current task, and how many there are. */
@@ -189,7 +193,8 @@ int MPI_D_Window(uint64_t *begin, uint64_t *end);
 /* The current task has failed, and the job with it. */
 int MPI_D_Fail(const char *message);
 
-/* Ends the job, and leaves the ranks. Collective. Returns the job's error. */
+/* Ends the job, and leaves the ranks. Collective, when MPI_D_Next_task has returned 0. Returns the job's error; also that of a rank on which
+ * MPI_D_Next_task had not, whose tasks are not done. */
 int MPI_D_Finalize(void);
 
 /* What the last error was; an empty text if there was none. Stays until the next call. May be asked by any function on any thread, and tells of

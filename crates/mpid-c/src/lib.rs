@@ -11,13 +11,31 @@
 #![allow(non_snake_case)]
 
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
-use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World};
+use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// When something may be set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Settable {
+    Before,
+    InRounds,
+}
+
+impl Settable {
+    fn refusal(self) -> &'static str {
+        match self {
+            Settable::Before => "the mode and the width of windows are set before MPI_D_Init",
+            Settable::InRounds => {
+                "arrangement, combiner, partitioner and comparator are set before MPI_D_Init, or between rounds before MPI_D_Next_round"
+            }
+        }
+    }
+}
 
 const SUCCESS: c_int = 0;
 const END: c_int = 1;
@@ -44,6 +62,15 @@ struct State {
     session: Option<Session>,
     /// What has panicked between tasks, where the session cannot be told of it.
     panicked: Option<String>,
+    /// What was set and cannot be, for the next job or round to say.
+    refused: Option<String>,
+}
+
+impl Drop for State {
+    /// The thread has not called `MPI_D_Finalize`, and does not any more. Nobody waits for the others when it ends, as they do not know.
+    fn drop(&mut self) {
+        std::mem::forget(self.session.take());
+    }
 }
 
 thread_local! {
@@ -90,6 +117,28 @@ impl State {
     fn job_fails(&mut self, error: &Error) -> c_int {
         let code = if error.leaves_the_ranks_alive() { ERR_JOB } else { ERR_RANKS };
         fails(code, error)
+    }
+
+    /// Changes what the next job is, or the next round, if all that is right.
+    fn set(&mut self, what: Settable, change: Result<impl FnOnce(&mut Shaping), String>) {
+        let in_rounds = |session: &Session| session.mode() == Mode::Iteration && what == Settable::InRounds;
+        if let Some(session) = self.session.as_mut().filter(|session| !in_rounds(session)) {
+            session.refuse(what.refusal());
+            fails(ERR_USAGE, what.refusal());
+            return;
+        }
+        match change {
+            Ok(change) => change(&mut self.shaping),
+            Err(why) => {
+                fails(ERR_USAGE, &why);
+                self.refused.get_or_insert(why);
+            }
+        }
+    }
+
+    /// What the next job or round is.
+    fn take_shaping(&mut self) -> Shaping {
+        Shaping { refused: self.refused.take(), ..self.shaping.clone() }
     }
 
     /// There is no job for a call that is about one.
@@ -167,29 +216,31 @@ unsafe fn tell<T>(to: *mut T, value: T) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_arrangement(arrangement: c_int) {
-    uncoded(|state| {
-        state.shaping.arrangement = match arrangement {
-            0 => Arrangement::Plain,
-            2 => Arrangement::Sorted,
-            _ => Arrangement::Grouped,
-        };
-    });
+    let known = match arrangement {
+        0 => Ok(Arrangement::Plain),
+        1 => Ok(Arrangement::Grouped),
+        2 => Ok(Arrangement::Sorted),
+        _ => Err(format!("there is no arrangement {arrangement}")),
+    };
+    let change = known.map(|arrangement| move |shaping: &mut Shaping| shaping.arrangement = arrangement);
+    uncoded(|state| state.set(Settable::InRounds, change));
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_mode(mode: c_int) {
-    uncoded(|state| {
-        state.shaping.mode = match mode {
-            1 => Mode::Iteration,
-            2 => Mode::Streaming,
-            _ => Mode::Common,
-        };
-    });
+    let known = match mode {
+        0 => Ok(Mode::Common),
+        1 => Ok(Mode::Iteration),
+        2 => Ok(Mode::Streaming),
+        _ => Err(format!("there is no mode {mode}")),
+    };
+    let change = known.map(|mode| move |shaping: &mut Shaping| shaping.mode = mode);
+    uncoded(|state| state.set(Settable::Before, change));
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_window(width: u64) {
-    uncoded(|state| state.shaping.window_width = width);
+    uncoded(|state| state.set(Settable::Before, Ok(|shaping: &mut Shaping| shaping.window_width = width)));
 }
 
 #[unsafe(no_mangle)]
@@ -223,30 +274,28 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
         });
         combine
     });
-    uncoded(|state| state.shaping.combine = combine);
+    uncoded(|state| state.set(Settable::InRounds, Ok(|shaping: &mut Shaping| shaping.combine = combine)));
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
-    uncoded(|state| {
-        state.shaping.partition = partitioner.map(|partitioner| {
-            let partition: Arc<PartitionBytes> =
-                Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
-            partition
-        });
+    let partition = partitioner.map(|partitioner| {
+        let partition: Arc<PartitionBytes> =
+            Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
+        partition
     });
+    uncoded(|state| state.set(Settable::InRounds, Ok(|shaping: &mut Shaping| shaping.partition = partition)));
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Set_comparator(comparator: Option<Comparator>) {
-    uncoded(|state| {
-        state.shaping.compare = comparator.map(|comparator| {
-            let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
-                comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
-            });
-            compare
+    let compare = comparator.map(|comparator| {
+        let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
+            comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
         });
+        compare
     });
+    uncoded(|state| state.set(Settable::InRounds, Ok(|shaping: &mut Shaping| shaping.compare = compare)));
 }
 
 /// # Safety
@@ -283,6 +332,7 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
             return fails(ERR_USAGE, CALLED_BACK);
         }
         state.panicked = None;
+        tell_warnings();
         let joined = Config::from_environment().and_then(|config| Ok((World::join()?, config)));
         let (world, config) = match joined {
             Ok(joined) => joined,
@@ -290,8 +340,9 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
         };
         BEGUN.store(true, Ordering::Relaxed);
         // Before what follows, so that the ranks part in good order whatever comes of it.
+        let shaping = state.take_shaping();
         let world = state.world.insert(world);
-        match Session::start(world, &config, "program", &state.shaping) {
+        match Session::start(world, &config, "program", &shaping) {
             Err(error) => state.job_fails(&error),
             Ok(session) => {
                 state.session = Some(session);
@@ -305,6 +356,11 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
 pub extern "C" fn MPI_D_Next_task() -> c_int {
     uncoded(|state| match &mut state.session {
         Some(session) if state.panicked.is_none() => session.next_task().map_or(0, |_| 1),
+        // That it panicked, or MPI_D_Init has failed, was said.
+        None if state.world.is_none() => {
+            state.not_begun();
+            0
+        }
         _ => 0,
     })
 }
@@ -612,8 +668,15 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Next_round() -> c_int {
     uncoded(|state| {
-        let Some(session) = state.session.as_mut().filter(|_| state.panicked.is_none()) else { return 0 };
-        match session.next_round(&state.shaping) {
+        if state.world.is_none() {
+            state.not_begun();
+        }
+        if state.session.is_none() || state.panicked.is_some() {
+            return 0;
+        }
+        let shaping = state.take_shaping();
+        let session = state.session.as_mut().expect("it was just seen");
+        match session.next_round(&shaping) {
             Ok(()) => 1,
             Err(error) => {
                 state.job_fails(&error);

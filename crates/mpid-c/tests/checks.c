@@ -251,6 +251,74 @@ static int killed(const char *folder) {
     return MPI_D_Finalize();
 }
 
+/* As launchers tell it; 0 alone. */
+static int launched_rank(void) {
+    const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *mpich = getenv("PMI_RANK");
+    return atoi(open_mpi != NULL ? open_mpi : mpich != NULL ? mpich : "0");
+}
+
+/* What every rank prints, to be the same. */
+static int told(int code) {
+    printf("told %s\n", code == MPI_D_ERR_JOB ? MPI_D_Error_message() : "nothing");
+    return code;
+}
+
+/* The program goes out of its loop in a task, or before there is one. */
+static int early(const char *how) {
+    const void *key, *value;
+    size_t key_bytes, value_bytes;
+    int rank, goes_on = 1, is_stream = strcmp(how, "window") == 0;
+    must(MPI_D_Next_task() == 0 && strstr(MPI_D_Error_message(), "MPI_D_Init was not called") != NULL, "no task before the beginning");
+    if (strcmp(how, "round") == 0) MPI_D_Set_mode(MPI_D_ITERATION);
+    if (is_stream) MPI_D_Set_mode(MPI_D_STREAMING), MPI_D_Set_window(10);
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    if (strcmp(how, "at once") == 0) goes_on = launched_rank() != 0;
+    while (goes_on && MPI_D_Next_task()) {
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank);
+            MPI_D_Reads("numbers");
+            for (uint32_t at = 0; goes_on && at < 1000; at++) {
+                MPI_D_At(at);
+                int sent = is_stream ? MPI_D_Send_at(at, &at, 4, "v", 1) : MPI_D_Send(&at, 4, "v", 1);
+                goes_on = sent == MPI_D_SUCCESS && !(strcmp(how, "A") != 0 && rank == 0 && at == 500);
+            }
+        } else
+            while (goes_on && MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS) goes_on = strcmp(how, "A") != 0;
+    }
+    if (strcmp(how, "round") == 0) must(MPI_D_Next_round() == 0, "no other round");
+    return told(MPI_D_Finalize());
+}
+
+/* What cannot be set, or not any more. */
+static int settings(const char *how) {
+    int is_late = strncmp(how, "late", 4) == 0;
+    if (strcmp(how, "mode") == 0) MPI_D_Set_mode(17);
+    if (strcmp(how, "arrangement") == 0) MPI_D_Set_arrangement(99);
+    int code = MPI_D_Init(NULL, NULL);
+    must(code == (is_late ? MPI_D_SUCCESS : MPI_D_ERR_JOB), "the beginning");
+    if (strcmp(how, "late") == 0) MPI_D_Set_arrangement(MPI_D_SORTED);
+    if (strcmp(how, "late mode") == 0) MPI_D_Set_mode(MPI_D_ITERATION);
+    if (is_late && strcmp(how, "late task") != 0) must(strstr(MPI_D_Error_message(), "before MPI_D_Init") != NULL, "why it is not set");
+    while (MPI_D_Next_task()) MPI_D_Set_combiner(MPI_D_Sum_int64);
+    /* Of MPI_D_Init, if it is that one which has failed: MPI_D_Finalize has nothing to add. */
+    code = MPI_D_Finalize();
+    told(code);
+    return code;
+}
+
+/* Ranks that do not say the same. */
+static int different(const char *how) {
+    int other = launched_rank() != 0;
+    if (strcmp(how, "mode") == 0 && other) MPI_D_Set_mode(MPI_D_ITERATION);
+    if (strcmp(how, "partitioner") == 0 && other) MPI_D_Set_partitioner(by_last_byte);
+    if (strcmp(how, "comparator") == 0 && other) MPI_D_Set_comparator(backwards);
+    if (strcmp(how, "window") == 0) MPI_D_Set_mode(MPI_D_STREAMING), MPI_D_Set_window(other ? 10 : 20);
+    must(MPI_D_Init(NULL, NULL) == MPI_D_ERR_JOB, "no beginning");
+    must(strstr(MPI_D_Error_message(), "were given different jobs or knobs") != NULL, "what is different");
+    while (MPI_D_Next_task()) must(0, "no task");
+    return told(MPI_D_Finalize());
+}
+
 int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
@@ -260,6 +328,9 @@ int main(int argc, char **argv) {
     if (strcmp(asked, "streaming") == 0) return streaming(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "calling") == 0) return calling();
     if (strcmp(asked, "killed") == 0) return killed(argv[2]);
+    if (strcmp(asked, "early") == 0) return early(argv[2]);
+    if (strcmp(asked, "settings") == 0) return settings(argv[2]);
+    if (strcmp(asked, "different") == 0) return different(argv[2]);
     int overflows = strcmp(asked, "overflow") == 0;
     if (strcmp(asked, "wrong") == 0 || overflows) MPI_D_Set_combiner(MPI_D_Sum_int64);
     MPI_D_Set_arrangement(MPI_D_SORTED);

@@ -69,17 +69,28 @@ fn launchers() -> Vec<Launcher> {
 }
 
 fn run(launcher: &Launcher, program: &Path, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
+    // Each rank prints into a file of its own: what a launcher reads of several at the same time, it may mix within a line.
+    printing(launcher, program, arguments, knobs, "$$")
+}
+
+/// Runs a program whose ranks print into files of this name, by the shell.
+fn printing(
+    launcher: &Launcher,
+    program: &Path,
+    arguments: &[&str],
+    knobs: &[(&str, &str)],
+    name: &str,
+) -> Run {
     let _turn = alone();
     let mut launcher = launcher.clone();
     let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
     for (name, value) in knobs.iter().filter(|_| !by_itself) {
         launcher = launcher.with_variable(name, value);
     }
-    // Each rank prints into a file of its own: what a launcher reads of several at the same time, it may mix within a line.
     let printed = tempfile::tempdir().unwrap();
-    let script = "folder=$1; program=$2; shift 2; exec \"$program\" \"$@\" >\"$folder/$$\"";
+    let script = format!("folder=$1; program=$2; shift 2; exec \"$program\" \"$@\" >>\"$folder/{name}\"");
     let mut command = launcher.command(Path::new("/bin/sh")).unwrap();
-    command.args(["-c", script, "sh"]).arg(printed.path()).arg(program).args(arguments);
+    command.args(["-c", &script, "sh"]).arg(printed.path()).arg(program).args(arguments);
     if by_itself {
         command.envs(knobs.iter().copied());
     }
@@ -204,6 +215,153 @@ fn a_rank_is_killed() {
         return;
     };
     killed::check(&run);
+}
+
+/// A program that goes out of its loop before its tasks are done has no answer, on any rank.
+#[test]
+fn tasks_that_are_left_fail_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        for (how, words) in [
+            ("O", "it left O task 0, numbers at 500"),
+            ("A", "it left A task"),
+            ("round", "it left O task 0, numbers at 500"),
+            ("window", "it left O task 0, numbers at 500"),
+            ("at once", "it did not ask for all of them"),
+        ] {
+            let knobs = [("HARRIER_MPID_A", "5")];
+            let run = run(&launcher, &program, &["early", how], &knobs);
+            let told: Vec<&str> = run.stdout.lines().collect();
+            assert!(!run.success && !run.timed_out && !told.is_empty(), "{how}: {run:#?}");
+            assert!(told.iter().all(|line| *line == told[0]), "{how}: {run:#?}");
+            assert!(told[0].contains("ended the job before its tasks were done"), "{how}: {run:#?}");
+            // Alone, who does not ask is rank 0; and so among several, of which another one may have left a task before.
+            assert!(told[0].contains(words) || how == "at once" && told.len() > 1, "{how}: {run:#?}");
+            let printed =
+                run.stderr.lines().filter(|line| line.contains("before its tasks were done")).count();
+            assert_eq!(printed, 1, "{how}: {run:#?}");
+        }
+    }
+}
+
+/// What cannot be set is not left out.
+#[test]
+fn wrong_settings_fail_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        for (how, words) in [
+            ("mode", "there is no mode 17"),
+            ("arrangement", "there is no arrangement 99"),
+            ("late", "are set before MPI_D_Init"),
+            ("late mode", "are set before MPI_D_Init"),
+            ("late task", "are set before MPI_D_Init"),
+        ] {
+            let run = run(&launcher, &program, &["settings", how], &[]);
+            assert!(!run.success && !run.timed_out && !run.stdout.is_empty(), "{how}: {run:#?}");
+            assert!(run.stdout.lines().all(|line| line.contains(words)), "{how}: {run:#?}");
+        }
+    }
+}
+
+/// Ranks that say different things of their job are found out, before one waits for another.
+#[test]
+fn ranks_say_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in
+        launchers().into_iter().filter(|launcher| launcher.words().is_ok_and(|words| !words.is_empty()))
+    {
+        for how in ["mode", "partitioner", "comparator", "window"] {
+            let run = run(&launcher, &program, &["different", how], &[]);
+            assert!(!run.success && !run.timed_out && run.stdout.lines().count() > 1, "{how}: {run:#?}");
+            let told = |line: &str| line.contains("were given different jobs or knobs");
+            assert!(run.stdout.lines().all(told), "{how}: {run:#?}");
+        }
+    }
+}
+
+/// Ranks that print into one place do so in whole lines.
+#[test]
+fn lines_are_not_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = |name: &str, line: &dyn Fn(u64) -> String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, (0..30_000).map(line).collect::<String>()).unwrap();
+        path.display().to_string()
+    };
+    let words = input("words", &|at| format!("word{}\n", at * 7919 % 30_000));
+    let edges = input("edges", &|at| format!("{at}\t{}\n", at * at % 30_000));
+    let events = input("events", &|at| format!("{}\tkey {at}\n", at / 10_000));
+    for (example, arguments) in [
+        ("examples/wordcount.c", vec![&words[..]]),
+        ("examples/pagerank.c", vec!["1", &edges]),
+        ("examples/windows.c", vec!["1", &events]),
+    ] {
+        let prefix = tempfile::tempdir().unwrap();
+        let Some(program) = compile(prefix.path(), example) else { return };
+        let mut answers = launchers().into_iter().map(|launcher| {
+            let run = printing(&launcher, &program, &arguments, &[], "all");
+            assert!(run.success, "{launcher:?} {example}: {}", run.stderr);
+            let mut lines: Vec<String> = run.stdout.lines().map(str::to_string).collect();
+            lines.sort();
+            (lines, launcher)
+        });
+        let (expected, _) = answers.next().expect("a program runs alone");
+        // More than three ranks have in their buffers.
+        assert!(expected.len() == 30_000 && expected.concat().len() > 3 * (64 << 10), "{example}");
+        for (lines, launcher) in answers {
+            let odd = lines.iter().find(|line| expected.binary_search(line).is_err());
+            assert!(lines == expected, "{launcher:?} {example}: {odd:?} of {} lines", lines.len());
+        }
+    }
+}
+
+/// The installed library is found by programs that were linked to it as the README says, without any variable.
+#[test]
+fn an_installed_library_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (Some(tool), Some(_)) = (on_path("pkg-config"), on_path("cc")) else { return absent("pkg-config") };
+    let prefix = folder.path().join("prefix");
+    install(&prefix);
+    let told = Command::new(tool)
+        .args(["--cflags", "--libs", "mpid"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .output()
+        .unwrap();
+    let flags = String::from_utf8_lossy(&told.stdout).into_owned();
+    let program = folder.path().join("wordcount");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/wordcount.c");
+    let compiled =
+        Command::new("cc").arg(source).args(flags.split_whitespace()).arg("-o").arg(&program).status();
+    assert!(compiled.unwrap().success(), "{flags}");
+    let text = folder.path().join("text");
+    std::fs::write(&text, "to be or not to be\n").unwrap();
+    let mut command = Command::new(&program);
+    command.arg(&text).env_remove("LD_LIBRARY_PATH");
+    let run = finish(command, RUN_TIME_MAX);
+    assert!(run.success && run.stdout.contains("be\t2\n"), "{run:#?}");
+}
+
+/// What goes on otherwise than it was asked is told, and what is no knob is refused.
+#[test]
+fn warnings_and_wrong_knobs_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "examples/wordcount.c") else { return };
+    let text = folder.path().join("text");
+    std::fs::write(&text, "to be or not to be\n").unwrap();
+    let arguments = [text.to_str().unwrap()];
+    for launcher in launchers() {
+        let good = run(&launcher, &program, &arguments, &[("HARRIER_MPID_TIMELINE", "/no/such/folder/file")]);
+        let line = good.stderr.lines().find(|line| line.starts_with("mpid: ")).unwrap_or_default();
+        assert!(good.success && line.contains("the timeline was not written"), "{good:#?}");
+        assert!(line.contains("/no/such/folder/file"), "{good:#?}");
+        let bad = run(&launcher, &program, &arguments, &[("HARRIER_MPID_NOSUCH", "1")]);
+        assert!(!bad.success && bad.stderr.contains("there is no knob NOSUCH"), "{bad:#?}");
+        let bad = run(&launcher, &program, &arguments, &[("HARRIER_MPID_A", "1000000000")]);
+        assert!(!bad.success && bad.stderr.contains("a job has 65536 at most"), "{bad:#?}");
+    }
 }
 
 /// The examples that the README names are short ones.

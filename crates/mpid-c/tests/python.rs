@@ -96,6 +96,46 @@ fn words_are_counted() {
     }
 }
 
+/// Ranks that print into one place do so in whole lines.
+#[test]
+fn lines_are_not_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = |name: &str, line: &dyn Fn(u64) -> String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, (0..30_000).map(line).collect::<String>()).unwrap();
+        path.display().to_string()
+    };
+    let words = input("words", &|at| format!("word{}\n", at * 7919 % 30_000));
+    let events = input("events", &|at| format!("{}\tkey {at}\n", at / 10_000));
+    let Some(Python { program, variables }) = system() else { return };
+    let _turn = alone();
+    for (script, arguments) in
+        [("examples/wordcount.py", vec![&words[..]]), ("examples/windows.py", vec!["1", &events])]
+    {
+        let mut expected: Option<Vec<String>> = None;
+        for launcher in [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)] {
+            let Ok(mut command) = launcher.command(Path::new("/bin/sh")).inspect_err(|reason| absent(reason))
+            else {
+                continue;
+            };
+            // Into one file: what a launcher reads of several ranks at the same time, it may mix within a line.
+            let printed = tempfile::NamedTempFile::new().unwrap();
+            command.envs(variables.iter().map(|(name, value)| (*name, value)));
+            command.args(["-c", "file=$1; shift; exec \"$@\" >>\"$file\"", "sh"]).arg(printed.path());
+            command.arg(&program).arg(checkout().join("python").join(script)).args(&arguments);
+            let run = finish(command, RUN_TIME_MAX);
+            assert!(run.success, "{launcher:?} {script}: {run:#?}");
+            let text = std::fs::read_to_string(printed.path()).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+            lines.sort();
+            let expected = expected.get_or_insert_with(|| lines.clone());
+            // More than two ranks have in their buffers.
+            assert!(expected.len() == 30_000 && expected.concat().len() > 2 * (64 << 10), "{script}");
+            assert!(lines == *expected, "{launcher:?} {script}: {} lines", lines.len());
+        }
+    }
+}
+
 #[test]
 fn objects_combiners_and_failures() {
     for run in runs("tests/checks.py", &["objects"]) {

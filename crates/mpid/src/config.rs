@@ -26,6 +26,17 @@ pub const COMBINE_BYTES: usize = 32 << 20;
 /// Share of the memory for pairs that is used when pairs are spilled.
 pub const SPILL_THRESHOLD: f64 = 0.9;
 
+/// A tasks of a job at most. Each costs every rank 20 to 40 KB even if it is sent little, and up to [`BLOCK_BYTES`] for each O task that
+/// runs there and fills a block for it.
+pub const A_TASKS_MAX: usize = 1 << 16;
+
+/// O tasks of a job at most, and splits of an input: rank 0 has a list of those that are left.
+pub const O_TASKS_MAX: usize = 1 << 20;
+
+/// Variables with this prefix that are no knobs: which library Python loads, where the exit status is told, and which programs a benchmark
+/// starts.
+const OTHER_VARIABLES: [&str; 3] = ["HARRIER_MPID_LIBRARY", crate::world::OUTCOME, "HARRIER_MPID_PROGRAMS"];
+
 /// How pairs travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -140,8 +151,10 @@ pub const VARIABLES: [(&str, &str); 17] = [
 impl Config {
     /// The defaults, changed by what the environment says: see [`VARIABLES`].
     ///
-    /// Errors: a variable with a value that it cannot have.
+    /// Errors: a variable with a value that it cannot have, or of no knob.
     pub fn from_environment() -> Result<Config, Error> {
+        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        no_others(set.map(|(name, _)| name.to_string_lossy().into_owned()))?;
         Config::default().changed_by(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
@@ -215,7 +228,7 @@ impl Config {
                 "there is at least one task of each kind"
             }
             () if self.combine_bytes > 1 << 31 => "at most 2 GiB are combined at once",
-            () => return Ok(()),
+            () => return check_counts(self.o_tasks.unwrap_or(1), self.a_tasks.unwrap_or(1)),
         };
         Err(Error::Configuration(wrong.to_string()))
     }
@@ -225,6 +238,28 @@ impl Config {
         let memory = self.memory_bytes.unwrap_or_else(|| available_memory() / ranks_here.max(1) as u64);
         (memory as f64 * self.memory_share * self.spill_threshold) as usize
     }
+}
+
+/// Errors: more tasks than a job may have.
+pub(crate) fn check_counts(o_tasks: usize, a_tasks: usize) -> Result<(), Error> {
+    for (tasks, most, side) in [(o_tasks, O_TASKS_MAX, "O"), (a_tasks, A_TASKS_MAX, "A")] {
+        if tasks > most {
+            return Err(Error::Configuration(format!("{tasks} {side} tasks: a job has {most} at most")));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: one of these variables looks like a knob, and is none.
+fn no_others(names: impl Iterator<Item = String>) -> Result<(), Error> {
+    for name in names {
+        let Some(knob) = name.strip_prefix("HARRIER_MPID_") else { continue };
+        let is_known = VARIABLES.iter().any(|(known, _)| *known == name);
+        if !is_known && !OTHER_VARIABLES.contains(&&name[..]) {
+            return Err(Error::Configuration(format!("there is no knob {knob} ({name})")));
+        }
+    }
+    Ok(())
 }
 
 /// Bytes that the host, or this process's control group, has left.
@@ -306,6 +341,25 @@ mod tests {
         }
         for (name, value) in [("HARRIER_MPID_MEMORY_SHARE", "1.5"), ("HARRIER_MPID_O", "0")] {
             assert!(of(&[(name, value)]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_knob_is_refused() {
+        let names = |names: &[&str]| no_others(names.iter().map(|name| name.to_string()));
+        assert!(names(&["HARRIER_MPID_O", "HARRIER_MPID_TIMELINE", "HARRIER_MPIRUN", "PATH"]).is_ok());
+        assert!(names(&OTHER_VARIABLES).is_ok());
+        let error = names(&["PATH", "HARRIER_MPID_NOSUCH"]).unwrap_err().to_string();
+        assert!(error.contains("there is no knob NOSUCH"), "{error}");
+    }
+
+    #[test]
+    fn the_number_of_tasks_has_a_bound() {
+        let most = A_TASKS_MAX.to_string();
+        assert_eq!(of(&[("HARRIER_MPID_A", &most)]).unwrap().a_tasks, Some(A_TASKS_MAX));
+        for (name, value) in [("HARRIER_MPID_A", "1000000000"), ("HARRIER_MPID_O", "1048577")] {
+            let error = of(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.contains(value) && error.contains("at most"), "{error}");
         }
     }
 

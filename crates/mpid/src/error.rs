@@ -83,6 +83,8 @@ pub enum Error {
     Configuration(String),
     /// The job is dead: one of its tasks failed.
     Task(TaskError),
+    /// The job is dead: its program ended it on a rank before the rank's tasks were done.
+    Unfinished { rank: usize, message: String },
     /// The job is dead: pairs had to go to disk and could not.
     Spill { rank: usize, message: String },
     /// The job is dead: a checkpoint could not be written or read.
@@ -118,6 +120,7 @@ impl Error {
             Error::Checkpoint { rank, message } => out.u8(4).u64(*rank as u64).text(message),
             Error::RankLost { rank, reason } => out.u8(5).u64(*rank as u64).text(reason),
             Error::Damaged { rank, message } => out.u8(6).u64(*rank as u64).text(message),
+            Error::Unfinished { rank, message } => out.u8(7).u64(*rank as u64).text(message),
         };
     }
 
@@ -143,6 +146,7 @@ impl Error {
             4 => ranked(input).map(|(rank, message)| Error::Checkpoint { rank, message })?,
             5 => ranked(input).map(|(rank, reason)| Error::RankLost { rank, reason })?,
             6 => ranked(input).map(|(rank, message)| Error::Damaged { rank, message })?,
+            7 => ranked(input).map(|(rank, message)| Error::Unfinished { rank, message })?,
             _ => return Err(Damaged("an error of no kind")),
         })
     }
@@ -166,6 +170,9 @@ impl fmt::Display for Error {
             Error::Checkpoint { rank, message } => write!(f, "the checkpoint of rank {rank}: {message}"),
             Error::RankLost { rank, reason } => write!(f, "rank {rank} is lost: {reason}"),
             Error::Damaged { rank, message } => write!(f, "rank {rank} met {message}"),
+            Error::Unfinished { rank, message } => {
+                write!(f, "rank {rank} ended the job before its tasks were done: {message}")
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line. A named pipe is one
 //! split without an end, which is read as it is written.
 
+use crate::config::O_TASKS_MAX;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub struct Split {
 
 /// The splits of files and of all files in folders, in the order of their names. The same wherever the files are. Nothing is opened.
 ///
-/// Errors: a file that cannot be looked at, named in the text.
+/// Errors: a file that cannot be looked at, named in the text; more splits than a job may have O tasks.
 pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
     let mut files = Vec::new();
     for path in paths {
@@ -36,6 +37,13 @@ pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
             continue;
         };
         let count = length.div_ceil(split_bytes.max(1));
+        if splits.len() as u64 + count > O_TASKS_MAX as u64 {
+            let message = format!(
+                "{}: splits of {split_bytes} bytes are more than {O_TASKS_MAX}, which a job has at most",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         for at in 0..count {
             // Evenly, so that no split is a small rest.
             let edge = |at: u64| (u128::from(length) * u128::from(at) / u128::from(count)) as u64;

@@ -75,6 +75,8 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             owned: false,
             mode: Mode::Common,
             in_any_mode: false,
+            window: 0,
+            refused: None,
         };
         Job { spec, types: PhantomData }
     }
@@ -193,10 +195,14 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                 _ => None,
             };
             let Some(lost) = lost else { return outcome };
-            tracing::warn!(job = self.spec.name, ?lost, "the job goes on with the ranks that are left");
-            if config.progress && world.rank() == 0 {
-                let (name, ranks) = (&self.spec.name, world.ranks());
-                eprintln!("mpid: {name}: lost rank {lost:?}, goes on with {ranks} from the checkpoint");
+            // All that are left find the same.
+            let (name, ranks) = (&self.spec.name, world.ranks());
+            match world.rank() {
+                0 if config.progress => {
+                    eprintln!("mpid: {name}: lost rank {lost:?}, goes on with {ranks} from the checkpoint");
+                }
+                0 => tracing::warn!("{name}: lost rank {lost:?}, goes on with {ranks} from the checkpoint"),
+                _ => {}
             }
         }
     }

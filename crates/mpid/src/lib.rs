@@ -48,10 +48,11 @@ mod spill;
 mod store;
 mod stream;
 mod table;
+mod warnings;
 mod wire;
 mod world;
 
-pub use config::{Config, Mode, Parallelism, VARIABLES};
+pub use config::{A_TASKS_MAX, Config, Mode, O_TASKS_MAX, Parallelism, VARIABLES};
 pub use counters::{Counters, Report, SPANS_MAX, Span};
 pub use datum::{Datum, List, ListView, Rejected, append};
 pub use emit::EmitError;
@@ -60,4 +61,5 @@ pub use hash::hash;
 pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveError};
 pub use sample::Ranges;
 pub use stream::{StreamTask, Window};
+pub use warnings::tell_warnings;
 pub use world::{BROKEN, OUTCOME, WITHOUT_OTHERS, World};

@@ -5,12 +5,13 @@
 //! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever happened.
 
 use crate::checkpoint::{self, Commits, Committed, Tasks};
-use crate::config::{Config, Mode, Parallelism};
+use crate::config::{A_TASKS_MAX, Config, Mode, Parallelism, check_counts};
 use crate::control::Pool;
 use crate::counters::{Counters, Report, Span, Spans, now};
 use crate::emit::{self, Emitter, Partition};
 use crate::error::{Cause, Damaged, Error, Side, TaskError};
 use crate::exchange::{BatchSink, CheckpointPlan, Exchange, Plan, Sink, Stop, panic_message};
+use crate::runs::KeyOrder;
 use crate::spill::SpillFolders;
 use crate::store::{Shape, Store};
 use crate::wire::{Reader, Writer};
@@ -43,6 +44,10 @@ pub(crate) struct Spec {
     pub mode: Mode,
     /// A common job that may be part of a program of rounds or windows.
     pub in_any_mode: bool,
+    /// How wide the windows of a stream are; else 0.
+    pub window: u64,
+    /// Why there can be no such job, found on this rank: all are told.
+    pub refused: Option<String>,
 }
 
 /// See the module.
@@ -137,12 +142,15 @@ impl Running {
             .u8(u8::from(config.blocking));
         said.u8(u8::from(config.checkpoint.is_some())).u8(spec.shape.arrangement as u8);
         said.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
+        said.u8(spec.mode as u8).u8(u8::from(spec.owned)).u64(spec.window);
+        said.u8(u8::from(spec.partition.is_some()));
+        said.u8(u8::from(matches!(spec.shape.order, KeyOrder::Custom(_))));
         let mut mine = Writer::default();
         let checked = config.check().and_then(|()| check_mode(config.mode, spec));
-        let checked = checked.and_then(|()| check_tasks(config, spec));
+        let checked = checked.and_then(|()| check_tasks(config, spec)).and_then(|()| check_spec(spec));
         let checked = checked.err().map_or(String::new(), |error| error.to_string());
         mine.u64(threads as u64).text(&checked).bytes(&said.0);
-        let mut slots = 0;
+        let (mut slots, mut first) = (0, None);
         for (other, theirs) in world.gather(&mine.0)?.iter().enumerate() {
             let mut theirs = Reader(theirs);
             let damaged = |error: Damaged| Error::Damaged { rank, message: error.to_string() };
@@ -151,8 +159,10 @@ impl Running {
             if !wrong.is_empty() {
                 return Err(Error::Configuration(wrong));
             }
-            if theirs.bytes().map_err(damaged)? != said.0 {
-                let (rank, other) = (world.launched_rank(), world.launched(other));
+            let theirs = theirs.bytes().map_err(damaged)?;
+            // Against what rank 0 said, so that every rank finds the same.
+            if *first.get_or_insert(theirs) != theirs {
+                let (rank, other) = (world.launched(0), world.launched(other));
                 let message = format!("ranks {rank} and {other} were given different jobs or knobs");
                 return Err(Error::Configuration(message));
             }
@@ -165,11 +175,12 @@ impl Running {
         let a_count = a_said.unwrap_or(match config.parallelism {
             Parallelism::Default => slots,
             // Without input there are no O tasks.
-            Parallelism::Enhanced => o_tasks.count.max(1),
+            Parallelism::Enhanced => o_tasks.count.clamp(1, A_TASKS_MAX as u32),
         });
         if a_count == 0 {
             return Err(Error::Configuration("there is at least one A task".to_string()));
         }
+        check_counts(o_tasks.count as usize, a_count as usize)?;
         let a_tasks = Tasks { count: a_count, fixed: a_said.is_some() };
         let (checkpoint, (o_tasks, a_tasks)) =
             Running::meet_checkpoint(world, config, spec, (number, job), o_tasks, a_tasks)?;
@@ -439,6 +450,17 @@ fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
         message += ": it has neither rounds (Job::round, MPI_D_Set_mode in C, Rounds in Python) nor streams";
     }
     Err(Error::Configuration(message))
+}
+
+/// Errors: the program cannot be, whatever it is told.
+fn check_spec(spec: &Spec) -> Result<(), Error> {
+    match &spec.refused {
+        Some(why) => Err(Error::Configuration(why.clone())),
+        None if spec.mode == Mode::Streaming && spec.window == 0 => {
+            Err(Error::Configuration("a stream has windows, which have a width".to_string()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Errors: the program has a number of tasks of its own, and was told another one. A round has as many as there are parts, whatever the

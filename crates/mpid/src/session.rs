@@ -3,7 +3,8 @@
 //!
 //! # Order of calls
 //! [`Session::start`], then [`Session::next_task`] until there is none; between two of them [`Session::send`] in an O task,
-//! [`Session::receive`] in an A task; last [`Session::finish`], also after an error. Start and finish are collective.
+//! [`Session::receive`] in an A task; last [`Session::finish`], also after an error. Start and finish are collective. A job that is finished,
+//! goes on to another round, or is dropped, before there is no task left, fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
 //!
 //! In rounds ([`Mode::Iteration`]) an A task says with [`Session::keep`] what stays in memory for the tasks of its number, which have it
 //! from [`Session::kept`]. When there is no task left, all ranks call [`Session::sum`] and [`Session::next_round`], or finish.
@@ -63,6 +64,8 @@ pub struct Shaping {
     pub partition: Option<Arc<PartitionBytes>>,
     /// The order of keys; of their bytes if there is none.
     pub compare: Option<Arc<CompareBytes>>,
+    /// Why the program cannot run, as it has found itself: all ranks are told that instead.
+    pub refused: Option<String>,
 }
 
 struct Combining(Arc<CombineBytes>);
@@ -149,6 +152,10 @@ pub struct Session {
     plan: Arc<Plan>,
     /// `None`: the round is over, or the job is.
     running: Option<Running>,
+    /// Whether the program was told that no task of the round is left.
+    is_through: bool,
+    /// Whether all ranks have ended the job.
+    has_ended: bool,
     report: Report,
     /// Why there is no other round.
     failed: Option<Error>,
@@ -182,6 +189,8 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
         owned: mode == Mode::Streaming,
         mode,
         in_any_mode: false,
+        window: if mode == Mode::Streaming { shaping.window_width } else { 0 },
+        refused: shaping.refused.clone(),
     }
 }
 
@@ -195,7 +204,7 @@ impl Session {
         let (running, streaming) = match mode {
             Mode::Common | Mode::Iteration => (Running::start(world, &config, spec, world.next_job())?, None),
             Mode::Streaming => {
-                let (running, streaming) = start_stream(world, &config, spec, shaping.window_width)?;
+                let (running, streaming) = start_stream(world, &config, spec)?;
                 (running, Some(streaming))
             }
         };
@@ -206,6 +215,8 @@ impl Session {
             mode,
             plan: Arc::clone(&running.plan),
             running: Some(running),
+            is_through: false,
+            has_ended: false,
             report: Report::default(),
             failed: None,
             current: Current::None,
@@ -232,6 +243,12 @@ impl Session {
     /// Ends the current task well, and begins the next one. Waits for other ranks between the last O task and the first A task; when
     /// streaming, for a window once the inputs of this rank have ended. `None`: there is none left, or the job is to stop.
     pub fn next_task(&mut self) -> Option<(Side, usize)> {
+        let next = self.begin_next();
+        self.is_through = next.is_none();
+        next
+    }
+
+    fn begin_next(&mut self) -> Option<(Side, usize)> {
         self.end_task();
         self.running.as_ref()?;
         if self.streaming.is_some() {
@@ -572,6 +589,15 @@ impl Session {
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
     }
 
+    /// The job has failed, whether or not a task runs: it was told what it cannot be told any more.
+    pub fn refuse(&mut self, message: &str) {
+        if let Some(running) = &self.running {
+            running.stop().fail(Error::Configuration(message.to_string()));
+        } else {
+            self.failed.get_or_insert_with(|| Error::Configuration(message.to_string()));
+        }
+    }
+
     fn fail_task(&self, side: Side, (index, place): (u32, String), cause: Cause, message: &str) {
         let error = self.running().task_error(side, index, place, cause, message);
         self.running().stop().fail(error);
@@ -601,9 +627,9 @@ impl Session {
     }
 
     /// Begins another round, whose O and A tasks are as many as the A tasks before, each where what is kept for it is. Collective.
-    /// Tasks of the round before that nobody has asked for are ended.
     ///
-    /// Errors: the round before has failed, as on every rank; ranks that do something else; a session without rounds.
+    /// Errors: the round before has failed, as on every rank, or has tasks that are not done; ranks that do something else; a session without
+    /// rounds.
     pub fn next_round(&mut self, shaping: &Shaping) -> Result<(), Error> {
         if self.mode != Mode::Iteration {
             return Err(Error::Configuration(format!("a program of mode {} has no rounds", self.mode)));
@@ -617,6 +643,7 @@ impl Session {
         let running = running.inspect_err(|error| self.failed = Some(error.clone()))?;
         self.plan = Arc::clone(&running.plan);
         self.running = Some(running);
+        self.is_through = false;
         self.stores = None;
         self.round += 1;
         Ok(())
@@ -649,10 +676,9 @@ impl Session {
     /// The end of the round on all ranks, if it is not over.
     fn end_round(&mut self) -> Result<(), Error> {
         if self.running.is_some() {
-            // Tasks that nobody asked for: an O task that sends nothing, an A task that reads nothing.
-            while self.next_task().is_some() {
-                self.end_input();
-            }
+            self.fail_unless_through();
+            // There is none: it is through, or stops.
+            while self.next_task().is_some() {}
         }
         if let Some(running) = self.running.take() {
             match running.end() {
@@ -663,15 +689,49 @@ impl Session {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
+    /// What a task has not sent or read is missing from the answer, and so are tasks that nobody has asked for.
+    fn fail_unless_through(&self) {
+        let stop = self.running().stop();
+        if self.is_through || stop.is_set() {
+            return;
+        }
+        let left = |side, index: u32, place: String| match place.is_empty() {
+            true => format!("it left {side} {index}"),
+            false => format!("it left {side} {index}, {place}"),
+        };
+        let message = match &self.current {
+            Current::O(input) => left(Side::O, input.index, input.emitter.origin.place()),
+            Current::A(output) => left(Side::A, output.index, self.place_of_output()),
+            Current::None => "it did not ask for all of them".to_string(),
+        };
+        stop.fail(Error::Unfinished { rank: self.world.launched_rank(), message });
+    }
+
     /// The end of the job on all ranks. Returns what the last round counted.
     ///
-    /// Errors: as [`crate::Job::run`]; other ranks go on to another round.
+    /// Errors: as [`crate::Job::run`]; other ranks go on to another round; tasks are not done.
     pub fn finish(mut self) -> Result<Report, Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Report, Error> {
+        self.has_ended = true;
         self.end_round()?;
         if self.mode == Mode::Iteration {
             self.agree(Step::Finish, &[])?;
         }
-        Ok(self.report)
+        Ok(std::mem::take(&mut self.report))
+    }
+}
+
+impl Drop for Session {
+    /// As [`Session::finish`]: the other ranks are told of tasks that are not done, and do not wait.
+    fn drop(&mut self) {
+        if !self.has_ended
+            && let Err(error) = self.end()
+        {
+            tracing::warn!(%error, "a job was dropped before its end");
+        }
     }
 }
 
@@ -679,21 +739,13 @@ fn refused(why: &str) -> EmitError {
     EmitError::Rejected(Rejected(why.to_string()))
 }
 
-fn start_stream(
-    world: &World,
-    config: &Config,
-    spec: Spec,
-    width: u64,
-) -> Result<(Running, Streaming), Error> {
-    if width == 0 {
-        return Err(Error::Configuration("a stream has windows, which have a width".to_string()));
-    }
-    let ranks = world.ranks();
-    if config.o_tasks.is_some_and(|o_tasks| o_tasks > ranks) {
-        let told = config.o_tasks.unwrap_or_default();
-        return Err(Error::Configuration(format!(
+fn start_stream(world: &World, config: &Config, mut spec: Spec) -> Result<(Running, Streaming), Error> {
+    let (width, ranks) = (spec.window, world.ranks());
+    let too_many = config.o_tasks.filter(|o_tasks| *o_tasks > ranks);
+    if let Some(told) = too_many {
+        spec.refused.get_or_insert(format!(
             "{told} inputs of a stream on {ranks} ranks: a rank reads one at a time, and all are read at the same time"
-        )));
+        ));
     }
     let (close, closed) = channel();
     let closing = Closing::spilling(close);

@@ -122,7 +122,13 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         a: impl Fn(Window, &mut ATask<K, V>) -> Result<(), BoxError> + Sync,
     ) -> Result<Report, Error> {
         assert!(width > 0, "a window has a width");
-        let spec = Spec { owned: true, mode: Mode::Streaming, in_any_mode: false, ..self.spec().clone() };
+        let spec = Spec {
+            owned: true,
+            mode: Mode::Streaming,
+            in_any_mode: false,
+            window: width,
+            ..self.spec().clone()
+        };
         let closed = Mutex::new(Vec::new());
         let mut running = Running::start_with(world, config, spec, |plan, folders, _| {
             let (close, closes) = sync_channel(CLOSED_WAITING_MAX);

@@ -1,6 +1,9 @@
 //! What a job holds at most, and that an error which a program passes over fails the job all the same.
 
-use harrier_mpid::{BoxError, Cause, Config, Datum, Error, Job, Parallelism, Rejected, Side, World};
+use harrier_mpid::{
+    A_TASKS_MAX, BoxError, Cause, Config, Datum, Error, Job, O_TASKS_MAX, Parallelism, Rejected, Side, World,
+    input,
+};
 
 /// Values that grow as they are combined do not stay until the end of their O task.
 #[test]
@@ -84,6 +87,26 @@ fn without_input_there_is_an_empty_answer() {
         let outputs = outcome.unwrap().outputs;
         assert!(!outputs.is_empty() && outputs.iter().all(|(_, is_empty)| *is_empty), "{outputs:?}");
     }
+}
+
+#[test]
+fn tasks_and_splits_are_so_many_at_most() {
+    let run = |o_tasks: usize, a_tasks: usize| {
+        let job = Job::<u64, u64>::new("many").o_tasks(o_tasks).a_tasks(a_tasks);
+        job.run(&World::alone(), &Config::default(), |_| Ok(()), |_| Ok(())).map(drop)
+    };
+    for (o_tasks, a_tasks, words) in
+        [(1, A_TASKS_MAX + 1, "65537 A tasks: a job has 65536 at most"), (O_TASKS_MAX + 1, 1, "O tasks")]
+    {
+        let error = run(o_tasks, a_tasks).unwrap_err();
+        assert!(matches!(&error, Error::Configuration(said) if said.contains(words)), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, vec![b'\n'; O_TASKS_MAX + 1]).unwrap();
+    assert_eq!(input::splits(std::slice::from_ref(&file), 2).unwrap().len(), O_TASKS_MAX / 2 + 1);
+    let error = input::splits(&[file], 1).unwrap_err().to_string();
+    assert!(error.contains("splits of 1 bytes are more than"), "{error}");
 }
 
 /// A number that is none if it is 13.

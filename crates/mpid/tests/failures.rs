@@ -519,6 +519,117 @@ fn ranks_that_were_told_different_jobs_find_out() {
     assert_eq!(simulation.unsettled(), []);
 }
 
+/// Also by what would make them wait for each other, or send a pair to different places.
+#[test]
+fn ranks_that_shape_a_job_differently_find_out() {
+    let other = |world: &World| world.rank() == 1;
+    let compare: Arc<harrier_mpid::session::CompareBytes> = Arc::new(|left, right| right.cmp(left));
+    let partition: Arc<harrier_mpid::session::PartitionBytes> = Arc::new(|_, _| 0);
+    let streaming = Shaping { mode: Mode::Streaming, window_width: 10, ..Shaping::default() };
+    let shapes = [
+        (Shaping::default(), Shaping { mode: Mode::Iteration, ..Shaping::default() }),
+        (Shaping::default(), Shaping { partition: Some(partition), ..Shaping::default() }),
+        (Shaping::default(), Shaping { compare: Some(compare), ..Shaping::default() }),
+        (streaming.clone(), Shaping { window_width: 20, ..streaming.clone() }),
+        (streaming.clone(), Shaping { window_width: 0, ..streaming }),
+    ];
+    let (outcomes, mut simulation) = on_ranks(
+        2,
+        |_| {},
+        move |world| {
+            let told = shapes.clone().map(|(first, second)| {
+                let shaping = if other(world) { second } else { first };
+                Session::start(world, &Config::default(), "program", &shaping).map(drop).unwrap_err()
+            });
+            let width = if other(world) { 10 } else { 20 };
+            let job = Job::<u32, u32>::new("job").o_tasks(1);
+            let stream = job.stream(world, &Config::default(), width, |_| Ok(()), |_, _| Ok(()));
+            (told.map(|error| error.to_string()), stream.unwrap_err().to_string())
+        },
+    );
+    assert_eq!(outcomes[0], outcomes[1]);
+    for (told, stream) in outcomes {
+        assert!(told[..4].iter().all(|error| error.contains("different jobs")), "{told:?}");
+        assert!(told[4].contains("have a width"), "{told:?}");
+        assert!(stream.contains("different jobs"), "{stream}");
+    }
+    assert_eq!(simulation.unsettled(), []);
+}
+
+/// A session that ends, or is dropped, before its tasks are done fails the job on all ranks, and leaves them to the next one.
+#[test]
+fn tasks_that_are_left_fail_the_job() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Leaves {
+        OTask,
+        ATask,
+        AtOnce,
+        Dropped,
+        DroppedByAll,
+    }
+    const ALL: [Leaves; 5] =
+        [Leaves::OTask, Leaves::ATask, Leaves::AtOnce, Leaves::Dropped, Leaves::DroppedByAll];
+    let run = |world: &World, leaves: Leaves, mode: Mode| -> Option<Error> {
+        let config = Config { a_tasks: Some(A_TASKS), block_bytes: 1024, ..Config::default() };
+        let shaping = Shaping { mode, window_width: 10, ..Shaping::default() };
+        let mut session = Session::start(world, &config, "left", &shaping).unwrap();
+        let is_odd = world.rank() == world.ranks() - 1 || leaves == Leaves::DroppedByAll;
+        let asks = leaves != Leaves::AtOnce || !is_odd;
+        while let Some((side, _)) = asks.then(|| session.next_task()).flatten() {
+            if side == Side::O {
+                for number in 0..1000u64 {
+                    let number = number.to_le_bytes();
+                    let _ = match mode {
+                        Mode::Streaming => session.send_at(0, &number, &number).map(drop),
+                        _ => session.send(&number, &number),
+                    };
+                }
+                session.end_input();
+            }
+            // Others may have had all O tasks; every rank has an A task.
+            if is_odd && (side == Side::A || leaves != Leaves::ATask) {
+                break;
+            }
+        }
+        if is_odd && matches!(leaves, Leaves::Dropped | Leaves::DroppedByAll) {
+            drop(session);
+            return None;
+        }
+        Some(session.finish().unwrap_err())
+    };
+    for mode in [Mode::Common, Mode::Iteration, Mode::Streaming] {
+        for ranks in [1, 3] {
+            let work = move |world: &World| {
+                let told = ALL.map(|leaves| run(world, leaves, mode).map(|error| error.to_string()));
+                // Nothing of them is in the way of another job.
+                (told, sums(world, &Config::default(), &|_| Ok(())).unwrap())
+            };
+            let outcomes = match ranks {
+                1 => vec![work(&World::alone())],
+                _ => {
+                    let (outcomes, mut simulation) = on_ranks(ranks, |_| {}, work);
+                    assert_eq!(simulation.unsettled(), []);
+                    outcomes
+                }
+            };
+            assert_eq!(outcomes.iter().map(|(_, sum)| sum).sum::<u64>(), SUM);
+            for (at, leaves) in ALL.iter().enumerate() {
+                let told: Vec<&String> = outcomes.iter().filter_map(|(told, _)| told[at].as_ref()).collect();
+                let context = format!("{mode}, {ranks} ranks, {leaves:?}: {told:?}");
+                assert!(told.iter().all(|error| *error == told[0]), "{context}");
+                let words = format!("rank {} ended the job before its tasks were done", ranks - 1);
+                assert!(told.iter().all(|error| error.contains(&words)), "{context}");
+                let dropped = match leaves {
+                    Leaves::Dropped => 1,
+                    Leaves::DroppedByAll => ranks,
+                    _ => 0,
+                };
+                assert_eq!(told.len(), ranks - dropped, "{context}");
+            }
+        }
+    }
+}
+
 /// One that has left without the others is not waited for.
 #[test]
 fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {

@@ -59,9 +59,12 @@ fn run(launcher: &Launcher, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
 fn check(arguments: &[&str], knobs: &[(&str, &str)]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.push("--check");
+    let output = arguments.iter().position(|argument| *argument == "--output").map(|at| arguments[at + 1]);
     let answers: Vec<String> = launchers()
         .iter()
         .map(|launcher| {
+            // A folder with an answer takes no other one.
+            output.map(std::fs::remove_dir_all);
             let run = run(launcher, &arguments, knobs);
             assert!(run.success && run.stdout.contains(", checked"), "{launcher:?} {arguments:?}: {run:#?}");
             run.stdout
@@ -269,6 +272,149 @@ fn what_has_no_checkpoint_says_so() {
         assert_eq!(warnings(&["pagerank", "--rounds", "4"], &graph), 1);
         assert_eq!(warnings(&["sliding"], &events), 1);
         assert_eq!(warnings(&["wordcount"], &graph), 0);
+    }
+}
+
+/// An answer is not put among files of another one, or into its own input.
+#[test]
+fn folders_that_are_in_use_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = generate(folder.path(), "text", 100_000, 2);
+    let within = text.join("out");
+    let events = generate(folder.path(), "events", 100_000, 1);
+    let (file, out) = (folder.path().join("file"), folder.path().join("out"));
+    std::fs::write(&file, "").unwrap();
+    let checkpoint = folder.path().join("checkpoint");
+    let knobs = [("HARRIER_MPID_CHECKPOINT", checkpoint.to_str().unwrap())];
+    let name = |path: &Path| path.to_str().unwrap().to_string();
+    let [text_name, events_name, within, file, out_name] =
+        [&text, &events, &within, &file.join("out"), &out].map(|path| name(path));
+    let wordcount = |output: &str| -> Vec<String> {
+        ["wordcount", "--check", "--split-bytes", "10000", "--input", &text_name, "--output", output]
+            .map(str::to_string)
+            .to_vec()
+    };
+    let refused = |launcher: &Launcher, arguments: &[String], words: &str, knobs: &[(&str, &str)]| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let run = run(launcher, &arguments, knobs);
+        assert!(!run.success && run.stdout.is_empty(), "{words}: {run:#?}");
+        assert_eq!(run.stderr.matches(words).count(), 1, "{words}: {run:#?}");
+    };
+    for launcher in launchers() {
+        let _ = std::fs::remove_dir_all(&out);
+        refused(&launcher, &wordcount(&text_name), &format!("--output {text_name} is the input"), &[]);
+        refused(&launcher, &wordcount(&within), &format!("--output {within} is the input"), &[]);
+        refused(&launcher, &wordcount(&file), &format!("--output {file}: "), &[]);
+        assert!(!Path::new(&within).exists());
+        // As a job leaves it that has not come to its end: a part of more tasks than there are, and one that is not whole.
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::write(out.join("part-00077"), "stale\t1\n").unwrap();
+        std::fs::write(out.join(".part-00078-0"), "sta").unwrap();
+        let stale = format!("--output {out_name} has files of an earlier job, such as part-00077");
+        refused(&launcher, &wordcount(&out_name), &stale, &[]);
+        refused(&launcher, &wordcount(&out_name), &stale, &knobs);
+        // The same job, which goes on.
+        let mut job = vec![PROGRAMS.to_string()];
+        job.extend(wordcount(&out_name));
+        std::fs::write(out.join(".mpid-unfinished"), job.join("\n")).unwrap();
+        let arguments = wordcount(&out_name);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let good = run(&launcher, &arguments, &knobs);
+        assert!(good.success && good.stdout.contains(", checked"), "{good:#?}");
+        let names = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().file_name());
+        let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        assert!(names.iter().all(|name| name.starts_with("part-") && name != "part-00077"), "{names:?}");
+        // It has come to its end.
+        let earlier = format!("--output {out_name} has files of an earlier job, such as part-00000");
+        refused(&launcher, &wordcount(&out_name), &earlier, &knobs);
+        let sliding = ["sliding", "--input", &events_name, "--output", &out_name].map(str::to_string);
+        refused(&launcher, &sliding, &earlier, &[]);
+        let generate = ["generate", "text", "--out", &text_name].map(str::to_string);
+        refused(&launcher, &generate, &format!("{text_name} is not empty"), &[]);
+    }
+}
+
+/// What needs no ranks is done once, and tells what it found in words.
+#[test]
+fn one_rank_does_what_needs_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = generate(folder.path(), "records", 100_000, 2);
+    let records = records.to_str().unwrap();
+    for (at, launcher) in launchers().iter().enumerate() {
+        let sorted = folder.path().join(format!("sorted{at}"));
+        let sorted = sorted.to_str().unwrap();
+        let places = ["--input", records, "--output", sorted];
+        assert!(run(launcher, &[&["terasort"], &places[..]].concat(), &[]).success);
+        let valid = run(launcher, &[&["validate"], &places[..]].concat(), &[]);
+        assert!(valid.success, "{valid:#?}");
+        assert_eq!(valid.stdout.matches("valid: 1000 records in order, checksum").count(), 1, "{valid:#?}");
+        std::fs::remove_file(Path::new(sorted).join("part-00000")).unwrap();
+        let wrong = run(launcher, &[&["validate"], &places[..]].concat(), &[]);
+        assert!(
+            !wrong.success && wrong.stderr.contains(" instead of 1000 records with checksum "),
+            "{wrong:#?}"
+        );
+        assert_eq!(wrong.stderr.matches("mpid: the output is not the input: ").count(), 1, "{wrong:#?}");
+        let out = folder.path().join(format!("text{at}"));
+        let made =
+            run(launcher, &["generate", "text", "--bytes", "1000", "--out", out.to_str().unwrap()], &[]);
+        assert!(made.success && made.stdout.lines().count() == 1, "{made:#?}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_wrong_usage() {
+    let status = |arguments: &[&str]| {
+        let output = Command::new(PROGRAMS).args(arguments).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for arguments in [
+        &["wordcount", "--input", "/", "--split-bytes", "0"][..],
+        &["kmeans", "--input", "/", "--clusters", "0"],
+        &["kmeans", "--input", "/", "--rounds", "0"],
+        &["pagerank", "--input", "/", "--rounds", "0"],
+        &["sliding", "--input", "/", "--window", "0"],
+        &["sliding", "--input", "/", "--slide", "0"],
+        &["sliding", "--input", "/", "--window", "15", "--slide", "10"],
+        &["generate", "text", "--out", "/no/such/folder", "--bytes", "0"],
+        &["generate", "text", "--out", "/no/such/folder", "--files", "0"],
+    ] {
+        let (code, told) = status(arguments);
+        assert!(code == Some(2) && told.contains("error: "), "{arguments:?}: {code:?} {told}");
+    }
+    let output = Command::new(MPIDRUN).arg("--help").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.starts_with("usage: mpidrun"), "{output:?}");
+}
+
+/// What goes on otherwise than it was asked is told, as lines of the program's own; what is no knob is refused.
+#[test]
+fn warnings_and_wrong_knobs_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = generate(folder.path(), "records", 1_000_000, 2);
+    let arguments = ["terasort", "--input", records.to_str().unwrap(), "--split-bytes", "300000", "--check"];
+    let spill = folder.path().join("disk");
+    let spill = format!("/proc/no-disk:{}", spill.display());
+    for launcher in launchers() {
+        let knobs = [
+            ("HARRIER_MPID_MEMORY", "100000"),
+            ("HARRIER_MPID_RUN", "50000"),
+            ("HARRIER_MPID_SPILL", &spill),
+            ("HARRIER_MPID_TIMELINE", "/no/such/folder/file"),
+        ];
+        let good = run(&launcher, &arguments, &knobs);
+        assert!(good.success && good.stdout.contains(", checked"), "{good:#?}");
+        for words in ["a folder for spilled pairs is dropped", "the timeline was not written"] {
+            let line = good.stderr.lines().find(|line| line.contains(words)).unwrap_or_default();
+            assert!(line.starts_with("mpid: ") && line.contains("/no"), "{words}: {good:#?}");
+        }
+        for (knob, value, words) in [
+            ("HARRIER_MPID_NOSUCH", "1", "there is no knob NOSUCH"),
+            ("HARRIER_MPID_A", "1000000000", "1000000000 A tasks: a job has 65536 at most"),
+        ] {
+            let bad = run(&launcher, &arguments, &[(knob, value)]);
+            assert!(!bad.success && bad.stderr.contains(words), "{bad:#?}");
+        }
     }
 }
 

@@ -27,7 +27,8 @@ const USAGE: &str = "usage: mpidrun [-f HOSTFILE] [-mode COM|ITER|STREAM] [-O TA
   -restarts TIMES    with -checkpoint: start again when ranks were lost and the others could not go on, so often; jobs that
                      had ended run once more, the one that had not goes on from its checkpoint
   -conf NAME=VALUE   any other knob, such as MEMORY_SHARE=0.4 or SEND_QUEUE=6
-  -progress          tell on stderr how far it is, and the counters";
+  -progress          tell on stderr how far it is, and the counters
+  --help             this text";
 
 /// How long a launcher without children is waited for: Open MPI's now and then does not notice that the last of its ranks was killed.
 const LAUNCHER_PATIENCE: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ struct Run {
     variables: Vec<(String, OsString)>,
     restarts: u32,
     program: Vec<OsString>,
+    /// Nothing is started: how to start something is told.
+    help: bool,
 }
 
 /// Errors: what is wrong with the command line.
@@ -70,6 +73,10 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Run, String> {
                 .ok_or(format!("{option} takes a number, not {text}"))
         };
         match option.as_str() {
+            "-h" | "-help" | "--help" => {
+                run.help = true;
+                return Ok(run);
+            }
             "-f" => run.hostfile = Some(value()?.into()),
             "-n" => run.ranks = Some(number(value()?)? as usize),
             "-restarts" => run.restarts = number(value()?)?,
@@ -289,6 +296,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if run.help {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let mut restarts = run.restarts;
     loop {
         match launch(&run) {
@@ -322,6 +333,7 @@ mod tests {
         assert_eq!(run.hostfile.as_deref(), Some(Path::new("hosts")));
         assert_eq!(run.variables, [variable("MODE", "COM"), variable("O", "8"), variable("A", "4")]);
         assert_eq!(run.program, ["wordcount", "-f", "file"]);
+        assert!(of("-n 2 --help").unwrap().help && !of("-n 2 wordcount --help").unwrap().help);
     }
 
     #[test]

@@ -28,14 +28,14 @@ pub enum Kind {
 #[derive(Args)]
 pub struct Generate {
     kind: Kind,
-    /// Folder for the files.
+    /// Folder for the files; one that has any is refused.
     #[arg(long)]
     out: PathBuf,
     /// Stop at this many bytes.
-    #[arg(long, default_value_t = 1 << 26)]
+    #[arg(long, default_value_t = 1 << 26, value_parser = crate::positive::<u64>())]
     bytes: u64,
     /// In how many files.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = crate::positive::<usize>())]
     files: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -103,12 +103,18 @@ pub fn url(number: usize) -> String {
 
 pub fn generate(arguments: &Generate) -> Result<String, BoxError> {
     let Generate { kind, out, bytes, files, seed, printable } = arguments;
-    std::fs::create_dir_all(out)?;
+    let named = |error: std::io::Error| format!("{}: {error}", out.display());
+    std::fs::create_dir_all(out).map_err(named)?;
+    if std::fs::read_dir(out).map_err(named)?.next().is_some() {
+        return Err(
+            format!("{} is not empty: what is in it would become part of the input", out.display()).into()
+        );
+    }
     let mut rows = 0;
     let mut written = 0;
     for number in 0..*files {
         let path = out.join(format!("{kind:?}-{number:04}").to_lowercase());
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(named)?);
         let mut random =
             StdRng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut source = Source::new(*kind, *bytes, number as u64, *files as u64);
@@ -245,6 +251,7 @@ mod tests {
                     printable: false,
                 };
                 generate(&arguments).unwrap();
+                assert!(generate(&arguments).unwrap_err().to_string().contains("not empty"));
                 let mut files: Vec<_> =
                     std::fs::read_dir(out).unwrap().map(|file| file.unwrap().path()).collect();
                 files.sort();

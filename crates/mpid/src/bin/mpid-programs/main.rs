@@ -1,7 +1,7 @@
 //! Programs in keys and values that ship with Harrier, each with a generator of its input and a check of its answer.
 //!
-//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums; exit status 0, 1 for a job
-//! that failed or an answer that is wrong, 2 for wrong usage, 3 for ranks that could not meet or were lost.
+//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums, and does alone what needs no ranks; exit
+//! status 0, 1 for a job that failed or an answer that is wrong, 2 for wrong usage, 3 for ranks that could not meet or were lost.
 
 mod data;
 mod iterations;
@@ -12,9 +12,11 @@ mod sliding;
 mod tables;
 mod text;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::RangedU64ValueParser;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use harrier_mpid::{BoxError, Config, Error, World};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -24,26 +26,32 @@ struct Arguments {
     program: Program,
 }
 
+/// Of numbers of which 0 would be none.
+fn positive<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..)
+}
+
 /// What every program is told.
 #[derive(Args, Clone)]
 struct InOut {
     /// Files, or folders of files.
     #[arg(long, required = true, num_args = 1..)]
     input: Vec<PathBuf>,
-    /// Folder for the answer, one file for each A task; of a stream, one for each A task and window, as soon as that is known.
+    /// Folder for the answer, one file for each A task; of a stream, one for each A task and window, as soon as that is known. One that has
+    /// files of an earlier job is refused, unless this is the same job, which goes on with its checkpoint.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Work the answer out once more, by other means, and compare.
     #[arg(long)]
     check: bool,
     /// Bytes of a split. O tasks read one each, unless their number is said (mpidrun -O, HARRIER_MPID_O): then they share them.
-    #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES)]
+    #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES, value_parser = positive::<u64>())]
     split_bytes: u64,
 }
 
 #[derive(Subcommand)]
 enum Program {
-    /// Make input: text, records, rankings, uservisits, graph, points or events.
+    /// Make input: text, records, rankings, uservisits, graph, points or events, in a folder that is new or empty.
     Generate(data::Generate),
     /// Count every word.
     Wordcount(InOut),
@@ -72,16 +80,16 @@ enum Program {
     },
     /// The importance of the nodes of a graph.
     Pagerank {
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 10, value_parser = positive::<usize>())]
         rounds: usize,
         #[command(flatten)]
         io: InOut,
     },
     /// Clusters of points.
     Kmeans {
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 10, value_parser = positive::<usize>())]
         rounds: usize,
-        #[arg(long, default_value_t = 8)]
+        #[arg(long, default_value_t = 8, value_parser = positive::<usize>())]
         clusters: usize,
         #[command(flatten)]
         io: InOut,
@@ -89,17 +97,39 @@ enum Program {
     /// How often each key occurs in windows that slide over streams of events: files or named pipes, each read by an O task of its own.
     Sliding {
         /// Length of a window, in the unit of the events' times; a multiple of --slide.
-        #[arg(long, default_value_t = 60)]
+        #[arg(long, default_value_t = 60, value_parser = positive::<u64>())]
         window: u64,
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 10, value_parser = positive::<u64>())]
         slide: u64,
         #[command(flatten)]
         io: InOut,
     },
 }
 
+impl Program {
+    /// The folder for its answer, if it is to write one, and what it reads.
+    fn places(&self) -> Option<(&Path, Vec<&Path>)> {
+        let (io, also) = match self {
+            Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_) => return None,
+            Program::Join { io, rankings } => (io, Some(rankings)),
+            Program::Wordcount(io) | Program::Terasort(io) | Program::Index(io) | Program::Aggregate(io) => {
+                (io, None)
+            }
+            Program::Grep { io, .. }
+            | Program::Pagerank { io, .. }
+            | Program::Kmeans { io, .. }
+            | Program::Sliding { io, .. } => (io, None),
+        };
+        let inputs = io.input.iter().chain(also).map(PathBuf::as_path);
+        Some((io.output.as_deref()?, inputs.collect()))
+    }
+}
+
 /// Wrong answers are errors too.
 fn run(program: &Program, world: &World, config: &Config) -> Result<String, BoxError> {
+    if let Some((folder, inputs)) = program.places() {
+        output::begin(world, config, folder, &inputs)?;
+    }
     match program {
         Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_) => {
             unreachable!("they need no ranks")
@@ -124,7 +154,19 @@ fn status_of(error: &BoxError) -> u8 {
 }
 
 fn main() -> ExitCode {
+    harrier_mpid::tell_warnings();
     let program = Arguments::parse().program;
+    if let Program::Sliding { window, slide, .. } = &program
+        && !window.is_multiple_of(*slide)
+    {
+        let wrong = "--window is a multiple of --slide";
+        Arguments::command().error(ErrorKind::ValueValidation, wrong).exit();
+    }
+    let needs_ranks =
+        !matches!(program, Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_));
+    if !needs_ranks && harrier_interconnect::launched_rank().is_some_and(|rank| rank > 0) {
+        return ExitCode::SUCCESS;
+    }
     let alone = match &program {
         Program::Generate(generate) => Some(data::generate(generate)),
         Program::PlainWordcount(io) => Some(plain::wordcount(io)),
@@ -161,5 +203,8 @@ fn main() -> ExitCode {
         Err(_) => {}
     }
     let left = world.leave(status.into());
+    if let Some((folder, _)) = program.places().filter(|_| status == 0 && left.is_ok() && world.rank() == 0) {
+        output::end(folder);
+    }
     ExitCode::from(if left.is_err() { 3 } else { status })
 }

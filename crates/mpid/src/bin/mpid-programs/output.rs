@@ -1,10 +1,86 @@
 //! Where answers go, and how they are compared.
 
 use crate::InOut;
-use harrier_mpid::{BoxError, Error, World, hash};
+use harrier_mpid::{BoxError, Config, Error, World, hash};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+/// What the files of answers begin with.
+const PREFIXES: [&str; 2] = ["part-", "window-"];
+
+/// In a folder whose job has a checkpoint, and has not come to its end: which job that is.
+const UNFINISHED: &str = ".mpid-unfinished";
+
+/// Makes the folder for an answer, before there is any work. Collective.
+///
+/// A job that has a checkpoint, and was started again, finds files of its own there, which it writes anew.
+///
+/// Errors: the folder has files of another job, is in the input, or cannot be made. The same on every rank.
+pub fn begin(world: &World, config: &Config, folder: &Path, inputs: &[&Path]) -> Result<(), BoxError> {
+    let made = make(folder, inputs, config.checkpoint.is_some(), world.rank() == 0);
+    let wrong = made.err().map_or(String::new(), |error| error.to_string());
+    match world.gather(wrong.as_bytes())?.into_iter().find(|wrong| !wrong.is_empty()) {
+        Some(wrong) => Err(String::from_utf8_lossy(&wrong).into()),
+        None => Ok(()),
+    }
+}
+
+fn make(folder: &Path, inputs: &[&Path], has_checkpoint: bool, is_first: bool) -> Result<(), BoxError> {
+    let path = resolved(folder);
+    if let Some(input) = inputs.iter().find(|input| path.starts_with(resolved(input))) {
+        let (folder, input) = (folder.display(), input.display());
+        return Err(format!("--output {folder} is the input {input}, or in it").into());
+    }
+    let named = |error: std::io::Error| format!("--output {}: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(named)?;
+    let mut earlier = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(named)? {
+        earlier.push(entry.map_err(named)?.file_name().to_string_lossy().into_owned());
+    }
+    let begins = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let mark = folder.join(UNFINISHED);
+    let goes_on = has_checkpoint && std::fs::read_to_string(&mark).is_ok_and(|job| job == this_job());
+    if let Some(name) = earlier.iter().filter(|name| begins(name) && !goes_on).min() {
+        let folder = folder.display();
+        return Err(format!(
+            "--output {folder} has files of an earlier job, such as {name}: remove them, or say another folder"
+        )
+        .into());
+    }
+    if has_checkpoint && is_first {
+        // Also those that were not complete. There may be fewer tasks or windows now.
+        for name in earlier.iter().filter(|name| begins(name.trim_start_matches('.'))) {
+            std::fs::remove_file(folder.join(name)).map_err(named)?;
+        }
+        std::fs::write(&mark, this_job()).map_err(named)?;
+    }
+    Ok(())
+}
+
+/// The job of the folder has come to its end.
+pub fn end(folder: &Path) {
+    // There is none without a checkpoint.
+    let _ = std::fs::remove_file(folder.join(UNFINISHED));
+}
+
+/// The program and its arguments.
+fn this_job() -> String {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join("\n")
+}
+
+/// Where a path leads, also if it is not there yet.
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        match (absolute.parent(), absolute.file_name()) {
+            (Some(parent), Some(name)) => resolved(parent).join(name),
+            _ => absolute,
+        }
+    })
+}
 
 /// The answer of one A task: lines to a file, if there is to be one, and their sums.
 pub struct Part {
@@ -57,7 +133,7 @@ impl Part {
         let file = match folder {
             None => None,
             Some(folder) => {
-                std::fs::create_dir_all(folder)?;
+                std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
                 Some(Staged::create(folder.join(name))?)
             }
         };
@@ -87,6 +163,12 @@ impl Part {
 pub struct Sums {
     pub lines: u64,
     pub checksum: u64,
+}
+
+impl fmt::Display for Sums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} lines, checksum {:016x}", self.lines, self.checksum)
+    }
 }
 
 impl Sums {
@@ -125,12 +207,12 @@ pub fn conclude(
     sums: Sums,
     expected: impl FnOnce() -> Result<Sums, BoxError>,
 ) -> Result<String, BoxError> {
-    let mut line = format!("{what}: {} lines, checksum {:016x}", sums.lines, sums.checksum);
+    let mut line = format!("{what}: {sums}");
     if io.check {
         let wrong = match world.rank() {
             0 => match expected() {
                 Ok(expected) if expected == sums => String::new(),
-                Ok(expected) => format!("wrong answer: {sums:x?} instead of {expected:x?}"),
+                Ok(expected) => format!("wrong answer: {sums} instead of {expected}"),
                 Err(error) => format!("the answer could not be checked: {error}"),
             },
             _ => String::new(),

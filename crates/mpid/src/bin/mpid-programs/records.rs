@@ -3,10 +3,11 @@
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, total};
 use harrier_mpid::input::{Split, splits};
-use harrier_mpid::{BoxError, Config, Job, Parallelism, Ranges, World};
+use harrier_mpid::{A_TASKS_MAX, BoxError, Config, Job, Parallelism, Ranges, World};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 pub const RECORD_BYTES: usize = 100;
 pub const KEY_BYTES: usize = 10;
@@ -35,7 +36,7 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
     // The ranges are cut before the job says how many tasks there are.
     let a_tasks = config.a_tasks.unwrap_or(match config.parallelism {
         Parallelism::Default => world.ranks() * config.threads.unwrap_or(2),
-        Parallelism::Enhanced => o_tasks.max(1),
+        Parallelism::Enhanced => o_tasks.clamp(1, A_TASKS_MAX),
     });
     let ranges = Ranges::from_samples::<[u8]>(world, &samples, a_tasks)?;
     let job = Job::<[u8], [u8]>::new("terasort").o_tasks(o_tasks).a_tasks(a_tasks).sorted();
@@ -97,10 +98,7 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
         let read = sums_of(&splits, false)?;
         match &io.output {
             // What was written is read back, in the order of its parts.
-            Some(folder)
-                if sums_of(&harrier_mpid::input::splits(std::slice::from_ref(folder), u64::MAX)?, true)?
-                    != read =>
-            {
+            Some(folder) if sums_of(&parts_of(folder)?, true)? != read => {
                 Err("what was written is not what was read".into())
             }
             _ => Ok(read),
@@ -111,16 +109,25 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
 /// Reads records and what was made of them; other files of the output than its parts are left out.
 pub fn validate(io: &InOut) -> Result<String, BoxError> {
     let folder = io.output.as_ref().ok_or("there is nothing to validate without an --output")?;
-    let mut sorted = splits(std::slice::from_ref(folder), u64::MAX)?;
-    sorted.retain(|split| {
+    let (read, written) =
+        (sums_of(&splits(&io.input, u64::MAX)?, false)?, sums_of(&parts_of(folder)?, true)?);
+    let told = |sums: Sums| format!("{} records with checksum {:016x}", sums.lines, sums.checksum);
+    match read == written {
+        true => Ok(format!("valid: {} records in order, checksum {:016x}", read.lines, read.checksum)),
+        false => {
+            Err(format!("the output is not the input: {} instead of {}", told(written), told(read)).into())
+        }
+    }
+}
+
+/// The parts of an answer, in their order.
+fn parts_of(folder: &PathBuf) -> std::io::Result<Vec<Split>> {
+    let mut parts = splits(std::slice::from_ref(folder), u64::MAX)?;
+    parts.retain(|split| {
         let name = split.path.file_name().unwrap_or_default();
         name.to_string_lossy().starts_with("part-")
     });
-    let (read, written) = (sums_of(&splits(&io.input, u64::MAX)?, false)?, sums_of(&sorted, true)?);
-    match read == written {
-        true => Ok(format!("valid: {} records in order, checksum {:016x}", read.lines, read.checksum)),
-        false => Err(format!("the output is not the input: {written:x?} instead of {read:x?}").into()),
-    }
+    Ok(parts)
 }
 
 /// This rank's share of the samples: spread evenly over all records.

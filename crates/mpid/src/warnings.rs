@@ -1,0 +1,46 @@
+//! The library's warnings as lines on stderr, for processes that have no subscriber of their own: what went on, and not as it was asked.
+
+use std::fmt;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// `mpid: rank 1: message field=value`; alone without the rank.
+struct Lines {
+    rank: Option<usize>,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        out.write_str("mpid: ")?;
+        if let Some(rank) = self.rank {
+            write!(out, "rank {rank}: ")?;
+        }
+        context.format_fields(out.by_ref(), event)?;
+        writeln!(out)
+    }
+}
+
+/// Writes warnings to stderr from now on, each as one line, unless the process has a subscriber of `tracing` already. For programs to call
+/// first; a library does not decide this for its process.
+pub fn tell_warnings() {
+    let lines = Lines { rank: harrier_interconnect::launched_rank() };
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::WARN)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .event_format(lines)
+        .finish();
+    // There is one already.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
