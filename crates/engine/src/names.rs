@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableAlias,
+    self, DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableAlias,
     TableAliasColumnDef, TableFactor, Value, VisitMut, VisitorMut,
 };
 
@@ -18,7 +18,11 @@ use crate::files;
 pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
     match statement {
         Statement::Statement(statement) => {
-            let _ = statement.visit(&mut Names { tells_apart: !is_client, is_client });
+            // A table or a view has the columns that it is given, or an error.
+            let defines =
+                matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
+            let tells_given_apart = !is_client && !defines;
+            let _ = statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, is_client });
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -31,12 +35,14 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
 
 /// Gives result columns names of their own, where that was left out.
 pub(crate) fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
-    let _ = statement.visit(&mut Names { tells_apart: true, is_client: false });
+    let mut names = Names { tells_apart: true, tells_given_apart: false, is_client: false };
+    let _ = statement.visit(&mut names);
 }
 
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
-    let _ = query.visit(&mut Names { tells_apart: true, is_client: false });
+    let mut names = Names { tells_apart: true, tells_given_apart: true, is_client: false };
+    let _ = query.visit(&mut names);
 }
 
 /// Puts a schema before the names of relations that have none and are in it. A name that some WITH of the query defines stays.
@@ -82,6 +88,7 @@ pub(crate) fn plain(name: &Ident) -> String {
 
 struct Names {
     tells_apart: bool,
+    tells_given_apart: bool,
     is_client: bool,
 }
 
@@ -137,8 +144,11 @@ impl VisitorMut for Names {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if self.tells_given_apart {
+            for_selects(&mut query.body, tell_given_apart);
+        }
         if self.tells_apart {
-            tell_apart_in(&mut query.body);
+            for_selects(&mut query.body, tell_apart);
         }
         ControlFlow::Continue(())
     }
@@ -180,15 +190,30 @@ pub(crate) fn mark_file(name: &mut ObjectName) {
     }
 }
 
-fn tell_apart_in(body: &mut SetExpr) {
+/// The SELECTs of a query. One in parentheses is visited by itself.
+fn for_selects(body: &mut SetExpr, change: fn(&mut Select)) {
     match body {
-        SetExpr::Select(select) => tell_apart(select),
+        SetExpr::Select(select) => change(select),
         SetExpr::SetOperation { left, right, .. } => {
-            tell_apart_in(left);
-            tell_apart_in(right);
+            for_selects(left, change);
+            for_selects(right, change);
         }
-        // A query in parentheses is visited by itself.
         _ => {}
+    }
+}
+
+/// Numbers the names that a query gives to columns, from the second of a name on.
+fn tell_given_apart(select: &mut Select) {
+    let mut given: Vec<String> = Vec::new();
+    for item in &mut select.projection {
+        if let SelectItem::ExprWithAlias { alias, .. } = item {
+            let name = plain(alias);
+            let earlier = given.iter().filter(|other| **other == name).count();
+            if earlier > 0 {
+                *alias = Ident::with_quote('"', format!("{name}_{earlier}"));
+            }
+            given.push(name);
+        }
     }
 }
 
@@ -202,17 +227,8 @@ pub(crate) fn tell_apart(select: &mut Select) {
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
-    let mut given: Vec<String> = Vec::new();
     for item in &mut select.projection {
         let name = name_of(item);
-        if let SelectItem::ExprWithAlias { alias, .. } = item {
-            let name = plain(alias);
-            let earlier = given.iter().filter(|other| **other == name).count();
-            if earlier > 0 {
-                *alias = Ident::with_quote('"', format!("{name}_{earlier}"));
-            }
-            given.push(name);
-        }
         let SelectItem::UnnamedExpr(expression) = item else {
             continue;
         };
@@ -300,6 +316,7 @@ mod tests {
             ("SELECT a, a, 1 AS a", "SELECT a AS \"a_1\", a AS \"a_2\", 1 AS a"),
             ("SELECT a, (SELECT u.a FROM u) FROM t", "SELECT a AS \"a_1\", (SELECT u.a FROM u) FROM t"),
             ("SELECT 1 AS b, 2 AS B, 3 AS \"B\"", "SELECT 1 AS b, 2 AS \"b_1\", 3 AS \"B\""),
+            ("CREATE VIEW v AS SELECT 1 AS b, 2 AS b", "CREATE VIEW v AS SELECT 1 AS b, 2 AS b"),
             ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
             ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),
             ("SELECT * FROM 'data'", "SELECT * FROM './data'"),

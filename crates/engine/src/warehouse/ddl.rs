@@ -630,7 +630,9 @@ impl Ddl<'_> {
             return Ok(None);
         };
         let exact = CastOptions { safe: false, ..CastOptions::default() };
-        let values = cast_with_options(batch.column(0), &type_of(column, false)?, &exact)?;
+        let kind = type_of(column, false)?;
+        let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind)?.to_array()?;
+        let values = cast_with_options(&value, &kind, &exact)?;
         let texts = text_of(&storable(&values, &column.name)?)?;
         Ok(texts.is_valid(0).then(|| texts.value(0).to_string()))
     }
