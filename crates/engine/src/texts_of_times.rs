@@ -29,7 +29,7 @@ impl AnalyzerRule for TextsOfTimes {
             rewritten(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-                        match Kind::of(field.data_type()) {
+                        match kind_of(field.data_type()) {
                             Some(kind) => read(expr, kind, &schema)?,
                             None => false,
                         }
@@ -40,6 +40,15 @@ impl AnalyzerRule for TextsOfTimes {
             })
         })?;
         Ok(changed.data)
+    }
+}
+
+/// How texts that are cast to a type are read. The cast takes a zone into account for a timestamp without one, too, which is also what
+/// TIMESTAMPTZ is in a session without a time zone.
+pub(crate) fn kind_of(wanted: &DataType) -> Option<Kind> {
+    match Kind::of(wanted) {
+        Some(Kind::Timestamp) => Some(Kind::TimestampWithZone),
+        other => other,
     }
 }
 
@@ -65,7 +74,7 @@ fn read(expr: &mut Expr, kind: Kind, schema: &DFSchema) -> Result<bool> {
 
 /// A value that is to be cast to a type; a text of a day or time in the form that a cast reads.
 pub(crate) fn readable(value: ScalarValue, wanted: &DataType) -> Result<ScalarValue> {
-    let normal = match Kind::of(wanted) {
+    let normal = match kind_of(wanted) {
         Some(kind) => normal(&value, kind)?,
         None => None,
     };

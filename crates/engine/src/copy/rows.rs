@@ -27,6 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::parse::{CopyOptions, Header, OnError};
+use crate::texts_of_times::kind_of;
 
 const BATCH_ROWS: usize = 8192;
 /// Pieces of input that wait to be read.
@@ -269,7 +270,7 @@ impl Reading {
                 }
                 kind => {
                     let normal =
-                        times::Kind::of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
+                        kind_of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
                     cast_with_options(normal.as_ref().unwrap_or(text), kind, &safe)?
                 }
             };

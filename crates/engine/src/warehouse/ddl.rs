@@ -35,7 +35,7 @@ use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
-use super::types::{column_of, declared, has_foreign_buckets, type_of};
+use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use crate::names::plain;
 use crate::texts_of_times::readable;
 
@@ -829,7 +829,7 @@ fn partition_keys(
             let fits = match transform {
                 // Of intervals some are equal to DuckDB that are not here.
                 Transform::Identity => !column.kind.is_nested() && column.kind != ColumnType::Interval,
-                Transform::Bucket(_) => !has_foreign_buckets(column),
+                Transform::Bucket(_) => !has_unsure_buckets(column),
                 Transform::Year | Transform::Month | Transform::Day => {
                     is_time || column.kind == ColumnType::Date
                 }

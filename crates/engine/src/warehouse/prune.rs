@@ -16,7 +16,7 @@ use harrier_catalog::StatsRef;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_exec::table_files::bucket_of;
 
-use super::types::{has_foreign_buckets, has_stats};
+use super::types::{has_stats, has_unsure_buckets};
 use super::values;
 
 /// Files, as far as a filter may care.
@@ -74,7 +74,7 @@ pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef
         _ => None,
     })?;
     let column = table.columns.iter().find(|column| column.id == key.column)?;
-    if has_foreign_buckets(column) {
+    if has_unsure_buckets(column) {
         return None;
     }
     let kind = schema.field_with_name(&column.name).ok()?.data_type();

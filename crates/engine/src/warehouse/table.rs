@@ -47,7 +47,7 @@ use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
-use super::types::{has_foreign_buckets, has_stats, schema_of, share_buckets, type_of};
+use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, type_of};
 use super::values;
 use crate::estimates::KnownTable;
 
@@ -780,7 +780,7 @@ impl ScannedFile {
             return None;
         }
         let column = table.columns.iter().find(|column| column.id == key.column)?;
-        if has_foreign_buckets(column) {
+        if has_unsure_buckets(column) {
             return None;
         }
         // Its name in the file is what a scan knows it by.

@@ -118,6 +118,18 @@ pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
         || column.kind.is_nested()
 }
 
+/// Whether rows with equal values of this column may be in several buckets: where DuckDB hashes the text of values, 1.5.5 takes that of other
+/// rows for it at times, or ends by a segmentation fault. Rows are written into the buckets that it means, and not looked for by them.
+pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
+    use ColumnType::{Decimal, UInt8, UInt16, UInt32, UInt64, Uuid};
+    let is_text = match column.kind {
+        UInt8 | UInt16 | UInt32 | UInt64 | Uuid => true,
+        Decimal { precision, .. } => precision > DECIMAL64_MAX_PRECISION,
+        _ => false,
+    };
+    is_text || has_foreign_buckets(column)
+}
+
 /// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its column was widened.
 pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     use ColumnType::*;
