@@ -86,10 +86,14 @@ mod tests {
             let mut parser = Parser::new(&SqlDialect).try_with_sql(sql).unwrap();
             assert_eq!(parser.parse_expr().unwrap().to_string(), expected, "{sql}");
         };
-        for operator in
-            ["<", "<=", ">", ">=", "<>", "=", "%", "*", "/", "+", "||", "->", "->>", "#>", "&", "<<"]
-        {
+        let operators =
+            ["<", "<=", ">", ">=", "<>", "=", "%", "*", "/", "+", "||", "->", "->>", "#>", "&", "<<"];
+        for operator in operators {
             for (end, shown) in [("-5", "-5"), ("+5", "+5"), ("/*>*/5", "5"), ("--'\n5", "5")] {
+                // The lexer knows ||/, the cube root.
+                if (operator, end) == ("||", "/*>*/5") {
+                    continue;
+                }
                 check(&format!("k{operator}{end}"), &format!("k {operator} {shown}"));
             }
         }
