@@ -644,7 +644,7 @@ fn both_have_the_same_buckets() {
 
     // Where it hashes the text of values, it does not put all rows of one value into one bucket.
     for kind in ["UTINYINT", "UINTEGER", "UBIGINT"] {
-        let table = format!("unsure_{kind}");
+        let table = format!("unsure_{}", kind.to_lowercase());
         duck.run(&format!("CREATE TABLE {table} (k {kind}, v BIGINT)"));
         duck.run(&format!("ALTER TABLE {table} SET PARTITIONED BY (bucket(8, k))"));
         duck.run(&format!("INSERT INTO {table} SELECT n, n FROM range(40) AS g(n) WHERE n >= 10"));
