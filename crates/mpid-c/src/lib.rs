@@ -74,7 +74,8 @@ impl Drop for State {
 }
 
 thread_local! {
-    static STATE: RefCell<State> = RefCell::default();
+    /// Behind a pointer: of what a library that is opened later has for each thread, the C library has room for some 1600 bytes.
+    static STATE: RefCell<Box<State>> = RefCell::default();
     /// What the last error was. Apart from the state, as it is written when that is in use.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
