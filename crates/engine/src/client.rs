@@ -256,9 +256,7 @@ impl Session {
                 read_only: parameters.get("default_transaction_read_only").as_deref() == Some("on"),
             });
         }
-        // Without a zone of its own, a session has no points in time: to a client, they are in UTC.
-        let is_client = self.postgres().get().is_some();
-        let zone = parameters.get("TimeZone").filter(|zone| is_client || zone != "UTC");
+        let zone = parameters.get("TimeZone");
         let state = self.context().state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();

@@ -46,6 +46,9 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
         },
         Statement::CreateExternalTable(create) => {
             rename_codec(create);
+            for column in &mut create.columns {
+                count_microseconds(&mut column.data_type);
+            }
             Ok(())
         }
         Statement::Reset(_) => Ok(()),
@@ -88,6 +91,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::Cast { expr: inner, data_type, .. } => {
+                count_microseconds(data_type);
                 let kind = kind_of(data_type);
                 if let (Some(text), Some(kind)) = (text_of(inner), kind) {
                     match (word_of(text, kind), times::normal(text, kind)) {
@@ -98,6 +102,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::TypedString(typed) => {
+                count_microseconds(&mut typed.data_type);
                 if let (Some(kind), Value::SingleQuotedString(text)) =
                     (kind_of(&typed.data_type), &typed.value.value)
                 {
@@ -161,6 +166,13 @@ fn kind_of(data_type: &DataType) -> Option<times::Kind> {
         DataType::Timestamp(_, Tz | WithTimeZone) => Some(times::Kind::TimestampWithZone),
         DataType::Time(_, Bare | WithoutTimeZone) => Some(times::Kind::Time),
         _ => None,
+    }
+}
+
+/// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP: `sql_types`.)
+fn count_microseconds(data_type: &mut DataType) {
+    if let DataType::Timestamp(precision @ None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type {
+        *precision = Some(6);
     }
 }
 

@@ -4,21 +4,17 @@
 //! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
 //! DataFusion. Such sides of a comparison are left to it, so that `price < 0.2 * average` is one of decimals.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Between, InList, InSubquery, SetComparison};
+use datafusion::logical_expr::expr::{InSubquery, SetComparison};
 use datafusion::logical_expr::expr_schema::cast_subquery;
-use datafusion::logical_expr::{
-    BinaryExpr, DdlStatement, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
-};
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Subquery, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::rewriting::{rewritten, schema_below};
+use crate::rewriting::{level_keys, level_sides, rewritten, schema_below};
 
 /// What DataFusion's decimals for doubles have in front of the point.
 const WHOLE_DIGITS: f64 = 1e15;
@@ -37,24 +33,12 @@ impl AnalyzerRule for DoubleComparisons {
     }
 }
 
-/// Applies the rule to what a view is made of: DataFusion coerces that as it makes the view, before any rule sees it.
-pub(crate) fn in_view(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) = plan else { return Ok(plan) };
-    let input = Arc::unwrap_or_clone(create.input).transform_up_with_subqueries(compared)?.data;
-    create.input = Arc::new(input);
-    Ok(LogicalPlan::Ddl(DdlStatement::CreateView(create)))
-}
-
-fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// One node with the rule applied.
+pub(crate) fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = schema_below(&plan)?;
     let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
     let scope = Scope { schema: &schema, inputs: inputs.iter().collect() };
-    let mut is_changed = false;
-    if let LogicalPlan::Join(join) = &mut plan {
-        for (left, right) in &mut join.on {
-            is_changed |= scope.level(&mut [left, right]);
-        }
-    }
+    let is_changed = level_keys(&mut plan, |keys| scope.level(keys));
     let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
     Ok(changed)
@@ -69,28 +53,11 @@ struct Scope<'a> {
 impl Scope<'_> {
     fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
         let is_changed = match &mut expr {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
-                self.level(&mut [left, right])
-            }
-            Expr::Between(Between { expr, low, high, .. }) => self.level(&mut [expr, low, high]),
-            Expr::InList(InList { expr, list, .. }) => {
-                let mut sides: Vec<&mut Expr> = vec![expr];
-                sides.extend(list);
-                self.level(&mut sides)
-            }
-            Expr::Case(case) => match &mut case.expr {
-                Some(base) => {
-                    let mut sides: Vec<&mut Expr> = vec![base];
-                    sides.extend(case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut()));
-                    self.level(&mut sides)
-                }
-                None => false,
-            },
             Expr::InSubquery(InSubquery { expr, subquery, .. })
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
                 self.level_subquery(expr, subquery)?
             }
-            _ => false,
+            other => level_sides(other, |sides| self.level(sides)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     }
@@ -228,11 +195,6 @@ fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
         }
         _ => true,
     }
-}
-
-fn compares(operator: Operator) -> bool {
-    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 fn is_decimal(kind: &DataType) -> bool {

@@ -269,6 +269,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // PostgreSQL's dialect is what people's fingers know; the extensions of DataFusion's own parser
     // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
     defaults.sql_parser.dialect = Dialect::PostgreSQL;
+    // Without one, TIMESTAMPTZ would be TIMESTAMP.
+    defaults.execution.time_zone = Some("UTC".to_string());
     // Errors point at the place.
     defaults.sql_parser.collect_spans = true;
     // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor time of

@@ -65,6 +65,7 @@ mod store_options;
 mod stores;
 mod targets;
 mod texts_of_times;
+mod timestamps;
 mod warehouse;
 mod write;
 mod yielding_joins;

@@ -129,17 +129,6 @@ impl VisitorMut for Names {
         {
             value.value = Value::HexStringLiteral(digits.to_string());
         }
-        // PostgreSQL counts microseconds; nanoseconds do not reach back to the first centuries.
-        let data_type = match expr {
-            Expr::Cast { data_type, .. } => data_type,
-            Expr::TypedString(typed) => &mut typed.data_type,
-            _ => return ControlFlow::Continue(()),
-        };
-        if let DataType::Timestamp(precision @ None, _) = data_type
-            && self.is_client
-        {
-            *precision = Some(6);
-        }
         ControlFlow::Continue(())
     }
 

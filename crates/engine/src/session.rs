@@ -65,6 +65,7 @@ use crate::names;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
+use crate::rewriting::in_view;
 use crate::scalar_subqueries::ScalarSubqueries;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
@@ -72,6 +73,7 @@ use crate::sql_types::SqlTypes;
 use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
 use crate::texts_of_times::TextsOfTimes;
+use crate::timestamps::{self, Timestamps};
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
@@ -181,6 +183,7 @@ impl Session {
         builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
         let mut analyzer = Analyzer::new();
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
+        analyzer.rules.insert(0, Arc::new(Timestamps));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
@@ -404,7 +407,7 @@ impl Session {
             }
             _ => {
                 let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
-                doubles::in_view(describe::with_values(plan, values)?)?
+                in_view(describe::with_values(plan, values)?, &[timestamps::leveled, doubles::compared])?
             }
         };
         assignments::check(&plan, written.as_deref())?;
@@ -895,6 +898,9 @@ fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let placed = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
             copy.output_url = store_options::place(state, copy.output_url, &TableOptions::default())?;
+            if copy.file_type.get_ext() == "parquet" {
+                copy.input = Arc::new(targets::as_told(Arc::unwrap_or_clone(copy.input))?);
+            }
             Ok(Transformed::yes(LogicalPlan::Copy(copy)))
         }
         node => Ok(Transformed::no(node)),

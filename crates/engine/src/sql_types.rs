@@ -17,6 +17,9 @@ impl TypePlanner for SqlTypes {
             ast::DataType::Time(_, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
                 Some(Field::new("", DataType::Time64(TimeUnit::Microsecond), true).into())
             }
+            ast::DataType::Timestamp(None, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
+                Some(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true).into())
+            }
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
             _ => None,
         })

@@ -1,13 +1,17 @@
-//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails.
+//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails. And the types it writes there.
 //!
 //! DataFusion drops the cause of some failures to write, so what can be known beforehand is asked beforehand.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::table_files::seconds::told_schema;
 use url::Url;
 
 use crate::SqlError;
@@ -63,6 +67,23 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
         .into();
     }
     CodedError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into()
+}
+
+/// The rows of a Parquet file, with the types that the file says they have.
+pub(crate) fn as_told(rows: LogicalPlan) -> Result<LogicalPlan> {
+    let schema = Arc::clone(rows.schema());
+    let told = told_schema(schema.inner());
+    if told == *schema.inner() {
+        return Ok(rows);
+    }
+    let columns = schema.iter().zip(told.fields()).map(|((table, field), told)| {
+        let column = Expr::Column(Column::from((table, field)));
+        match field.data_type() == told.data_type() {
+            true => column,
+            false => cast(column, told.data_type().clone()).alias_qualified(table.cloned(), field.name()),
+        }
+    });
+    LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()
 }
 
 /// Removes, when dropped, the unfinished files of a COPY that was canceled or failed.

@@ -1,4 +1,5 @@
-//! Texts that become days and times, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
+//! Texts that become days and times, wherever a cast is put before them: compared with a column, inserted into one, read from a file. And
+//! timestamps that become texts.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
@@ -10,6 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::shown_times;
 use harrier_exec::times::Kind;
 
 use crate::rewriting::{rewritten, schema_below};
@@ -31,7 +33,7 @@ impl AnalyzerRule for TextsOfTimes {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match kind_of(field.data_type()) {
                             Some(kind) => read(expr, kind, &schema)?,
-                            None => false,
+                            None => field.data_type().is_string() && write(expr, &schema),
                         }
                     }
                     _ => false,
@@ -70,6 +72,16 @@ fn read(expr: &mut Expr, kind: Kind, schema: &DFSchema) -> Result<bool> {
         }
         _ => Ok(false),
     }
+}
+
+/// Has a timestamp be the text that a cast passes on; tells whether it changed anything.
+fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let is_timestamp = matches!(expr.get_type(schema), Ok(DataType::Timestamp(..)));
+    if is_timestamp {
+        let timestamp = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(shown_times::function(), vec![timestamp]));
+    }
+    is_timestamp
 }
 
 /// A value that is to be cast to a type; a text of a day or time in the form that a cast reads.

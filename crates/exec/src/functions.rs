@@ -7,18 +7,27 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
-use crate::{arithmetic, bucket_place, long_texts, only, row_numbers, samples, sums, times, written_rows};
+use crate::{
+    arithmetic, bucket_place, date_trunc, long_texts, only, row_numbers, samples, shown_times, sums, times,
+    whole_times, written_rows,
+};
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
         bucket(),
         bucket_place::function(),
+        date_trunc::function(),
         intervals::function(),
         only::only(),
+        shown_times::function(),
         table_partition_function(),
         written_rows::function(),
     ];
-    arithmetic::functions().chain(own).chain(long_texts::functions()).chain(times::functions())
+    arithmetic::functions()
+        .chain(own)
+        .chain(long_texts::functions())
+        .chain(times::functions())
+        .chain(whole_times::functions())
 }
 
 /// The scalar function of this name, if it is one of these.
@@ -39,6 +48,7 @@ pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     for function in long_texts::functions() {
         session.register_udf(function)?;
     }
+    session.register_udf(date_trunc::function())?;
     for function in row_numbers::functions() {
         session.register_udwf(function)?;
     }

@@ -23,8 +23,10 @@ pub mod file_formats;
 pub mod front;
 pub mod limits;
 pub mod orc;
+pub mod shown_times;
 pub mod sqlstate;
 pub mod times;
+pub mod whole_times;
 pub mod wire;
 
 mod audit;
@@ -34,6 +36,7 @@ mod channel;
 pub mod clocks;
 mod colocate;
 mod convert;
+mod date_trunc;
 mod dispatch;
 mod encoded;
 pub mod functions;

@@ -561,7 +561,7 @@ fn numbers_of_128_bits_are_decimals() {
 }
 
 /// A type, its value of `n`, and how both write one whose text is `{}`, where both can.
-const BUCKETED: [(&str, &str, Option<&str>); 20] = [
+const BUCKETED: [(&str, &str, Option<&str>); 21] = [
     ("DECIMAL(4,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(4,2)")),
     ("DECIMAL(9,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(9,2)")),
     ("DECIMAL(10,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(10,2)")),
@@ -580,6 +580,7 @@ const BUCKETED: [(&str, &str, Option<&str>); 20] = [
     ("TIME", "TIME '00:00:00.5' + n * INTERVAL 1 MINUTE", Some("TIME '{}'")),
     ("TIMESTAMP", HOURS, Some("TIMESTAMP '{}'")),
     ("TIMESTAMPTZ", HOURS, Some("TIMESTAMPTZ '{}'")),
+    ("TIMESTAMP_S", HOURS, Some("TIMESTAMP '{}'")),
     ("TIMESTAMP_MS", HOURS, Some("TIMESTAMP '{}'")),
     ("TIMESTAMP_NS", HOURS, Some("TIMESTAMP '{}'")),
 ];

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{
-    DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit,
-    Schema, SchemaRef, TimeUnit,
+    DECIMAL64_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
 };
 use datafusion::error::Result;
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
@@ -130,21 +129,17 @@ pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
     is_text || has_foreign_buckets(column)
 }
 
-/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its column was widened.
+/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its column was widened. Of types that
+/// have buckets for sure: see [`has_unsure_buckets`].
 pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     use ColumnType::*;
     // What is hashed: see `harrier_exec::table_files::bucket`.
     let hashed = |kind: ColumnType| match kind {
         Int8 | Int16 | Int32 | Int64 => Int64,
-        UInt8 | UInt16 | UInt32 | UInt64 => UInt64,
         Float32 | Float64 => Float64,
         Varchar | Json => Varchar,
         Decimal { precision: ..=DECIMAL64_MAX_PRECISION, scale } => {
             Decimal { precision: DECIMAL64_MAX_PRECISION, scale }
-        }
-        // One that has no digits before its point has another text.
-        Decimal { precision, scale } if scale < precision => {
-            Decimal { precision: DECIMAL128_MAX_PRECISION, scale }
         }
         kind => kind,
     };
@@ -305,7 +300,6 @@ mod tests {
         let decimal = |precision, scale| Decimal { precision, scale };
         let cases = [
             (Int8, Int64, true),
-            (UInt8, UInt64, true),
             (UInt32, Int64, false),
             (Float32, Float64, true),
             (Date, Timestamp, false),
@@ -313,11 +307,7 @@ mod tests {
             (decimal(9, 2), decimal(18, 2), true),
             (decimal(18, 2), decimal(19, 2), false),
             (decimal(9, 2), decimal(18, 3), false),
-            (decimal(20, 4), decimal(38, 4), true),
-            (decimal(38, 37), decimal(38, 38), false),
-            (decimal(20, 20), decimal(21, 20), false),
             (Varchar, Json, true),
-            (Uuid, Uuid, true),
         ];
         for (one, other, expected) in cases {
             assert_eq!(share_buckets(one, other), expected, "{one} and {other}");

@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
+use super::nested::replaced;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// Bytes of an interval in a file.
@@ -51,21 +52,6 @@ pub(super) fn stored_schema(schema: &Schema) -> SchemaRef {
     let stored = |field: &FieldRef| field.as_ref().clone().with_data_type(stored_type(field.data_type()));
     let fields: Vec<_> = schema.fields().iter().map(stored).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
-}
-
-/// `kind` with `to` wherever it has `from`.
-fn replaced(kind: &DataType, from: &DataType, to: &DataType) -> DataType {
-    let inside = |field: &FieldRef| {
-        let kind = replaced(field.data_type(), from, to);
-        Arc::new(field.as_ref().clone().with_data_type(kind))
-    };
-    match kind {
-        kind if kind == from => to.clone(),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inside).collect()),
-        DataType::List(element) => DataType::List(inside(element)),
-        DataType::Map(entries, sorted) => DataType::Map(inside(entries), *sorted),
-        other => other.clone(),
-    }
 }
 
 /// The values of a column for a file.

@@ -53,6 +53,7 @@ use super::format::{Encoder, WriteFormat};
 use super::interval_files::parquet_schema;
 use super::intervals::{stored, stored_schema};
 use super::record::{FileRecord, PartitionValue};
+use super::seconds::told_schema;
 use super::stats::{self, Nans, text_of};
 use crate::sqlstate::{CodedError, SqlState};
 
@@ -292,6 +293,8 @@ impl Counters {
 struct Writing {
     input: SendableRecordBatchStream,
     spec: Arc<WriteSpec>,
+    /// What files say that their columns are: Parquet has no seconds, they are microseconds there.
+    told_schema: SchemaRef,
     /// What the encoder gets: in data files of a warehouse intervals are bytes. Folders that others list have no intervals in Parquet,
     /// since who reads them would get them without their months.
     file_schema: SchemaRef,
@@ -320,12 +323,17 @@ impl Writing {
         let store = Store::open(&spec.folder, context)?;
         let stage = Stage::of(&spec, &store)?;
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
-        let file_schema = match (&spec.format, &spec.staging) {
-            (WriteFormat::Parquet, None) => stored_schema(&spec.schema),
+        let told_schema = match &spec.format {
+            WriteFormat::Parquet => told_schema(&spec.schema),
             _ => Arc::clone(&spec.schema),
+        };
+        let file_schema = match (&spec.format, &spec.staging) {
+            (WriteFormat::Parquet, None) => stored_schema(&told_schema),
+            _ => Arc::clone(&told_schema),
         };
         Ok(Self {
             input,
+            told_schema,
             file_schema,
             made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
             store,
@@ -447,8 +455,11 @@ impl Writing {
     fn fit(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let schema = &self.spec.schema;
         let mut columns = Vec::with_capacity(schema.fields().len());
+        let told = self.told_schema.fields().iter().map(|field| field.data_type());
         let in_file = self.file_schema.fields().iter().map(|field| field.data_type());
-        for ((field, kind), column) in schema.fields().iter().zip(in_file).zip(batch.columns()) {
+        for (((field, told), kind), column) in
+            schema.fields().iter().zip(told).zip(in_file).zip(batch.columns())
+        {
             if !field.is_nullable() && column.logical_null_count() > 0 {
                 return Err(CodedError::new(
                     SqlState::NOT_NULL_VIOLATION,
@@ -460,11 +471,13 @@ impl Writing {
                 )
                 .into());
             }
-            let column = match column.data_type() == field.data_type() {
-                true => Arc::clone(column),
-                false => cast_with_options(column, field.data_type(), &EXACT)?,
-            };
-            columns.push(match field.data_type() == kind {
+            let mut column = Arc::clone(column);
+            for kind in [field.data_type(), told] {
+                if column.data_type() != kind {
+                    column = cast_with_options(&column, kind, &EXACT)?;
+                }
+            }
+            columns.push(match told == kind {
                 true => column,
                 false => stored(&column, field.name())?,
             });
@@ -528,8 +541,8 @@ impl Writing {
                 let mut options = ArrowWriterOptions::new()
                     .with_properties(properties_of(self.shape_of(key))?)
                     .with_skip_arrow_metadata(true);
-                if self.file_schema != self.spec.schema {
-                    options = options.with_parquet_schema(parquet_schema(&self.spec.schema)?);
+                if self.file_schema != self.told_schema {
+                    options = options.with_parquet_schema(parquet_schema(&self.told_schema)?);
                 }
                 let schema = Arc::clone(&self.file_schema);
                 // Others who read folders may mind what differs between the footers of files.
@@ -551,10 +564,10 @@ impl Writing {
             self.close_one().await?;
         }
         let store = self.store.clone();
-        let spec = Arc::clone(&self.spec);
+        let schema = Arc::clone(&self.told_schema);
         self.made
             .closing
-            .spawn(async move { open.close(&spec.schema).await.map_err(|error| store.explain(error)) });
+            .spawn(async move { open.close(&schema).await.map_err(|error| store.explain(error)) });
         Ok(())
     }
 

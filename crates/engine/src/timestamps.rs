@@ -1,0 +1,298 @@
+//! Timestamps beside days, texts and other timestamps, as PostgreSQL has them.
+//!
+//! DataFusion counts nanoseconds in 64 bits where a day or a text meets a timestamp, which end in 2262, while many a warehouse says
+//! `9999-12-31` where something has no end. Tables have microseconds, so days and texts become these, and so does the present moment.
+//!
+//! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and finds the second for one
+//! after it. And a day and an interval are a day to DataFusion, without the interval's hours.
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, Cast, InList, InSubquery, ScalarFunction, SetComparison};
+use datafusion::logical_expr::expr_schema::cast_subquery;
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, binary_expr, cast, not,
+};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::arithmetic::Operation;
+use harrier_exec::whole_times::{self, Side};
+
+use crate::rewriting::{compares, level_keys, level_sides, rewritten, schema_below};
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub(crate) struct Timestamps;
+
+impl AnalyzerRule for Timestamps {
+    fn name(&self) -> &str {
+        "timestamps"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(leveled)?.data)
+    }
+}
+
+/// One node with the rule applied.
+pub(crate) fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let scope = Scope { schema: &schema_below(&plan)? };
+    let is_changed = level_keys(&mut plan, |keys| scope.level(keys, Texts::All));
+    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    changed.transformed |= is_changed;
+    Ok(changed)
+}
+
+/// Which texts become timestamps.
+#[derive(Clone, Copy, PartialEq)]
+enum Texts {
+    All,
+    /// Those that a statement has in quotation marks, whose type PostgreSQL finds out.
+    Literals,
+}
+
+/// Where columns come from.
+struct Scope<'a> {
+    schema: &'a DFSchema,
+}
+
+impl Scope<'_> {
+    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+        let mut is_changed = level_sides(&mut expr, |sides| self.level(sides, Texts::All));
+        is_changed |= match &mut expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
+                (*op == Operator::Minus && self.level_days(&mut [left, right]))
+                    || self.keep_hours(left, right)
+            }
+            Expr::Case(case) => {
+                let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let mut sides: Vec<&mut Expr> = results.collect();
+                sides.extend(case.else_expr.as_deref_mut());
+                self.level(&mut sides, Texts::Literals)
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+                self.level_subquery(expr, subquery)?
+            }
+            Expr::ScalarFunction(function) => match function.name() {
+                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => {
+                    let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
+                    self.level(&mut sides, Texts::Literals)
+                }
+                "date_trunc" | "date_bin" => match function.args.get_mut(1) {
+                    Some(day) if self.type_of(day).is_some_and(|kind| is_day(&kind)) => {
+                        *day = cast(std::mem::take(day), DataType::Timestamp(TimeUnit::Microsecond, None));
+                        true
+                    }
+                    _ => false,
+                },
+                "now" => match self.type_of(&expr) {
+                    Some(DataType::Timestamp(TimeUnit::Nanosecond, zone)) => {
+                        expr = cast(expr, DataType::Timestamp(TimeUnit::Microsecond, zone));
+                        true
+                    }
+                    _ => false,
+                },
+                _ => false,
+            },
+            _ => false,
+        };
+        Ok(match self.in_whole_units(&expr) {
+            Some(exact) => Transformed::yes(exact),
+            None if is_changed => Transformed::yes(expr),
+            None => Transformed::no(expr),
+        })
+    }
+
+    fn type_of(&self, expr: &Expr) -> Option<DataType> {
+        expr.get_type(self.schema).ok()
+    }
+
+    /// Makes timestamps of days and texts that stand beside some; tells whether it has changed anything.
+    fn level(&self, sides: &mut [&mut Expr], texts: Texts) -> bool {
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| self.type_of(side)).collect();
+        let is_other = |(side, kind): (&&mut Expr, &Option<DataType>)| {
+            texts == Texts::Literals && kind.as_ref().is_some_and(DataType::is_string) && !is_literal(side)
+        };
+        if sides.iter().zip(&types).any(is_other) {
+            return false;
+        }
+        let Some(common) = common(&types) else { return false };
+        for (side, kind) in sides.iter_mut().zip(types) {
+            if kind.is_some_and(|kind| is_day(&kind) || kind.is_string()) {
+                **side = cast(std::mem::take(*side), common.clone());
+            }
+        }
+        true
+    }
+
+    /// The same where a text is something else, such as an interval.
+    fn level_days(&self, sides: &mut [&mut Expr]) -> bool {
+        let is_text = |side: &&mut Expr| self.type_of(side).is_some_and(|kind| kind.is_string());
+        !sides.iter().any(|side| is_text(side)) && self.level(sides, Texts::All)
+    }
+
+    /// The same for what a subquery yields.
+    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+        let Some(kind) = self.type_of(expr) else { return Ok(false) };
+        let other = subquery.subquery.schema().field(0).data_type().clone();
+        let Some(common) = common(&[Some(kind.clone()), Some(other)]) else { return Ok(false) };
+        match matches!(kind, DataType::Timestamp(..)) {
+            true => *subquery = cast_subquery(subquery.clone(), &common)?,
+            false => *expr = cast(std::mem::take(expr), common),
+        }
+        Ok(true)
+    }
+
+    /// Makes a timestamp of a day that an interval with hours is added to, or taken from.
+    fn keep_hours(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
+        let day = match (self.type_of(left), self.type_of(right)) {
+            (Some(kind), _) if is_day(&kind) && is_interval(right) && !self.has_whole_days(right) => left,
+            (_, Some(kind)) if is_day(&kind) && is_interval(left) && !self.has_whole_days(left) => right,
+            _ => return false,
+        };
+        *day = cast(std::mem::take(day), DataType::Timestamp(TimeUnit::Microsecond, None));
+        true
+    }
+
+    /// Whether an interval is known to have no hours.
+    fn has_whole_days(&self, interval: &Expr) -> bool {
+        match interval {
+            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
+            Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => interval.milliseconds == 0,
+            Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => true,
+            Expr::Literal(value, _) => value.is_null(),
+            Expr::Alias(alias) => self.has_whole_days(&alias.expr),
+            Expr::Negative(interval) => self.has_whole_days(interval),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
+                self.has_whole_days(left) && self.has_whole_days(right)
+            }
+            // See `intervals.rs`.
+            Expr::ScalarFunction(function) if function.func == Operation::ScaleInterval.function() => {
+                let [interval, Expr::Cast(Cast { expr: factor, .. })] = function.args.as_slice() else {
+                    return false;
+                };
+                self.type_of(factor).is_some_and(|kind| kind.is_integer()) && self.has_whole_days(interval)
+            }
+            _ => false,
+        }
+    }
+
+    /// A comparison of a column that has whole units of time with a constant that may lie between them, told in whole units;
+    /// `None` for any other expression.
+    fn in_whole_units(&self, expr: &Expr) -> Option<Expr> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+                match (self.finer(left, right), self.finer(right, left)) {
+                    (Some(unit), _) => told_in(unit, left, *op, right),
+                    (_, Some(unit)) => told_in(unit, right, op.swap()?, left),
+                    _ => None,
+                }
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let unit = self.finer(expr, low).or_else(|| self.finer(expr, high))?;
+                let bound = |op, bound: &Expr| match self.finer(expr, bound) {
+                    Some(_) => told_in(unit, expr, op, bound),
+                    None => Some(binary_expr(expr.as_ref().clone(), op, bound.clone())),
+                };
+                let between = bound(Operator::GtEq, low)?.and(bound(Operator::LtEq, high)?);
+                Some(if *negated { not(between) } else { between })
+            }
+            Expr::InList(InList { expr, list, negated }) => {
+                list.iter().find_map(|element| self.finer(expr, element))?;
+                let equal = |element: &Expr| match self.finer(expr, element) {
+                    Some(unit) => told_in(unit, expr, Operator::Eq, element),
+                    None => Some(expr.as_ref().clone().eq(element.clone())),
+                };
+                let any = disjunction(list.iter().map(equal).collect::<Option<Vec<_>>>()?)?;
+                Some(if *negated { not(any) } else { any })
+            }
+            _ => None,
+        }
+    }
+
+    /// The unit of a column's moments, if those of a constant are finer.
+    fn finer(&self, column: &Expr, constant: &Expr) -> Option<TimeUnit> {
+        let (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) =
+            (self.type_of(column)?, self.type_of(constant)?)
+        else {
+            return None;
+        };
+        let is_constant = !constant.any_column_refs() && !constant.is_volatile() && !has_query(constant);
+        (fineness(other) > fineness(unit) && is_constant && column.any_column_refs() && !column.is_volatile())
+            .then_some(unit)
+    }
+}
+
+/// `column op constant` for a column in whole units of `unit`.
+fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
+    let with = |op: Operator, side: Side| {
+        let whole = ScalarFunction::new_udf(whole_times::function(unit, side), vec![constant.clone()]);
+        binary_expr(column.clone(), op, Expr::ScalarFunction(whole))
+    };
+    let both = [Side::Floor, Side::Ceiling].map(|side| with(op, side));
+    match op {
+        Operator::Lt | Operator::GtEq => Some(with(op, Side::Ceiling)),
+        Operator::LtEq | Operator::Gt => Some(with(op, Side::Floor)),
+        Operator::Eq | Operator::IsNotDistinctFrom => conjunction(both),
+        Operator::NotEq | Operator::IsDistinctFrom => disjunction(both),
+        _ => None,
+    }
+}
+
+/// The timestamps that days and texts are made; `None` if there are none, or no timestamps beside them.
+fn common(types: &[Option<DataType>]) -> Option<DataType> {
+    let has = |is: fn(&DataType) -> bool| types.iter().flatten().any(is);
+    let has_texts = has(DataType::is_string);
+    if !has_texts && !has(is_day) {
+        return None;
+    }
+    let timestamps = || {
+        types.iter().flatten().filter_map(|kind| match kind {
+            DataType::Timestamp(unit, zone) => Some((*unit, zone)),
+            _ => None,
+        })
+    };
+    let finest = timestamps().map(|(unit, _)| unit).max_by_key(|unit| fineness(*unit))?;
+    let unit = match finest {
+        TimeUnit::Second | TimeUnit::Millisecond if has_texts => TimeUnit::Microsecond,
+        other => other,
+    };
+    Some(DataType::Timestamp(unit, timestamps().find_map(|(_, zone)| zone.clone())))
+}
+
+fn fineness(unit: TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 1,
+        TimeUnit::Microsecond => 2,
+        TimeUnit::Nanosecond => 3,
+    }
+}
+
+fn is_day(kind: &DataType) -> bool {
+    matches!(kind, DataType::Date32 | DataType::Date64)
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(..))
+}
+
+/// Whether an expression asks a query, or is one of a row outside.
+fn has_query(expr: &Expr) -> bool {
+    let is_query = |expr: &Expr| {
+        matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        )
+    };
+    expr.exists(|expr| Ok(is_query(expr))).unwrap_or(true)
+}

@@ -1,0 +1,107 @@
+//! Timestamps as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, StringArray, StringBuilder};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+const ZONE: &str = "%:z";
+
+/// (timestamp) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
+pub fn function() -> Arc<ScalarUDF> {
+    let signature = Signature::any(1, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Shown {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Shown {
+    fn name(&self) -> &str {
+        "harrier_shown_timestamp"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [DataType::Timestamp(..)] => Ok(DataType::Utf8),
+            _ => plan_err!("{} does not take {arguments:?}", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match arguments.args.as_slice() {
+            [ColumnarValue::Scalar(value)] => {
+                let texts = shown(&value.to_array()?)?;
+                ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
+            }
+            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(Arc::new(shown(values)?))),
+            _ => internal_err!("{} has one argument", self.name()),
+        }
+    }
+}
+
+fn shown(values: &ArrayRef) -> Result<StringArray> {
+    let zoned = format!("{TIMESTAMP}{ZONE}");
+    let options =
+        FormatOptions::new().with_timestamp_format(Some(TIMESTAMP)).with_timestamp_tz_format(Some(&zoned));
+    let formatter = ArrayFormatter::try_new(values, &options)?;
+    let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
+    for at in 0..values.len() {
+        match values.is_valid(at) {
+            true => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
+            false => texts.append_null(),
+        }
+    }
+    Ok(texts.finish())
+}
+
+/// Without the zeros at the end of a fraction, and the minutes of a zone that has none.
+fn trimmed(mut text: String) -> String {
+    if text.ends_with(":00") && text.rfind(['+', '-']).is_some_and(|sign| sign + 6 == text.len()) {
+        text.truncate(text.len() - 3);
+    }
+    if let Some(point) = text.find('.') {
+        let after = text[point + 1..].find(|sign: char| !sign.is_ascii_digit());
+        let end = after.map_or(text.len(), |after| point + 1 + after);
+        let kept = text[..end].trim_end_matches('0').trim_end_matches('.').len();
+        text.replace_range(kept..end, "");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::TimestampMicrosecondArray;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_postgresqls() {
+        let moments =
+            TimestampMicrosecondArray::from(vec![Some(1_710_032_523_500_000), Some(0), None, Some(-1)]);
+        let of = |zone: Option<&str>| {
+            let moments = moments.clone().with_timezone_opt(zone);
+            let texts = shown(&(Arc::new(moments) as ArrayRef)).unwrap();
+            texts.iter().map(|text| text.unwrap_or("NULL").to_string()).collect::<Vec<_>>()
+        };
+        let expected = ["2024-03-10 01:02:03.5", "1970-01-01 00:00:00", "NULL", "1969-12-31 23:59:59.999999"];
+        assert_eq!(of(None), expected);
+        let expected =
+            ["2024-03-10 01:02:03.5+00", "1970-01-01 00:00:00+00", "NULL", "1969-12-31 23:59:59.999999+00"];
+        assert_eq!(of(Some("UTC")), expected);
+        assert_eq!(of(Some("+05:30"))[..2], ["2024-03-10 06:32:03.5+05:30", "1970-01-01 05:30:00+05:30"]);
+        assert_eq!(of(Some("-08:00"))[1], "1969-12-31 16:00:00-08");
+    }
+}
