@@ -50,6 +50,7 @@ use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::Dml;
 use crate::write::Write;
+use crate::zones::{UTC, field_in_zone};
 
 use batches::Batches;
 pub use out::CopyOut;
@@ -116,12 +117,15 @@ struct Target {
     columns: Vec<usize>,
     /// Whether the statement lists them.
     is_listed: bool,
+    /// In which moments are that say none.
+    zone: Arc<str>,
 }
 
 impl Target {
     fn fields(&self) -> Vec<FieldRef> {
         let schema = self.table.schema();
-        self.columns.iter().map(|at| Arc::new(schema.field(*at).clone().with_nullable(true))).collect()
+        let field = |at: &usize| field_in_zone(schema.field(*at), &self.zone).with_nullable(true);
+        self.columns.iter().map(|at| Arc::new(field(at))).collect()
     }
 
     /// Puts the rows of a stream, which has the columns, into the table.
@@ -284,7 +288,9 @@ impl Session {
         if !is_listed {
             places = (0..schema.fields().len()).collect();
         }
-        Ok(Target { name, table, columns: places, is_listed })
+        let zone = self.context().state_ref().read().config_options().execution.time_zone.clone();
+        let zone = zone.as_deref().unwrap_or(UTC).into();
+        Ok(Target { name, table, columns: places, is_listed, zone })
     }
 
     /// From files that name their columns.

@@ -28,6 +28,7 @@ mod assignments;
 mod auto_analyze;
 mod checked;
 mod client;
+mod coalesce;
 mod compact_views;
 mod copy;
 mod counted_rows;
@@ -70,6 +71,7 @@ mod warehouse;
 mod write;
 mod yielding_joins;
 mod zeros;
+mod zones;
 
 pub use client::{TimeLimits, TransactionState};
 pub use copy::{CopyIn, CopyInRows, CopyOut};

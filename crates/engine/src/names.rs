@@ -226,7 +226,7 @@ pub(crate) fn tell_apart(select: &mut Select) {
             Expr::Subquery(_) => SUBQUERY.to_string(),
             Expr::Identifier(name) => key_of(std::slice::from_ref(name)),
             Expr::CompoundIdentifier(names) => key_of(names),
-            _ => base.to_string().to_lowercase(),
+            _ => all_without_casts(base).to_string().to_lowercase(),
         };
         let mut earlier = seen.iter().filter(|other| **other == key).count();
         if is_column(base) && name.as_ref().is_some_and(|name| others.contains(name)) {
@@ -284,6 +284,26 @@ pub(crate) fn without_casts(expression: &Expr) -> &Expr {
     }
 }
 
+/// An expression without the casts inside of it, either: types before texts are casts to the planner.
+fn all_without_casts(expression: &Expr) -> Expr {
+    struct Casts;
+    impl VisitorMut for Casts {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Cast { expr: inner, .. } => *expr = std::mem::replace(inner, Expr::value(Value::Null)),
+                Expr::TypedString(typed) => *expr = Expr::Value(typed.value.clone()),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut plain = expression.clone();
+    let _ = plain.visit(&mut Casts);
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::sql::parser::DFParser;
@@ -297,6 +317,8 @@ mod tests {
             ("SELECT a, b FROM t", "SELECT a, b FROM t"),
             ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
+            ("SELECT f(a), f(a::int)", "SELECT f(a), f(a::INT) AS \"f(a::INT)_1\""),
+            ("SELECT f('1'), f(DATE '1')", "SELECT f('1'), f(DATE '1') AS \"f(DATE '1')_1\""),
             ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
             ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
             ("SELECT t.a, \"t\".\"a\" FROM t", "SELECT t.a, \"t\".\"a\" AS \"a_1\" FROM t"),

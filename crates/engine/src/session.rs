@@ -43,6 +43,7 @@ use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
 use crate::checked::CheckedIntegers;
+use crate::coalesce;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::counted_rows::CountedRows;
@@ -80,6 +81,7 @@ use crate::warehouse::{
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
+use crate::zones::SessionZone;
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -184,6 +186,7 @@ impl Session {
         let mut analyzer = Analyzer::new();
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
         analyzer.rules.insert(0, Arc::new(Timestamps));
+        analyzer.rules.insert(0, Arc::new(SessionZone));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
@@ -943,6 +946,7 @@ fn add_functions(state: &mut SessionState) {
     let added = state
         .register_udf(Operation::Remainder.function())
         .and_then(|_| functions::replace(state))
+        .and_then(|()| state.register_udf(coalesce::function()))
         .and_then(|_| state.register_expr_planner(Arc::new(ScaledIntervals)));
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");

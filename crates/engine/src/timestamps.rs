@@ -6,16 +6,19 @@
 //! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and finds the second for one
 //! after it. And a day and an interval are a day to DataFusion, without the interval's hours.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, Cast, InList, InSubquery, ScalarFunction, SetComparison};
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, binary_expr, cast, not,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, Union, binary_expr,
+    cast, not,
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::arithmetic::Operation;
@@ -39,11 +42,41 @@ impl AnalyzerRule for Timestamps {
 
 /// One node with the rule applied.
 pub(crate) fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Union(union) = plan {
+        return level_union(union);
+    }
     let scope = Scope { schema: &schema_below(&plan)? };
     let is_changed = level_keys(&mut plan, |keys| scope.level(keys, Texts::All));
     let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
     Ok(changed)
+}
+
+/// Days in a column that is one of timestamps elsewhere in a UNION.
+fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
+    let wanted = (0..width).map(|at| {
+        let types = union.inputs.iter().map(|input| input.schema().field(at).data_type().clone());
+        let types: Vec<DataType> = types.collect();
+        if types.iter().any(DataType::is_string) { None } else { common_of(&types) }
+    });
+    let wanted: Vec<Option<DataType>> = wanted.collect();
+    if wanted.iter().all(Option::is_none) {
+        return Ok(Transformed::no(LogicalPlan::Union(union)));
+    }
+    for input in &mut union.inputs {
+        let columns = input.schema().iter().enumerate().map(|(at, (table, field))| {
+            let column = Expr::Column(Column::from((table, field)));
+            match wanted.get(at).cloned().flatten().filter(|_| is_day(field.data_type())) {
+                Some(kind) => cast(column, kind).alias_qualified(table.cloned(), field.name()),
+                None => column,
+            }
+        });
+        let columns: Vec<Expr> = columns.collect();
+        let leveled = LogicalPlanBuilder::from(LogicalPlan::clone(input)).project(columns)?.build()?;
+        *input = Arc::new(leveled);
+    }
+    Ok(Transformed::yes(LogicalPlan::Union(union).recompute_schema()?))
 }
 
 /// Which texts become timestamps.
@@ -241,6 +274,17 @@ fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Opti
         Operator::Eq | Operator::IsNotDistinctFrom => conjunction(both),
         Operator::NotEq | Operator::IsDistinctFrom => disjunction(both),
         _ => None,
+    }
+}
+
+/// What values of these types are as one, if they are timestamps, days and texts, and not of one kind alone.
+pub(crate) fn common_of(types: &[DataType]) -> Option<DataType> {
+    let is_known = |kind: &DataType| {
+        matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind) || kind.is_string()
+    };
+    match types.iter().all(is_known) {
+        true => common(&types.iter().cloned().map(Some).collect::<Vec<_>>()),
+        false => None,
     }
 }
 

@@ -12,8 +12,7 @@ use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 
-/// Timestamps with a time zone are instants; files and plans say them in this one.
-const UTC: &str = "UTC";
+use crate::zones::UTC;
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
 const HUGE_DIGITS: u8 = 38;

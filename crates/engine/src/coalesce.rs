@@ -1,0 +1,69 @@
+//! `coalesce` that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::Result;
+use datafusion::functions::core;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature,
+};
+
+use crate::timestamps;
+
+/// It becomes a CASE before a plan travels.
+pub(crate) fn function() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce() }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Coalesce {
+    inner: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for Coalesce {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.inner().return_field_from_args(arguments)
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match timestamps::common_of(arguments) {
+            Some(common) => Ok(vec![common; arguments.len()]),
+            None => self.inner.inner().coerce_types(arguments),
+        }
+    }
+
+    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        self.inner.inner().simplify(arguments, info)
+    }
+
+    fn conditional_arguments<'a>(&self, arguments: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.inner.inner().conditional_arguments(arguments)
+    }
+
+    fn short_circuits(&self) -> bool {
+        self.inner.inner().short_circuits()
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.inner.inner().invoke_with_args(arguments)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.inner().documentation()
+    }
+}

@@ -1,0 +1,119 @@
+//! TIMESTAMPTZ in the zone of the session, as PostgreSQL has it. Tables have it in UTC: read so, days and hours would be those of UTC, and what
+//! is written into them as a text without a zone would be, too.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema};
+use datafusion::error::Result;
+use datafusion::functions::datetime;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::rewriting::{rewritten, schema_below};
+
+/// Timestamps with a time zone are instants, which files and tables say in this one.
+pub(crate) const UTC: &str = "UTC";
+
+/// The rule; to stand before all that looks at types.
+#[derive(Debug)]
+pub(crate) struct SessionZone;
+
+impl AnalyzerRule for SessionZone {
+    fn name(&self) -> &str {
+        "session_zone"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let Some(zone) = options.execution.time_zone.as_deref().filter(|zone| *zone != UTC) else {
+            return Ok(plan);
+        };
+        let zone: Arc<str> = zone.into();
+        Ok(plan.transform_up_with_subqueries(|node| in_zone(node, &zone))?.data)
+    }
+}
+
+/// A field as a session has it whose zone is `zone`.
+pub(crate) fn field_in_zone(field: &Field, zone: &Arc<str>) -> Field {
+    match kind_in_zone(field.data_type(), zone) {
+        Some(kind) => field.clone().with_data_type(kind),
+        None => field.clone(),
+    }
+}
+
+/// `None` for what has no zone, or this one.
+fn kind_in_zone(kind: &DataType, zone: &Arc<str>) -> Option<DataType> {
+    match kind {
+        DataType::Timestamp(unit, Some(other)) if other != zone => {
+            Some(DataType::Timestamp(*unit, Some(Arc::clone(zone))))
+        }
+        _ => None,
+    }
+}
+
+fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::TableScan(scan) = &node {
+        let schema = Arc::clone(&scan.projected_schema);
+        if !schema.fields().iter().any(|field| kind_in_zone(field.data_type(), zone).is_some()) {
+            return Ok(Transformed::no(node));
+        }
+        let columns = schema.iter().map(|(table, field)| {
+            let column = Expr::Column(Column::from((table, field)));
+            match kind_in_zone(field.data_type(), zone) {
+                Some(kind) => cast(column, kind).alias_qualified(table.cloned(), field.name()),
+                None => column,
+            }
+        });
+        let columns: Vec<Expr> = columns.collect();
+        return Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?));
+    }
+    // What is below it may have other types now.
+    let node = node.recompute_schema()?;
+    let schema = schema_below(&node)?;
+    let changed = rewritten(node, |mut expr| {
+        let is_changed = match &mut expr {
+            Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+                match field.data_type() {
+                    kind if is_of_tables(kind) => read_in(expr, zone, &schema),
+                    DataType::Timestamp(_, None) => as_local(expr, &schema),
+                    _ => false,
+                }
+            }
+            _ => false,
+        };
+        Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+    })?;
+    Ok(Transformed::yes(changed.data))
+}
+
+/// Whether a column of a table has this type, as no other expression has in a session of another zone: AT TIME ZONE has nanoseconds.
+fn is_of_tables(kind: &DataType) -> bool {
+    matches!(kind, DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == UTC)
+}
+
+/// Has what says no zone mean `zone`; tells whether it changed anything.
+fn read_in(expr: &mut Expr, zone: &Arc<str>, schema: &DFSchema) -> bool {
+    let says_none = match expr.get_type(schema) {
+        Ok(DataType::Timestamp(_, None) | DataType::Date32 | DataType::Date64) => true,
+        Ok(kind) => kind.is_string(),
+        Err(_) => false,
+    };
+    if says_none {
+        let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone)));
+        *expr = cast(std::mem::take(expr), zoned);
+    }
+    says_none
+}
+
+/// Has a moment that becomes a timestamp without a zone be what clocks show in its own; tells whether it changed anything.
+fn as_local(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let has_zone = matches!(expr.get_type(schema), Ok(DataType::Timestamp(_, Some(_))));
+    if has_zone {
+        let local = ScalarFunction::new_udf(datetime::to_local_time(), vec![std::mem::take(expr)]);
+        *expr = Expr::ScalarFunction(local);
+    }
+    has_zone
+}
