@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::config::CsvOptions;
@@ -124,7 +124,17 @@ struct Target {
 impl Target {
     fn fields(&self) -> Vec<FieldRef> {
         let schema = self.table.schema();
-        let field = |at: &usize| field_in_zone(schema.field(*at), &self.zone).with_nullable(true);
+        let field = |at: &usize| {
+            let field = field_in_zone(schema.field(*at), &self.zone).with_nullable(true);
+            // What has more digits than the column is rounded as it is written.
+            match field.data_type() {
+                DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+                    let kind = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+                    field.with_data_type(kind)
+                }
+                _ => field,
+            }
+        };
         self.columns.iter().map(|at| Arc::new(field(at))).collect()
     }
 

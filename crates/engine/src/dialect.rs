@@ -15,8 +15,8 @@ use std::ops::ControlFlow;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
-    Table, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    self, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Ident, Interval, ObjectName, Query,
+    Select, SetExpr, Table, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -79,6 +79,11 @@ impl VisitorMut for Dialect {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
+            Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {
+                if let Some(exact) = exact_number(text) {
+                    *expr = exact;
+                }
+            }
             Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } => {
                 if let Some(text) = text_of(inner).and_then(interval::normal) {
                     *expr = Expr::Interval(Interval {
@@ -169,6 +174,30 @@ fn kind_of(data_type: &DataType) -> Option<times::Kind> {
     }
 }
 
+/// A number with a point and more digits than a double has, as the decimal it is.
+fn exact_number(text: &str) -> Option<Expr> {
+    const DOUBLE_DIGITS: usize = 15;
+    const DECIMAL_DIGITS_MAX: usize = 38;
+    let (whole, fraction) = text.split_once('.')?;
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let whole = whole.trim_start_matches('0');
+    let digits = whole.len() + fraction.len();
+    if !all_digits(whole)
+        || !all_digits(fraction)
+        || !(DOUBLE_DIGITS + 1..=DECIMAL_DIGITS_MAX).contains(&digits)
+    {
+        return None;
+    }
+    let scale = i64::try_from(fraction.len()).ok()?;
+    Some(Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(Expr::value(Value::SingleQuotedString(text.to_string()))),
+        data_type: DataType::Decimal(ExactNumberInfo::PrecisionAndScale(digits as u64, scale)),
+        array: false,
+        format: None,
+    })
+}
+
 /// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP: `sql_types`.)
 fn count_microseconds(data_type: &mut DataType) {
     if let DataType::Timestamp(precision @ None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type {
@@ -249,6 +278,7 @@ mod tests {
         check("SELECT INTERVAL '5' DAY", "SELECT INTERVAL '5' DAY");
         check("SELECT DATE 'Jan 5, 2024'", "SELECT DATE '2024-01-05'");
         check("SELECT '2024-01-05 10:00'::timestamp", "SELECT '2024-01-05 10:00:00'::TIMESTAMP");
+        check("SELECT 1.5, 0.1234567890123456", "SELECT 1.5, CAST('0.1234567890123456' AS DECIMAL(16,16))");
         check("SELECT DATE 'today'", "SELECT CAST(current_date() AS DATE)");
         check("SELECT a NOT SIMILAR TO 'x%' FROM t", "SELECT a !~ '^(?:x(?s:.*))$' FROM t");
     }

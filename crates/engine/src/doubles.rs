@@ -2,7 +2,8 @@
 //! point, which neither infinity nor many a number is.
 //!
 //! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
-//! DataFusion. Such sides of a comparison are left to it, so that `price < 0.2 * average` is one of decimals.
+//! DataFusion. Such a number beside a decimal, compared with it or added to it, is the decimal that was written. What is computed of them is left to
+//! DataFusion in comparisons, so that `price < 0.2 * average` is one of decimals.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -11,13 +12,12 @@ use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InSubquery, SetComparison};
 use datafusion::logical_expr::expr_schema::cast_subquery;
-use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Subquery, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::rewriting::{level_keys, level_sides, rewritten, schema_below};
-
-/// What DataFusion's decimals for doubles have in front of the point.
-const WHOLE_DIGITS: f64 = 1e15;
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -57,6 +57,9 @@ impl Scope<'_> {
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
                 self.level_subquery(expr, subquery)?
             }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
+                self.add_exactly(left, right)
+            }
             other => level_sides(other, |sides| self.level(sides)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -68,7 +71,7 @@ impl Scope<'_> {
         if !types.iter().flatten().any(is_decimal) {
             return false;
         }
-        let literals = sides.iter().map(|side| large_literal(side)).collect::<Vec<_>>();
+        let literals = sides.iter().map(|side| written(side)).collect::<Vec<_>>();
         let is_beyond = literals.iter().any(|literal| matches!(literal, Some(None)));
         if is_beyond || sides.iter().any(|side| self.is_double(side)) {
             let mut is_changed = false;
@@ -90,7 +93,24 @@ impl Scope<'_> {
         is_changed
     }
 
-    /// The same for what a subquery yields.
+    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
+    fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
+        let number = match (is_decimal(left), is_decimal(right)) {
+            (true, false) => right,
+            (false, true) => left,
+            _ => return false,
+        };
+        match written(number) {
+            Some(Some(decimal)) => {
+                *number = Expr::Literal(decimal, None);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same as [`Self::level`] for what a subquery yields.
     fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
         let Ok(kind) = expr.get_type(self.schema) else { return Ok(false) };
         let plan = subquery.subquery.as_ref();
@@ -202,14 +222,17 @@ fn is_decimal(kind: &DataType) -> bool {
     matches!(kind, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-/// For a number in a statement that is too large for DataFusion's decimals for doubles, the decimal it is; `Some(None)` if it is none.
-fn large_literal(expr: &Expr) -> Option<Option<ScalarValue>> {
+/// For a number with a point in a statement, the decimal that was written; `Some(None)` if that has too many digits. As a double it has
+/// other digits behind those that a decimal column has.
+fn written(expr: &Expr) -> Option<Option<ScalarValue>> {
     match expr {
-        Expr::Literal(ScalarValue::Float64(Some(number)), _)
-            if number.is_finite() && number.abs() >= WHOLE_DIGITS =>
-        {
-            Some(decimal(*number))
-        }
+        Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => Some(decimal(*number)),
+        Expr::Negative(inner) => match inner.as_ref() {
+            Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => {
+                Some(decimal(-number))
+            }
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -231,7 +254,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_numbers_become_decimals() {
+    fn numbers_become_decimals() {
+        assert_eq!(decimal(10_000_000.01), Some(ScalarValue::Decimal128(Some(1_000_000_001), 10, 2)));
+        assert_eq!(decimal(0.05), Some(ScalarValue::Decimal128(Some(5), 3, 2)));
         let of = |number: f64| decimal(number).map(|decimal| decimal.to_string());
         assert_eq!(decimal(1e17), Some(ScalarValue::Decimal128(Some(10_i128.pow(17)), 18, 0)));
         assert_eq!(

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    self, DataType, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, Value, VisitMut, VisitorMut,
+    self, DataType, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
+    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, VisitMut, VisitorMut,
 };
 
 use crate::files;
@@ -138,6 +138,7 @@ impl VisitorMut for Names {
         }
         if self.tells_apart {
             for_selects(&mut query.body, tell_apart);
+            tell_sorted_apart(query);
         }
         ControlFlow::Continue(())
     }
@@ -250,6 +251,34 @@ pub(crate) fn tell_apart(select: &mut Select) {
     }
 }
 
+/// Gives casts of columns in a sorted result the names of these, as PostgreSQL does: to the planner they would be the columns themselves, which
+/// it has beside them where the order is by them. Where that says whose column it is, the cast has another name.
+fn tell_sorted_apart(query: &mut Query) {
+    let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else { return };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let is_wild =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    if select.projection.iter().any(is_wild) {
+        return;
+    }
+    let names: Vec<Option<String>> = select.projection.iter().map(name_of).collect();
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::UnnamedExpr(expression) = item else { continue };
+        let Some(name) = names[at].as_ref().filter(|_| is_column(without_casts(expression))) else {
+            continue;
+        };
+        if is_column(expression) || names.iter().filter(|other| *other == &names[at]).count() > 1 {
+            continue;
+        }
+        let is_qualified = order.iter().any(|by| match &by.expr {
+            Expr::CompoundIdentifier(parts) => parts.last().is_some_and(|part| plain(part) == *name),
+            _ => false,
+        });
+        let alias = if is_qualified { format!("{name}_1") } else { name.clone() };
+        *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
 /// One for all ways to write the name of a column.
 fn key_of(names: &[Ident]) -> String {
     names.iter().map(|name| format!("\"{}\"", plain(name))).collect::<Vec<_>>().join(".")
@@ -317,6 +346,9 @@ mod tests {
             ("SELECT a, b FROM t", "SELECT a, b FROM t"),
             ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
+            ("SELECT a::text FROM t ORDER BY a", "SELECT a::TEXT AS \"a\" FROM t ORDER BY a"),
+            ("SELECT a::text, a FROM t ORDER BY a", "SELECT a::TEXT, a AS \"a_1\" FROM t ORDER BY a"),
+            ("SELECT a::text FROM t ORDER BY t.a", "SELECT a::TEXT AS \"a_1\" FROM t ORDER BY t.a"),
             ("SELECT f(a), f(a::int)", "SELECT f(a), f(a::INT) AS \"f(a::INT)_1\""),
             ("SELECT f('1'), f(DATE '1')", "SELECT f('1'), f(DATE '1') AS \"f(DATE '1')_1\""),
             ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),

@@ -487,6 +487,12 @@ impl Change {
     /// What `statement` does to a parameter that is known here, if it does.
     pub(crate) fn of(statement: &Statement) -> Option<Self> {
         let parsed = match statement {
+            // RESET TIME ZONE.
+            Statement::Reset(ResetStatement::Variable(name))
+                if name.to_string().eq_ignore_ascii_case("datafusion.execution.time_zone") =>
+            {
+                return Some(Self::Reset("TimeZone"));
+            }
             Statement::Reset(ResetStatement::Variable(name)) => {
                 return match only(name)?.to_ascii_lowercase().as_str() {
                     "all" => Some(Self::ResetAll),

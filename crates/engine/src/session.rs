@@ -63,18 +63,20 @@ use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
 use crate::limits::{self, Limits};
 use crate::names;
+use crate::not_in::NotIn;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::rewriting::in_view;
 use crate::scalar_subqueries::ScalarSubqueries;
+use crate::series::Series;
 use crate::settings::HarrierSettings;
 use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
 use crate::texts_of_times::TextsOfTimes;
-use crate::timestamps::{self, Timestamps};
+use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
@@ -187,6 +189,7 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
         analyzer.rules.insert(0, Arc::new(Timestamps));
         analyzer.rules.insert(0, Arc::new(SessionZone));
+        analyzer.rules.insert(0, Arc::new(NotIn));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
@@ -194,6 +197,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
+        builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
         builder = builder.with_statistics_registry(estimates::registry());
@@ -943,6 +947,12 @@ fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Gives a session what PostgreSQL has, and DataFusion has not or has in another way.
 fn add_functions(state: &mut SessionState) {
+    for name in ["generate_series", "range"] {
+        if let Some(function) = state.table_functions().get(name) {
+            let series = Series(Arc::clone(function.function()));
+            state.register_udtf(name, Arc::new(series));
+        }
+    }
     let added = state
         .register_udf(Operation::Remainder.function())
         .and_then(|_| functions::replace(state))

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, Union, binary_expr,
     cast, not,
 };
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use harrier_exec::arithmetic::Operation;
 use harrier_exec::whole_times::{self, Side};
 
@@ -37,6 +37,35 @@ impl AnalyzerRule for Timestamps {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         Ok(plan.transform_up_with_subqueries(leveled)?.data)
+    }
+}
+
+/// The rule for comparisons that become such of a column in larger units by being pushed down to it.
+#[derive(Debug)]
+pub(crate) struct WholeUnits;
+
+impl OptimizerRule for WholeUnits {
+    fn name(&self) -> &str {
+        "whole_units"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if !matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) | LogicalPlan::Join(_)) {
+            return Ok(Transformed::no(plan));
+        }
+        let scope = Scope { schema: &schema_below(&plan)? };
+        plan.map_expressions(|expr| {
+            expr.transform_up(|expr| {
+                Ok(match scope.in_whole_units(&expr) {
+                    Some(exact) => Transformed::yes(exact),
+                    None => Transformed::no(expr),
+                })
+            })
+        })
     }
 }
 
@@ -98,7 +127,7 @@ impl Scope<'_> {
         is_changed |= match &mut expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
                 (*op == Operator::Minus && self.level_days(&mut [left, right]))
-                    || self.keep_hours(left, right)
+                    || self.keep_parts(left, right)
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -106,6 +135,10 @@ impl Scope<'_> {
                 sides.extend(case.else_expr.as_deref_mut());
                 self.level(&mut sides, Texts::Literals)
             }
+            Expr::Cast(Cast { expr: inner, field }) => match field.data_type() {
+                DataType::Timestamp(unit, zone) => self.round(inner, *unit, zone.as_ref()),
+                _ => false,
+            },
             Expr::InSubquery(InSubquery { expr, subquery, .. })
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
                 self.level_subquery(expr, subquery)?
@@ -180,36 +213,68 @@ impl Scope<'_> {
         Ok(true)
     }
 
-    /// Makes a timestamp of a day that an interval with hours is added to, or taken from.
-    fn keep_hours(&self, left: &mut Expr, right: &mut Expr) -> bool {
-        let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
-        let day = match (self.type_of(left), self.type_of(right)) {
-            (Some(kind), _) if is_day(&kind) && is_interval(right) && !self.has_whole_days(right) => left,
-            (_, Some(kind)) if is_day(&kind) && is_interval(left) && !self.has_whole_days(left) => right,
+    /// Rounds what becomes a timestamp in a larger unit, which a cast would cut off.
+    fn round(&self, expr: &mut Expr, unit: TimeUnit, zone: Option<&Arc<str>>) -> bool {
+        let kind = self.type_of(expr);
+        let is_text = kind.as_ref().is_some_and(DataType::is_string);
+        match kind {
+            Some(DataType::Timestamp(own, _)) if fineness(own) > fineness(unit) => {}
+            _ if is_text && fineness(unit) < fineness(TimeUnit::Microsecond) => {
+                let kind = DataType::Timestamp(TimeUnit::Microsecond, zone.cloned());
+                *expr = cast(std::mem::take(expr), kind);
+            }
             _ => return false,
-        };
-        *day = cast(std::mem::take(day), DataType::Timestamp(TimeUnit::Microsecond, None));
+        }
+        let nearest = whole_times::function(unit, Side::Nearest);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(nearest, vec![std::mem::take(expr)]));
         true
     }
 
-    /// Whether an interval is known to have no hours.
-    fn has_whole_days(&self, interval: &Expr) -> bool {
+    /// Makes a timestamp in microseconds of a day that an interval with hours is added to, or taken from, and of one in larger units that an
+    /// interval with smaller ones is.
+    fn keep_parts(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
+        let (moment, interval) = match (is_interval(left), is_interval(right)) {
+            (false, true) => (left, right),
+            (true, false) => (right, left),
+            _ => return false,
+        };
+        let (unit, zone) = match self.type_of(moment) {
+            Some(DataType::Timestamp(TimeUnit::Second, zone)) => (1_000_000_000, zone),
+            Some(DataType::Timestamp(TimeUnit::Millisecond, zone)) => (1_000_000, zone),
+            // Of a day not even a whole day of hours.
+            Some(kind) if is_day(&kind) => (i64::MAX, None),
+            _ => return false,
+        };
+        if self.is_whole(interval, unit) {
+            return false;
+        }
+        *moment = cast(std::mem::take(moment), DataType::Timestamp(TimeUnit::Microsecond, zone));
+        true
+    }
+
+    /// Whether the time of an interval, beside its days, is known to be a multiple of so many nanoseconds.
+    fn is_whole(&self, interval: &Expr, unit: i64) -> bool {
         match interval {
-            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
-            Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => interval.milliseconds == 0,
+            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
+                interval.nanoseconds % unit == 0
+            }
+            Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => {
+                i64::from(interval.milliseconds) * 1_000_000 % unit == 0
+            }
             Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => true,
             Expr::Literal(value, _) => value.is_null(),
-            Expr::Alias(alias) => self.has_whole_days(&alias.expr),
-            Expr::Negative(interval) => self.has_whole_days(interval),
+            Expr::Alias(alias) => self.is_whole(&alias.expr, unit),
+            Expr::Negative(interval) => self.is_whole(interval, unit),
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
-                self.has_whole_days(left) && self.has_whole_days(right)
+                self.is_whole(left, unit) && self.is_whole(right, unit)
             }
             // See `intervals.rs`.
             Expr::ScalarFunction(function) if function.func == Operation::ScaleInterval.function() => {
                 let [interval, Expr::Cast(Cast { expr: factor, .. })] = function.args.as_slice() else {
                     return false;
                 };
-                self.type_of(factor).is_some_and(|kind| kind.is_integer()) && self.has_whole_days(interval)
+                self.type_of(factor).is_some_and(|kind| kind.is_integer()) && self.is_whole(interval, unit)
             }
             _ => false,
         }
@@ -221,15 +286,15 @@ impl Scope<'_> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
                 match (self.finer(left, right), self.finer(right, left)) {
-                    (Some(unit), _) => told_in(unit, left, *op, right),
-                    (_, Some(unit)) => told_in(unit, right, op.swap()?, left),
+                    (Some(unit), _) => told_in(unit, self.in_own_units(left), *op, right),
+                    (_, Some(unit)) => told_in(unit, self.in_own_units(right), op.swap()?, left),
                     _ => None,
                 }
             }
             Expr::Between(Between { expr, negated, low, high }) => {
                 let unit = self.finer(expr, low).or_else(|| self.finer(expr, high))?;
                 let bound = |op, bound: &Expr| match self.finer(expr, bound) {
-                    Some(_) => told_in(unit, expr, op, bound),
+                    Some(_) => told_in(unit, self.in_own_units(expr), op, bound),
                     None => Some(binary_expr(expr.as_ref().clone(), op, bound.clone())),
                 };
                 let between = bound(Operator::GtEq, low)?.and(bound(Operator::LtEq, high)?);
@@ -238,7 +303,7 @@ impl Scope<'_> {
             Expr::InList(InList { expr, list, negated }) => {
                 list.iter().find_map(|element| self.finer(expr, element))?;
                 let equal = |element: &Expr| match self.finer(expr, element) {
-                    Some(unit) => told_in(unit, expr, Operator::Eq, element),
+                    Some(unit) => told_in(unit, self.in_own_units(expr), Operator::Eq, element),
                     None => Some(expr.as_ref().clone().eq(element.clone())),
                 };
                 let any = disjunction(list.iter().map(equal).collect::<Option<Vec<_>>>()?)?;
@@ -248,10 +313,23 @@ impl Scope<'_> {
         }
     }
 
+    /// A timestamp without the casts that say finer units than it has, which DataFusion takes away, too.
+    fn in_own_units<'e>(&self, expr: &'e Expr) -> &'e Expr {
+        let Expr::Cast(Cast { expr: inner, field }) = expr else { return expr };
+        match (self.type_of(inner), field.data_type()) {
+            (Some(DataType::Timestamp(own, own_zone)), DataType::Timestamp(unit, zone))
+                if own_zone == *zone && fineness(own) <= fineness(*unit) =>
+            {
+                self.in_own_units(inner)
+            }
+            _ => expr,
+        }
+    }
+
     /// The unit of a column's moments, if those of a constant are finer.
     fn finer(&self, column: &Expr, constant: &Expr) -> Option<TimeUnit> {
         let (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) =
-            (self.type_of(column)?, self.type_of(constant)?)
+            (self.type_of(self.in_own_units(column))?, self.type_of(constant)?)
         else {
             return None;
         };

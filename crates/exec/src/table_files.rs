@@ -26,6 +26,7 @@ pub mod seconds;
 mod stats;
 mod visible_rows;
 mod write;
+mod years;
 
 pub use crate::colocate::FileBucket;
 pub(crate) use bucket::buckets_of;
@@ -48,3 +49,4 @@ pub use write::{
     FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
     write_delete_file,
 };
+pub use years::check_years;

@@ -1,4 +1,4 @@
-//! Timestamps in whole units of time, for comparisons with a column that has no finer ones.
+//! Timestamps in whole units of time, for columns that have no finer ones, and for comparisons with them.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use datafusion::logical_expr::{
 pub enum Side {
     Floor,
     Ceiling,
+    /// The later one of two that are as near.
+    Nearest,
 }
 
 /// (timestamp) → the same in `unit`, which is no finer than its own.
@@ -29,7 +31,9 @@ pub fn function(unit: TimeUnit, side: Side) -> Arc<ScalarUDF> {
 /// All of them, for sessions that decode plans.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let units = [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
-    units.into_iter().flat_map(|unit| [Side::Floor, Side::Ceiling].map(|side| function(unit, side)))
+    units
+        .into_iter()
+        .flat_map(|unit| [Side::Floor, Side::Ceiling, Side::Nearest].map(|side| function(unit, side)))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -44,12 +48,16 @@ impl ScalarUDFImpl for Whole {
         match (self.unit, self.side) {
             (TimeUnit::Second, Side::Floor) => "harrier_floor_s",
             (TimeUnit::Second, Side::Ceiling) => "harrier_ceiling_s",
+            (TimeUnit::Second, Side::Nearest) => "harrier_nearest_s",
             (TimeUnit::Millisecond, Side::Floor) => "harrier_floor_ms",
             (TimeUnit::Millisecond, Side::Ceiling) => "harrier_ceiling_ms",
+            (TimeUnit::Millisecond, Side::Nearest) => "harrier_nearest_ms",
             (TimeUnit::Microsecond, Side::Floor) => "harrier_floor_us",
             (TimeUnit::Microsecond, Side::Ceiling) => "harrier_ceiling_us",
+            (TimeUnit::Microsecond, Side::Nearest) => "harrier_nearest_us",
             (TimeUnit::Nanosecond, Side::Floor) => "harrier_floor_ns",
             (TimeUnit::Nanosecond, Side::Ceiling) => "harrier_ceiling_ns",
+            (TimeUnit::Nanosecond, Side::Nearest) => "harrier_nearest_ns",
         }
     }
 
@@ -87,8 +95,13 @@ impl Whole {
         }
         let counts = cast(values, &DataType::Int64)?;
         let whole = counts.as_primitive::<Int64Type>().unary::<_, Int64Type>(|count| {
-            let is_between = count.rem_euclid(parts) != 0;
-            count.div_euclid(parts) + i64::from(is_between && self.side == Side::Ceiling)
+            let part = count.rem_euclid(parts);
+            let is_next = match self.side {
+                Side::Floor => false,
+                Side::Ceiling => part != 0,
+                Side::Nearest => part >= parts - part,
+            };
+            count.div_euclid(parts) + i64::from(is_next)
         });
         Ok(cast(&whole, &DataType::Timestamp(self.unit, zone.clone()))?)
     }
@@ -123,5 +136,6 @@ mod tests {
         };
         assert_eq!(&of(Side::Floor), &expected([1, 2, -1, -2, 9_223_372_036_854]));
         assert_eq!(&of(Side::Ceiling), &expected([2, 2, 0, -2, 9_223_372_036_855]));
+        assert_eq!(&of(Side::Nearest), &expected([2, 2, 0, -2, 9_223_372_036_855]));
     }
 }

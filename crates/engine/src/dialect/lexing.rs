@@ -1,13 +1,16 @@
-//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in it.
+//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in it. And what IS DISTINCT FROM
+//! ends at.
 
 use std::any::TypeId;
 
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 /// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of `>-5`, `>--comment` and
-/// `>/*comment*/` for parts of one operator. The operators with such signs that there are (`->`, `#-`, `|/`, `~*`) it knows one by one.
+/// `>/*comment*/` for parts of one operator. The operators with such signs that there are (`->`, `#-`, `|/`, `~*`) it knows one by one. And
+/// it takes `b AND c` for the right side of `a IS DISTINCT FROM b AND c`.
 ///
 /// To the parser it is that dialect.
 #[derive(Debug)]
@@ -55,6 +58,19 @@ impl Dialect for SqlDialect {
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         POSTGRES.get_next_precedence(parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        let is_negated =
+            parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
+        if !is_negated && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            return None;
+        }
+        let left = Box::new(expr.clone());
+        Some(parser.parse_subexpr(self.prec_value(Precedence::Is)).map(|right| match is_negated {
+            true => Expr::IsNotDistinctFrom(left, Box::new(right)),
+            false => Expr::IsDistinctFrom(left, Box::new(right)),
+        }))
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {

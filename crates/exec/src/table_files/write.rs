@@ -55,6 +55,7 @@ use super::intervals::{stored, stored_schema};
 use super::record::{FileRecord, PartitionValue};
 use super::seconds::told_schema;
 use super::stats::{self, Nans, text_of};
+use super::years::check_years;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// Files of one output partition that are being closed at the same time.
@@ -476,6 +477,9 @@ impl Writing {
                 if column.data_type() != kind {
                     column = cast_with_options(&column, kind, &EXACT)?;
                 }
+            }
+            if matches!(self.stage, Stage::None) {
+                check_years(&column, field.name())?;
             }
             columns.push(match told == kind {
                 true => column,

@@ -1,0 +1,29 @@
+//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+
+/// A function of tables whose timestamps are nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Series(pub(crate) Arc<dyn TableFunctionImpl>);
+
+impl TableFunctionImpl for Series {
+    fn call_with_args(&self, arguments: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let nanoseconds = |expr: &Expr| match expr {
+            Expr::Literal(value, metadata) => match value.data_type() {
+                DataType::Timestamp(unit, zone) if unit != TimeUnit::Nanosecond => {
+                    let kind = DataType::Timestamp(TimeUnit::Nanosecond, zone);
+                    Ok(Expr::Literal(value.cast_to(&kind)?, metadata.clone()))
+                }
+                _ => Ok(expr.clone()),
+            },
+            other => Ok(other.clone()),
+        };
+        let expressions = arguments.exprs().iter().map(nanoseconds).collect::<Result<Vec<_>>>()?;
+        self.0.call_with_args(TableFunctionArgs::new(&expressions, arguments.session()))
+    }
+}
