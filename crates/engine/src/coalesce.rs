@@ -1,4 +1,4 @@
-//! `coalesce` that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`.
+//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`.
 
 use std::sync::Arc;
 
@@ -15,17 +15,23 @@ use crate::timestamps;
 
 /// It becomes a CASE before a plan travels.
 pub(crate) fn function() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce() }))
+    let aliases = ["nvl", "ifnull"].map(str::to_string);
+    Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce(), aliases }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Coalesce {
     inner: Arc<ScalarUDF>,
+    aliases: [String; 2],
 }
 
 impl ScalarUDFImpl for Coalesce {
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
     }
 
     fn signature(&self) -> &Signature {

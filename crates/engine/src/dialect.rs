@@ -174,18 +174,19 @@ fn kind_of(data_type: &DataType) -> Option<times::Kind> {
     }
 }
 
-/// A number with a point and more digits than a double has, as the decimal it is.
+/// A number with more digits than an integer or, with a point, a double has, as the decimal it is.
 fn exact_number(text: &str) -> Option<Expr> {
+    const INTEGER_DIGITS: usize = 20;
     const DOUBLE_DIGITS: usize = 15;
     const DECIMAL_DIGITS_MAX: usize = 38;
-    let (whole, fraction) = text.split_once('.')?;
+    let (digits_min, (whole, fraction)) = match text.split_once('.') {
+        Some(parts) => (DOUBLE_DIGITS + 1, parts),
+        None => (INTEGER_DIGITS + 1, (text, "")),
+    };
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let whole = whole.trim_start_matches('0');
     let digits = whole.len() + fraction.len();
-    if !all_digits(whole)
-        || !all_digits(fraction)
-        || !(DOUBLE_DIGITS + 1..=DECIMAL_DIGITS_MAX).contains(&digits)
-    {
+    if !all_digits(whole) || !all_digits(fraction) || !(digits_min..=DECIMAL_DIGITS_MAX).contains(&digits) {
         return None;
     }
     let scale = i64::try_from(fraction.len()).ok()?;

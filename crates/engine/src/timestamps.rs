@@ -74,6 +74,8 @@ pub(crate) fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>>
     if let LogicalPlan::Union(union) = plan {
         return level_union(union);
     }
+    // What is below it may have other types now.
+    plan = plan.recompute_schema()?;
     let scope = Scope { schema: &schema_below(&plan)? };
     let is_changed = level_keys(&mut plan, |keys| scope.level(keys, Texts::All));
     let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
@@ -81,22 +83,32 @@ pub(crate) fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>>
     Ok(changed)
 }
 
-/// Days in a column that is one of timestamps elsewhere in a UNION.
+/// Days and timestamps in larger units in a column that is one of others elsewhere in a UNION, whose own type is that of its first input until it is
+/// coerced.
 fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let wanted = (0..width).map(|at| {
         let types = union.inputs.iter().map(|input| input.schema().field(at).data_type().clone());
         let types: Vec<DataType> = types.collect();
-        if types.iter().any(DataType::is_string) { None } else { common_of(&types) }
+        one_of(&types)
     });
     let wanted: Vec<Option<DataType>> = wanted.collect();
     if wanted.iter().all(Option::is_none) {
-        return Ok(Transformed::no(LogicalPlan::Union(union)));
+        let is_stale = union.inputs.first().is_some_and(|first| {
+            let told = union.schema.fields().iter().map(|field| field.data_type());
+            !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
+        });
+        // A coerced one has the types of all its inputs.
+        return match is_stale {
+            true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
+            false => Ok(Transformed::no(LogicalPlan::Union(union))),
+        };
     }
     for input in &mut union.inputs {
         let columns = input.schema().iter().enumerate().map(|(at, (table, field))| {
             let column = Expr::Column(Column::from((table, field)));
-            match wanted.get(at).cloned().flatten().filter(|_| is_day(field.data_type())) {
+            let wanted = wanted.get(at).cloned().flatten();
+            match wanted.filter(|kind| !field.data_type().is_null() && field.data_type() != kind) {
                 Some(kind) => cast(column, kind).alias_qualified(table.cloned(), field.name()),
                 None => column,
             }
@@ -105,7 +117,23 @@ fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
         let leveled = LogicalPlanBuilder::from(LogicalPlan::clone(input)).project(columns)?.build()?;
         *input = Arc::new(leveled);
     }
-    Ok(Transformed::yes(LogicalPlan::Union(union).recompute_schema()?))
+    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
+}
+
+/// What a column of days and timestamps is that are of several types; `None` for any other.
+fn one_of(types: &[DataType]) -> Option<DataType> {
+    let is_known = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind);
+    let units = types.iter().filter_map(|kind| match kind {
+        DataType::Timestamp(unit, _) => Some(*unit),
+        _ => None,
+    });
+    let zone = types.iter().find_map(|kind| match kind {
+        DataType::Timestamp(_, zone) => zone.clone(),
+        _ => None,
+    });
+    let unit = units.max_by_key(|unit| fineness(*unit)).filter(|_| types.iter().all(is_known))?;
+    let wanted = DataType::Timestamp(unit, zone);
+    types.iter().any(|kind| !kind.is_null() && *kind != wanted).then_some(wanted)
 }
 
 /// Which texts become timestamps.
