@@ -205,10 +205,9 @@ impl Index {
 
 /// Oids and names of the namespaces that every database has.
 pub(crate) fn system_schemas() -> impl Iterator<Item = (i32, &'static str)> {
-    let information = SYSTEM.relations.iter().map(|r| r.namespace).find(|oid| *oid != PG_CATALOG);
     [(PG_CATALOG, "pg_catalog"), (99, "pg_toast")]
         .into_iter()
-        .chain(information.map(|oid| (oid, "information_schema")))
+        .chain(SYSTEM.information.map(|oid| (oid, "information_schema")))
 }
 
 /// The letters by which an access control list says a privilege.

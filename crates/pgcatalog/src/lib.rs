@@ -15,16 +15,15 @@ mod types;
 
 use std::sync::Arc;
 
-use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
+use datafusion::catalog::SchemaProvider;
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
 
 use crate::catalog::Catalog;
-use crate::relations::{CatalogSchema, Keywords};
-use crate::system::PG_CATALOG;
+use crate::relations::{CatalogSchema, Keywords, Namespace};
 
-pub use crate::rewrite::{column_names, function_call, rewrite};
+pub use crate::rewrite::{column_names, function_call, rewrite, rewrite_catalogs, rewrite_query};
 pub use crate::source::{
     Activity, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement, Relation,
     Role, Schema, Setting, Source, Spread, oid,
@@ -48,7 +47,8 @@ pub struct Installed {
     pub information: Arc<dyn SchemaProvider>,
 }
 
-/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas be registered.
+/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas be registered. What
+/// PostgreSQL always has is read when something of it is asked for, not here.
 pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> Installed {
     let catalog = Arc::new(Catalog::new(source));
     for function in functions::functions(&catalog) {
@@ -59,12 +59,7 @@ pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> I
         let catalog = Arc::clone(&catalog);
         Arc::new(CatalogSchema { catalog, namespace }) as Arc<dyn SchemaProvider>
     };
-    let information = catalog::system_schemas().find(|schema| schema.1 == "information_schema");
-    let information = match information {
-        Some((namespace, _)) => schema(namespace),
-        None => Arc::new(MemorySchemaProvider::new()),
-    };
-    Installed { catalog: schema(PG_CATALOG), information }
+    Installed { catalog: schema(Namespace::Catalog), information: schema(Namespace::Information) }
 }
 
 /// Registers the schemas in the session's default catalog, and the functions.

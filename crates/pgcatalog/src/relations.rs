@@ -15,24 +15,41 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::catalog::Catalog;
 use crate::live;
-use crate::system::{SYSTEM, SystemRelation};
+use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 
 /// One of the two schemas.
 #[derive(Debug)]
 pub(crate) struct CatalogSchema {
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) namespace: i32,
+    pub(crate) namespace: Namespace,
+}
+
+/// Which of them it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Namespace {
+    Catalog,
+    Information,
+}
+
+impl CatalogSchema {
+    fn find(&self, name: &str) -> Option<&'static SystemRelation> {
+        match self.namespace {
+            Namespace::Catalog => SYSTEM.catalog(name),
+            Namespace::Information => SYSTEM.information(name),
+        }
+    }
 }
 
 #[async_trait]
 impl SchemaProvider for CatalogSchema {
     fn table_names(&self) -> Vec<String> {
-        let own = SYSTEM.relations.iter().filter(|relation| relation.namespace == self.namespace);
+        let is_catalog = self.namespace == Namespace::Catalog;
+        let own = SYSTEM.relations.iter().filter(|relation| (relation.namespace == PG_CATALOG) == is_catalog);
         own.filter(|relation| relation.kind != "f").map(|relation| relation.name.to_string()).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let relation = SYSTEM.find(self.namespace, name).filter(|relation| relation.kind != "f");
+        let relation = self.find(name).filter(|relation| relation.kind != "f");
         Ok(relation.map(|relation| {
             let provider = CatalogRelation { catalog: Arc::clone(&self.catalog), relation: relation.oid };
             Arc::new(provider) as Arc<dyn TableProvider>
@@ -40,11 +57,11 @@ impl SchemaProvider for CatalogSchema {
     }
 
     async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
-        Ok(SYSTEM.find(self.namespace, name).map(table_type))
+        Ok(self.find(name).map(table_type))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        SYSTEM.find(self.namespace, name).is_some_and(|relation| relation.kind != "f")
+        self.find(name).is_some_and(|relation| relation.kind != "f")
     }
 }
 

@@ -13,6 +13,9 @@
 //! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
 //! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
 //! - `tableoid` of a system relation is the number that it is.
+//!
+//! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]), nothing is named, and
+//! a statement that names no system relation is left alone but for names of types, functions and operators, and the registers.
 
 mod columns;
 mod empty;
@@ -29,7 +32,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
     Select, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableAlias, TableFactor, Value,
-    ValueWithSpan, VisitMut, VisitorMut, visit_relations,
+    ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
 };
 
 use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
@@ -46,7 +49,8 @@ pub fn rewrite(statement: &mut Statement) {
     // What is made by a statement keeps the names of its columns, and fails if two have one.
     let names_twins = !matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
     let names_values = columns::names_value(statement);
-    let mut rewriter = Rewriter { about_catalog, names_twins, names_values, ..Rewriter::default() };
+    let mut rewriter =
+        Rewriter { about_catalog, names_columns: true, names_twins, names_values, ..Rewriter::default() };
     match statement {
         Statement::CreateTable(create) => create.query.iter_mut().for_each(|query| columns::name(query)),
         Statement::CreateView(create) => columns::name(&mut create.query),
@@ -59,8 +63,24 @@ pub fn rewrite(statement: &mut Statement) {
     }
 }
 
+/// The same for a statement of somebody who knows the planner's names of columns, and has tables with columns called `user`.
+pub fn rewrite_catalogs(statement: &mut Statement) {
+    let mut rewriter = Rewriter { about_catalog: is_about_catalog(statement), ..Rewriter::default() };
+    let _ = statement.visit(&mut rewriter);
+    if let Statement::Query(query) = statement {
+        name_objects(&mut query.body);
+    }
+}
+
+/// The same for a query that is part of a statement.
+pub fn rewrite_query(query: &mut Query) {
+    let mut rewriter = Rewriter { about_catalog: is_about_catalog(query), ..Rewriter::default() };
+    let _ = query.visit(&mut rewriter);
+    name_objects(&mut query.body);
+}
+
 /// Whether a statement reads a system relation.
-fn is_about_catalog(statement: &Statement) -> bool {
+fn is_about_catalog<V: Visit>(statement: &V) -> bool {
     let named = visit_relations(statement, |name| {
         let parts = parts(name);
         let (schema, relation) = match parts.as_slice() {
@@ -80,6 +100,8 @@ fn is_about_catalog(statement: &Statement) -> bool {
 #[derive(Default)]
 struct Rewriter {
     about_catalog: bool,
+    /// Columns get PostgreSQL's names, and all of PostgreSQL's words their meaning.
+    names_columns: bool,
     names_twins: bool,
     /// Something is called `value`, as DataFusion calls the column of `generate_series`.
     names_values: bool,
@@ -93,8 +115,10 @@ impl VisitorMut for Rewriter {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        let tables = query.with.iter_mut().flat_map(|with| with.cte_tables.iter_mut());
-        tables.for_each(|common| columns::name(&mut common.query));
+        if self.names_columns {
+            let tables = query.with.iter_mut().flat_map(|with| with.cte_tables.iter_mut());
+            tables.for_each(|common| columns::name(&mut common.query));
+        }
         let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
         self.common.push(names.map(|common| normal(&common.alias.name)).collect());
         ControlFlow::Continue(())
@@ -108,10 +132,12 @@ impl VisitorMut for Rewriter {
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         if self.about_catalog {
             subqueries::name_tables(select);
-            subqueries::to_joins(select, &mut self.made_up);
+            subqueries::to_joins(select, &mut self.made_up, !self.names_columns);
         }
         for item in &mut select.projection {
-            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                && self.is_wholly()
+            {
                 unfold(expr);
             }
         }
@@ -132,10 +158,12 @@ impl VisitorMut for Rewriter {
             *factor = series;
             return ControlFlow::Continue(());
         }
-        if let TableFactor::Derived { subquery, .. } = factor {
+        if let TableFactor::Derived { subquery, .. } = factor
+            && self.names_columns
+        {
             columns::name(subquery);
         }
-        if !self.names_values {
+        if self.names_columns && !self.names_values {
             columns::name_function(factor);
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
@@ -150,7 +178,10 @@ impl VisitorMut for Rewriter {
             {
                 *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
             }
-            ([.., schema, relation], false) if schema == "information_schema" => {
+            // DataFusion has relations of its own there, such as `df_settings`.
+            ([.., schema, relation], false)
+                if schema == "information_schema" && SYSTEM.information(relation).is_some() =>
+            {
                 let before = known.len() - 2;
                 let mut rest = name.0[..before].to_vec();
                 rest.push(ObjectNamePart::Identifier(Ident::new(INFORMATION_SCHEMA)));
@@ -167,7 +198,9 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         match expr {
-            Expr::Function(function) if !self.about_catalog && is_array_subquery(function) => {
+            Expr::Function(function)
+                if self.names_columns && !self.about_catalog && is_array_subquery(function) =>
+            {
                 if let FunctionArguments::Subquery(query) = &mut function.args {
                     *expr = aggregate(std::mem::replace(query, Box::new(no_query())));
                 }
@@ -203,13 +236,18 @@ impl VisitorMut for Rewriter {
                     coalesce_array(function);
                 }
                 if let [name] = known.as_slice()
+                    && self.is_wholly()
                     && let Some((_, plain)) = OTHER_NAMES.iter().find(|(other, _)| other == name)
                 {
                     function.name = ObjectName::from(vec![Ident::new(*plain)]);
                 }
-                let register = ["current_user", "session_user", "user", "current_role", "current_catalog"];
+                let is_register = |name: &str| match name {
+                    "current_user" | "session_user" | "current_role" | "current_catalog" => true,
+                    "user" => self.names_columns,
+                    _ => false,
+                };
                 if matches!(function.args, FunctionArguments::None)
-                    && known.first().is_some_and(|name| register.contains(&name.as_str()))
+                    && known.first().is_some_and(|name| is_register(name))
                 {
                     function.args = FunctionArguments::List(list(vec![]));
                 }
@@ -233,13 +271,15 @@ impl VisitorMut for Rewriter {
                     compare_with_text(right, left);
                 }
             }
-            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }
+                if self.is_wholly() =>
+            {
                 plain_escape(pattern, escape_char);
             }
-            Expr::Collate { expr: inner, collation } if is_byte_order(collation) => {
+            Expr::Collate { expr: inner, collation } if self.is_wholly() && is_byte_order(collation) => {
                 *expr = std::mem::replace(inner, null());
             }
-            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if self.is_wholly() => {
                 if let Some(array) = array_of_text(right) {
                     **right = array;
                 }
@@ -260,6 +300,11 @@ impl VisitorMut for Rewriter {
 }
 
 impl Rewriter {
+    /// Whether everything gets a meaning that has none to the planner.
+    fn is_wholly(&self) -> bool {
+        self.about_catalog || self.names_columns
+    }
+
     /// Gives names to expressions of a list that would have the same name as another, which DataFusion does not allow.
     fn name_twins(&mut self, items: &mut [SelectItem]) {
         let stars = items.iter().filter_map(|item| match item {
@@ -547,6 +592,35 @@ mod tests {
             "SELECT CAST(a AS INTEGER), b::DATE, c::NUMERIC(10,2) FROM t",
         ] {
             assert_eq!(rewritten(sql), sql);
+        }
+    }
+
+    #[test]
+    fn columns_keep_the_names_of_the_planner() {
+        for (sql, expected) in [
+            ("SELECT user, ceiling(a), 1, 1 FROM t", "SELECT user, ceiling(a), 1, 1 FROM t"),
+            ("SELECT * FROM (SELECT count(*) FROM t) AS s", "SELECT * FROM (SELECT count(*) FROM t) AS s"),
+            ("SELECT current_user, generate_series(1, 3)", "SELECT current_user(), generate_series(1, 3)"),
+            ("SELECT 'orders'::regclass", "SELECT regclassout('orders') AS \"regclass\""),
+            (
+                "SELECT count(*) FROM information_schema.tables WHERE table_name = ANY ('{x}')",
+                "SELECT count(*) FROM pg_information_schema.\"tables\" AS \"tables\" \
+                 WHERE table_name = ANY(ARRAY['x'])",
+            ),
+            (
+                "SELECT value FROM information_schema.df_settings",
+                "SELECT value FROM information_schema.df_settings",
+            ),
+            (
+                "SELECT (SELECT nspname FROM pg_namespace n WHERE n.oid = c.relnamespace) FROM pg_class c",
+                "SELECT \"__subquery_1\".\"__column_0\" AS \"nspname\" FROM pg_catalog.pg_class c LEFT OUTER JOIN \
+                 (SELECT nspname AS \"__column_0\", n.oid AS \"__column_1\" FROM pg_catalog.pg_namespace n) \
+                 AS \"__subquery_1\" ON \"__subquery_1\".\"__column_1\" = c.relnamespace",
+            ),
+        ] {
+            let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
+            rewrite_catalogs(&mut statement);
+            assert_eq!(statement.to_string(), expected);
         }
     }
 

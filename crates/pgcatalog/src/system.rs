@@ -22,6 +22,8 @@ pub(crate) static SYSTEM: LazyLock<System> = LazyLock::new(System::read);
 
 pub(crate) struct System {
     pub(crate) relations: Vec<SystemRelation>,
+    /// The number of `information_schema`.
+    pub(crate) information: Option<i32>,
     by_name: HashMap<(i32, &'static str), usize>,
     by_oid: HashMap<i32, usize>,
 }
@@ -90,7 +92,8 @@ impl System {
         let by_name =
             keys.clone().map(|(place, relation)| ((relation.namespace, relation.name), place)).collect();
         let by_oid = keys.map(|(place, relation)| (relation.oid, place)).collect();
-        Self { relations, by_name, by_oid }
+        let information = relations.iter().map(|relation| relation.namespace).find(|oid| *oid != PG_CATALOG);
+        Self { relations, information, by_name, by_oid }
     }
 
     pub(crate) fn find(&self, namespace: i32, name: &str) -> Option<&SystemRelation> {
@@ -101,9 +104,14 @@ impl System {
         self.relations.get(*self.by_oid.get(&oid)?)
     }
 
-    /// A relation of `pg_catalog`.
+    /// A relation of `pg_catalog`. All of them are called `pg_…`.
     pub(crate) fn catalog(&self, name: &str) -> Option<&SystemRelation> {
         self.find(PG_CATALOG, name)
+    }
+
+    /// A relation of `information_schema`.
+    pub(crate) fn information(&self, name: &str) -> Option<&SystemRelation> {
+        self.find(self.information?, name)
     }
 }
 

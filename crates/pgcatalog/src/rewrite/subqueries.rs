@@ -9,6 +9,7 @@
 //! A scalar subquery that has more than one row is an error in PostgreSQL, so the join has as many rows as there were before. DataFusion
 //! does the same by itself where the subquery is an aggregate and all its conditions are equalities; those are left to it.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -17,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use super::names::of_expression;
 use super::{normal, parts, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::{SYSTEM, SystemRelation};
@@ -24,8 +26,9 @@ use crate::system::{SYSTEM, SystemRelation};
 /// The relations of a subquery, by the names that they have in it.
 type Scope = Vec<(String, &'static SystemRelation)>;
 
-/// Turns the correlated scalar subqueries of a SELECT into joins, where that can be done.
-pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
+/// Turns the correlated scalar subqueries of a SELECT into joins, where that can be done. `is_shown`: its columns are called as they
+/// are planned, and those that were subqueries get names that say what they are.
+pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool) {
     let grouped = match &select.group_by {
         GroupByExpr::Expressions(expressions, _) => !expressions.is_empty(),
         GroupByExpr::All(_) => true,
@@ -37,8 +40,23 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
     let Some(projection) = without_stars(select) else { return };
     let starred = std::mem::replace(&mut select.projection, projection);
     let mut finder = Finder { depth: 0, made_up, joins: vec![] };
+    let mut taken: HashSet<String> = match is_shown {
+        true => select.projection.iter().filter_map(own_name).collect(),
+        false => HashSet::new(),
+    };
     for item in &mut select.projection {
+        let name = match item {
+            SelectItem::UnnamedExpr(expr) if is_shown => Some(of_expression(expr)),
+            _ => None,
+        };
+        let before = finder.joins.len();
         let _ = item.visit(&mut finder);
+        if let (Some(name), SelectItem::UnnamedExpr(expr)) = (name, &*item)
+            && finder.joins.len() > before
+            && taken.insert(name.clone())
+        {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+        }
     }
     if let Some(selection) = &mut select.selection {
         let _ = selection.visit(&mut finder);
@@ -57,6 +75,17 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize) {
     }
     first.joins.extend(joins);
     select.from = vec![first];
+}
+
+/// The name of a column that has one without being planned.
+fn own_name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        SelectItem::UnnamedExpr(expr @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
+            Some(of_expression(expr))
+        }
+        _ => None,
+    }
 }
 
 /// Puts the oids of system relations in the place of their `tableoid`.
