@@ -1,5 +1,6 @@
 //! What a session is to a client at the other end of a connection: its parameters, and the state of its transaction.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,12 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::Schema;
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 
 use harrier_exec::front::{Admission, Admit};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::Source;
 
 use crate::SqlError;
 use crate::engine::setting_error;
@@ -19,12 +21,31 @@ use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::server_functions;
-use crate::session::{Asked, Form, Outcome, ParsedStatement, Session, command};
+use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
 use crate::store_options;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
+
+/// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins with `pg_`. In `harrier sql`,
+/// a statement with none of them is left as it is, and costs no look at what there is.
+const CATALOG_WORDS: [&str; 14] = [
+    "current_catalog",
+    "current_database",
+    "current_role",
+    "current_schema",
+    "current_user",
+    "session_user",
+    "regclass",
+    "regnamespace",
+    "regproc",
+    "regrole",
+    "regtype",
+    "has_",
+    "_description",
+    "txid_current",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionState {
@@ -63,11 +84,8 @@ impl Session {
             for function in self.engine().server_functions() {
                 self.context().register_udf(server_functions::of_session(function, &identity, role));
             }
-            let source = SessionSource::new(&kept.names, Arc::clone(parameters), identity, surroundings);
-            let source = Arc::new(source);
-            let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
-            kept.names.set_postgres(installed);
-            let _ = self.postgres().set(source);
+            self.serves_client();
+            self.install_catalogs(identity, Some(surroundings));
         }
         for (name, value) in settings {
             match parameters::name_of(name) {
@@ -82,6 +100,29 @@ impl Session {
         }
         parameters.begun();
         self.apply_parameters().map_err(|error| SqlError::in_statement(&error, ""))
+    }
+
+    /// The beginning of a session that is no client's: PostgreSQL's catalogs. Whoever runs the process may do everything, and is called
+    /// `user` as long as the warehouse has no roles. To be called once, before its first statement; reads nothing.
+    pub fn begin_alone(&self, user: &str) {
+        let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
+        let process = std::process::id() as i32;
+        let identity = Identity { role: user.to_string(), database, process, client: None, server: None };
+        self.install_catalogs(identity, None);
+    }
+
+    fn install_catalogs(&self, identity: Identity, surroundings: Option<Arc<dyn Surroundings>>) {
+        let names = self.kept().map(|kept| &kept.names);
+        let source = SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings);
+        let source = Arc::new(source);
+        let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
+        match (names, self.own()) {
+            (Some(names), _) => names.set_postgres(installed),
+            (None, Some(own)) => own.set_postgres(installed),
+            // Its settings name a catalog that is not there.
+            (None, None) => return,
+        }
+        let _ = self.postgres().set(source);
     }
 
     /// The name of a parameter or setting as it is kept.
@@ -275,19 +316,25 @@ impl Session {
             self.apply_parameters()?;
         }
         self.follow_search_path();
-        let reads_catalogs = statement.asked.as_ref().is_some_and(|asked| asked.may_read_catalogs);
-        if let Some(source) = self.postgres().get().filter(|_| reads_catalogs) {
+        let CatalogReads { any, sizes, analyses } = statement.reads;
+        if let Some(source) = self.postgres().get().filter(|_| any) {
+            if !self.is_client() {
+                source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
+                if let Some(warehouse) = self.engine().warehouse()
+                    && let Some(catalog) = warehouse.open().await?
+                {
+                    source.set_access(catalog.access().await.map_err(crate::warehouse::explain)?);
+                }
+            }
             source.look_at_views().await;
         }
-        let asks_sizes = statement.asked.as_ref().is_some_and(|asked| asked.may_ask_sizes);
-        if let Some(source) = self.postgres().get().filter(|_| asks_sizes)
+        if let Some(source) = self.postgres().get().filter(|_| sizes)
             && let Some(warehouse) = self.engine().warehouse()
             && let Some(catalog) = warehouse.open().await?
         {
             source.set_sizes(catalog.sizes().await.map_err(crate::warehouse::explain)?);
         }
-        let asks_analyses = statement.asked.as_ref().is_some_and(|asked| asked.may_ask_analyses);
-        if let Some(source) = self.postgres().get().filter(|_| asks_analyses)
+        if let Some(source) = self.postgres().get().filter(|_| analyses)
             && let Some(warehouse) = self.engine().warehouse()
             && let Some(catalog) = warehouse.open().await?
         {
@@ -296,25 +343,49 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a client's statement fit for PostgreSQL's catalogs; returns what it was.
-    pub(crate) fn rewrite(&self, form: &mut Form, text: &str) -> Option<Arc<Asked>> {
-        let Form::Sql(Statement::Statement(statement)) = form else {
-            return None;
+    /// The same without a warehouse: what there is may be listed.
+    pub(crate) async fn look_at_own_tables(&self, statement: &ParsedStatement) {
+        if let (Some(source), Some(own)) = (self.postgres().get(), self.own())
+            && statement.reads.any
+        {
+            let contents = own.contents(&source.session_user()).await;
+            let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
+            source.set_listed(contents, schema);
+            source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
+        }
+    }
+
+    /// Makes a statement fit for PostgreSQL's catalogs; returns what it was if a client has sent it, and what it may read of them.
+    pub(crate) fn rewrite(&self, form: &mut Form, text: &str) -> (Option<Arc<ast::Statement>>, CatalogReads) {
+        if self.postgres().get().is_none() {
+            return (None, CatalogReads::default());
+        }
+        let mut text = text.to_ascii_lowercase();
+        if let Form::Sql(Statement::Statement(statement)) = form
+            && let Ok(executed @ Cow::Owned(_)) = self.executed(statement)
+        {
+            text += &executed.to_string().to_ascii_lowercase();
+        }
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        let any = has(&["pg_", "information_schema"]) || !self.is_client() && has(&CATALOG_WORDS);
+        let reads = CatalogReads {
+            any,
+            sizes: any && has(&["_size", "reltuples", "relpages"]),
+            analyses: any && has(&["pg_stats"]),
         };
-        self.postgres().get()?;
-        let text = text.to_ascii_lowercase();
-        let may_read_catalogs = text.contains("pg_") || text.contains("information_schema");
-        let may_ask_sizes = ["_size", "reltuples", "relpages"].iter().any(|word| text.contains(word));
-        let may_ask_analyses = text.contains("pg_stats");
-        let asked = Asked {
-            statement: ast::Statement::clone(statement),
-            may_read_catalogs,
-            may_ask_sizes,
-            may_ask_analyses,
-        };
-        harrier_pgcatalog::rewrite(statement);
-        names::tell_columns_apart(statement);
-        Some(Arc::new(asked))
+        match form {
+            Form::Sql(Statement::Statement(statement)) if self.is_client() => {
+                let asked = ast::Statement::clone(statement);
+                harrier_pgcatalog::rewrite(statement);
+                names::tell_columns_apart(statement);
+                return (Some(Arc::new(asked)), reads);
+            }
+            _ if !reads.any => {}
+            Form::Sql(statement) => rewrite_catalogs(statement),
+            Form::Copy(copy) => copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query),
+            Form::Access(_) => {}
+        }
+        (None, reads)
     }
 
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.
@@ -334,5 +405,18 @@ impl Session {
             Some(kept) => name == "information_schema" || name == "pg_catalog" || kept.names.has_schema(name),
             None => false,
         }
+    }
+}
+
+/// Makes a statement fit for PostgreSQL's catalogs, with the planner's names of columns.
+fn rewrite_catalogs(statement: &mut Statement) {
+    match statement {
+        Statement::Statement(statement) => harrier_pgcatalog::rewrite_catalogs(statement),
+        Statement::Explain(explain) => rewrite_catalogs(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => harrier_pgcatalog::rewrite_query(query),
+            CopyToSource::Relation(_) => {}
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
     }
 }

@@ -385,9 +385,9 @@ impl Session {
 
     /// Refuses what only the protocol of PostgreSQL has.
     fn need_client(&self) -> Result<()> {
-        match self.postgres().get() {
-            Some(_) => Ok(()),
-            None => {
+        match self.is_client() {
+            true => Ok(()),
+            false => {
                 let message = "COPY in binary format is for clients of a server";
                 Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
             }

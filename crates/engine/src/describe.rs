@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::SqlError;
 use crate::guard::guarded;
 use crate::parameters::{self, Change};
-use crate::session::{Asked, Form, ParsedStatement, Session};
+use crate::session::{Form, ParsedStatement, Session};
 use crate::warehouse::Control;
 
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
@@ -77,7 +77,7 @@ impl ParsedStatement {
 
     /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
     pub fn named(&self, schema: &SchemaRef) -> SchemaRef {
-        let Some(Asked { statement, .. }) = self.asked.as_deref() else {
+        let Some(statement) = self.asked.as_deref() else {
             return Arc::clone(schema);
         };
         let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -129,8 +129,7 @@ impl Session {
             return self.planned(parsed, returns_rows, types, &BTreeSet::new()).await;
         };
         // Nothing but its place tells that a parameter is an array.
-        let arrays = statement.asked.as_deref().map(|asked| array_parameters(&asked.statement));
-        let arrays = arrays.unwrap_or_default();
+        let arrays = statement.asked.as_deref().map(array_parameters).unwrap_or_default();
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
         match self.planned(parsed, returns_rows, types, &arrays).await {

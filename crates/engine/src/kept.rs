@@ -57,6 +57,7 @@ impl Session {
     /// The outer error is DataFusion's, the inner one is already what the user sees.
     pub(crate) async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
         let Some(kept) = self.kept() else {
+            self.look_at_own_tables(statement).await;
             return self.run_statement(statement).await;
         };
         if let Form::Sql(Statement::Statement(parsed)) = &statement.form

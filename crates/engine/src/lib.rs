@@ -52,6 +52,7 @@ pub mod limits;
 pub mod memory;
 mod names;
 mod not_in;
+mod own_catalog;
 mod parameters;
 mod prepared;
 mod progress;

@@ -1,5 +1,4 @@
-//! Names in a parsed statement, made ready for the planner: files in FROM clauses, columns of the same name, and a column of
-//! `information_schema` that the planner knows by another name than PostgreSQL.
+//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same name.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,7 +6,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, DataType, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, VisitMut, VisitorMut,
+    SetExpr, Value, VisitMut, VisitorMut,
 };
 
 use crate::files;
@@ -100,27 +99,7 @@ impl VisitorMut for Names {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        // A client has PostgreSQL's own form of it.
-        if !self.is_client
-            && let TableFactor::Table { name, alias, args: None, .. } = factor
-            && is_information_views(name)
-        {
-            name_views_columns(alias);
-        }
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if !self.is_client
-            && let Expr::CompoundIdentifier(parts) = expr
-            && let [schema, table, _] = parts.as_slice()
-            && plain(schema) == INFORMATION_SCHEMA
-            && plain(table) == VIEWS
-        {
-            // The relation has an alias now.
-            parts.remove(0);
-        }
         if self.is_client
             && let Expr::Cast { expr: inner, data_type: DataType::Bytea, .. } = expr
             && let Expr::Value(value) = inner.as_mut()
@@ -141,33 +120,6 @@ impl VisitorMut for Names {
             tell_sorted_apart(query);
         }
         ControlFlow::Continue(())
-    }
-}
-
-const INFORMATION_SCHEMA: &str = "information_schema";
-const VIEWS: &str = "views";
-/// Its columns, of which the planner calls the last one `definition`.
-const VIEWS_COLUMNS: [&str; 4] = ["table_catalog", "table_schema", "table_name", "view_definition"];
-
-fn is_information_views(name: &ObjectName) -> bool {
-    match name.0.as_slice() {
-        [.., ObjectNamePart::Identifier(schema), ObjectNamePart::Identifier(table)] => {
-            plain(schema) == INFORMATION_SCHEMA && plain(table) == VIEWS
-        }
-        _ => false,
-    }
-}
-
-/// Unless they have names already.
-fn name_views_columns(alias: &mut Option<TableAlias>) {
-    let alias = alias.get_or_insert_with(|| TableAlias {
-        explicit: true,
-        name: Ident::new(VIEWS),
-        columns: vec![],
-        at: None,
-    });
-    if alias.columns.is_empty() {
-        alias.columns = VIEWS_COLUMNS.map(TableAliasColumnDef::from_name).into();
     }
 }
 

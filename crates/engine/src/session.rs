@@ -64,6 +64,7 @@ use crate::like_escapes::LikeEscapes;
 use crate::limits::{self, Limits};
 use crate::names;
 use crate::not_in::NotIn;
+use crate::own_catalog::OwnCatalog;
 use crate::parameters::{Change, Parameters};
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
@@ -102,20 +103,21 @@ pub struct ParsedStatement {
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
     /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<ast::Statement>>,
+    pub(crate) reads: CatalogReads,
     /// Those of its parameters.
     pub(crate) values: Arc<[ScalarValue]>,
 }
 
-/// A client's statement as it was.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) statement: ast::Statement,
-    pub(crate) may_read_catalogs: bool,
-    /// It may ask how large tables are.
-    pub(crate) may_ask_sizes: bool,
-    /// It may ask what ANALYZE has found out.
-    pub(crate) may_ask_analyses: bool,
+/// What a statement may read of PostgreSQL's catalogs, by the words in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CatalogReads {
+    /// Anything at all.
+    pub(crate) any: bool,
+    /// How large tables are.
+    pub(crate) sizes: bool,
+    /// What ANALYZE has found out.
+    pub(crate) analyses: bool,
 }
 
 /// A statement as one of the parsers has it.
@@ -175,8 +177,12 @@ pub struct Session {
     kept: Option<Arc<Kept>>,
     prepared: PreparedStatements,
     parameters: Arc<Parameters>,
-    /// PostgreSQL's catalogs, for clients.
+    /// PostgreSQL's catalogs, once the session has begun.
     postgres: OnceLock<Arc<SessionSource>>,
+    /// It is for a client at the other end of a connection.
+    is_client: AtomicBool,
+    /// What there is without a warehouse.
+    own: Option<Arc<OwnCatalog>>,
 }
 
 impl Session {
@@ -230,6 +236,7 @@ impl Session {
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::clone(&external) as _;
         }
+        let own = engine.warehouse().is_none().then(|| own_catalog(&state)).flatten();
         let files = Arc::new(FileTables::default());
         let asked = FilesAsked { files: Arc::clone(&files), role: Arc::clone(&role) };
         let catalogs = DynamicFileCatalog::new(Arc::clone(state.catalog_list()), Arc::new(asked));
@@ -254,6 +261,8 @@ impl Session {
             prepared: PreparedStatements::default(),
             parameters: Arc::default(),
             postgres: OnceLock::new(),
+            is_client: AtomicBool::new(false),
+            own,
         }
     }
 
@@ -297,6 +306,20 @@ impl Session {
         &self.postgres
     }
 
+    pub(crate) fn is_client(&self) -> bool {
+        self.is_client.load(Ordering::Relaxed)
+    }
+
+    /// To be called before its first statement.
+    pub(crate) fn serves_client(&self) {
+        self.is_client.store(true, Ordering::Relaxed);
+    }
+
+    /// The tables that end with the session, if it has no warehouse.
+    pub(crate) fn own(&self) -> Option<&Arc<OwnCatalog>> {
+        self.own.as_ref()
+    }
+
     pub(crate) fn parameters(&self) -> &Arc<Parameters> {
         &self.parameters
     }
@@ -308,6 +331,13 @@ impl Session {
 
     /// One statement, as [`split`] cut it, parsed in this session's dialect.
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
+        let mut parsed = self.parse_for_planner(text)?;
+        (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text);
+        Ok(parsed)
+    }
+
+    /// The same with `information_schema` as the planner has it, with its names of types and of what it lists.
+    pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
         let mut partition = None;
         let mut looks = Looks::default();
@@ -338,7 +368,6 @@ impl Session {
             })
         };
         let (mut form, clauses) = parsed().map_err(|error| SqlError::in_statement(&error, &text))?;
-        let asked = self.rewrite(&mut form, &text);
         let mut temporary = false;
         if let Form::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
@@ -346,8 +375,9 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
         }
-        let values = Arc::default();
-        Ok(ParsedStatement { text, line, form, clauses, partition, looks, temporary, asked, values })
+        let (reads, values) = (CatalogReads::default(), Arc::default());
+        let asked = None;
+        Ok(ParsedStatement { text, line, form, clauses, partition, looks, temporary, asked, reads, values })
     }
 
     fn parse_text(&self, text: &str) -> Result<Statement> {
@@ -376,7 +406,7 @@ impl Session {
             (Some(mut statement), true) => {
                 dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
-                names::prepare(&mut statement, self.postgres.get().is_some());
+                names::prepare(&mut statement, self.is_client());
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),
@@ -961,6 +991,14 @@ fn add_functions(state: &mut SessionState) {
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }
+}
+
+/// Puts the catalog of a session without a warehouse in the place of the planner's own.
+fn own_catalog(state: &SessionState) -> Option<Arc<OwnCatalog>> {
+    let name = &state.config_options().catalog.default_catalog;
+    let own = Arc::new(OwnCatalog::new(state.catalog_list().catalog(name)?));
+    state.catalog_list().register_catalog(name.clone(), Arc::clone(&own) as _);
+    Some(own)
 }
 
 fn entries(options: &ConfigOptions) -> HashMap<String, Option<String>> {

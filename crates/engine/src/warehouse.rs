@@ -50,6 +50,7 @@ pub(crate) use dml::{Dml, Pending};
 pub(crate) use dml_access::has_subquery;
 pub(crate) use histogram::{Point, Spread};
 pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, PAST, SessionCatalog, Sight};
+pub(crate) use own_tables::number as number_of_own;
 pub(crate) use postgres::SessionSource;
 pub use postgres::{Identity, Named, Surroundings};
 pub(crate) use statistics::Looking;

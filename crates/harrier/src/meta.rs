@@ -6,7 +6,7 @@ use std::path::Path;
 
 use datafusion::error::DataFusionError;
 use harrier_engine::split::StatementText;
-use harrier_engine::{SqlError, SqlState};
+use harrier_engine::{Session, SqlError, SqlState};
 
 use crate::output::Format;
 use crate::runner::{Runner, Stop, Trouble};
@@ -150,9 +150,10 @@ fn say(runner: &mut Runner, text: &str) {
     }
 }
 
+/// What the planner's `information_schema` tells, which lists `sys` and functions.
 async fn query(runner: &mut Runner, sql: &str) -> Result<(), Trouble> {
     let text = sql.to_string();
-    runner.run(StatementText { text, line: 1 }).await
+    runner.run_as(StatementText { text, line: 1 }, Session::parse_for_planner).await
 }
 
 async fn tables(runner: &mut Runner, condition: &str) -> Result<(), Trouble> {

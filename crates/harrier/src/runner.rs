@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use harrier_engine::split::{Splitter, StatementText};
-use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState, Written};
+use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlState, Written};
 
 use crate::bar::Bar;
 use crate::copying::Copying;
@@ -312,6 +312,11 @@ impl Runner {
 
     /// Runs a statement and shows its rows, until it is done or Ctrl-C is pressed.
     pub(crate) async fn run(&mut self, statement: StatementText) -> Result<(), Trouble> {
+        self.run_as(statement, Session::parse).await
+    }
+
+    /// The same of a statement that is parsed by `parse`.
+    pub(crate) async fn run_as(&mut self, statement: StatementText, parse: Parse) -> Result<(), Trouble> {
         let started = Instant::now();
         let text = statement.text.clone();
         let Self { session, display, interrupts, copies_stdin, .. } = self;
@@ -320,6 +325,7 @@ impl Runner {
             biased;
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
             result = async {
+                let statement = parse(session, statement)?;
                 let Some(copy) = show(session, display, statement).await? else {
                     return Ok(None);
                 };
@@ -369,6 +375,9 @@ impl Runner {
     }
 }
 
+/// How a statement is parsed in a session.
+type Parse = fn(&Session, StatementText) -> Result<ParsedStatement, SqlError>;
+
 /// A script that is being read.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -414,9 +423,8 @@ impl Display {
 async fn show(
     session: &Session,
     display: &mut Display,
-    statement: StatementText,
+    statement: ParsedStatement,
 ) -> Result<Option<CopyIn>, Trouble> {
-    let statement = session.parse(statement)?;
     let is_bar_wanted = session.settings().progress;
     match session.execute(&statement).await? {
         Outcome::Rows { schema, mut stream, progress, .. } => {

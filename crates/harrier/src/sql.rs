@@ -212,13 +212,15 @@ async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
             return exit::FAILED;
         }
     };
+    let session = engine.session();
+    session.begin_alone(&user());
     if format == Format::Lines {
-        return match lines::run(&engine.session(), interrupts).await {
+        return match lines::run(&session, interrupts).await {
             Ok(()) => exit::DONE,
             Err(_) => exit::FAILED,
         };
     }
-    let mut runner = Runner::new(engine.session(), Display::new(format), interrupts);
+    let mut runner = Runner::new(session, Display::new(format), interrupts);
     let result = run_inputs(&mut runner, inputs).await;
     let flushed = match &mut runner.display.file {
         Some(file) => io::Write::flush(file),
@@ -228,6 +230,12 @@ async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
         Ok(()) | Err(Stop::Quit | Stop::Closed) if flushed.is_ok() => exit::DONE,
         _ => exit::FAILED,
     }
+}
+
+/// Who runs this process, as far as the environment tells.
+fn user() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "harrier".to_string())
 }
 
 async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop> {

@@ -109,7 +109,8 @@ impl Process {
     /// Removes the settings, tables and views that a file left behind. Where that fails, the next file gets a new process.
     fn tidy(&self) {
         let is_running = self.lock().is_some();
-        if is_running && self.forget().is_err() {
+        // In a warehouse a file may leave more behind, such as a transaction.
+        if is_running && (self.forget().is_err() || self.configuration.warehouse.is_some()) {
             *self.lock() = None;
         }
     }
@@ -118,14 +119,17 @@ impl Process {
         self.answer("RESET ALL")?;
         let tables = self.answer(
             "SELECT table_type, table_schema, table_name FROM information_schema.tables \
-             WHERE table_schema <> 'information_schema'",
+             WHERE table_schema NOT IN ('information_schema', 'pg_catalog')",
         )?;
         let Answer::Rows { rows, .. } = tables else { return Ok(()) };
         for row in rows {
             let kind = if row[0].as_deref() == Some("VIEW") { "VIEW" } else { "TABLE" };
             let [schema, name] =
                 [&row[1], &row[2]].map(|name| name.as_deref().unwrap_or_default().replace('"', "\"\""));
-            self.answer(&format!("DROP {kind} \"{schema}\".\"{name}\""))?;
+            match schema.starts_with("pg_temp_") {
+                true => self.answer(&format!("DROP {kind} \"{name}\""))?,
+                false => self.answer(&format!("DROP {kind} \"{schema}\".\"{name}\""))?,
+            };
         }
         Ok(())
     }

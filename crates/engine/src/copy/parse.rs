@@ -29,6 +29,14 @@ impl Copy {
             CopySource::Table { name, .. } => names::mark_file(name),
         }
     }
+
+    /// The query whose rows it copies, if it has one.
+    pub(crate) fn query_mut(&mut self) -> Option<&mut Query> {
+        match &mut self.source {
+            CopySource::Query(query) => Some(query),
+            CopySource::Table { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -70,7 +70,7 @@ pub(crate) struct Names {
     session: OnceLock<Weak<RwLock<SessionState>>>,
     /// Of schema `sys`, beside those about the warehouse.
     server_tables: Arc<[ServerTable]>,
-    /// PostgreSQL's catalogs, if the session is a client's.
+    /// PostgreSQL's catalogs, if the session has begun.
     postgres: OnceLock<Installed>,
     role: Arc<SessionRole>,
     files: Arc<dyn UrlTableFactory>,

@@ -23,7 +23,7 @@ pub(super) struct OwnTable {
     pub(super) is_view: bool,
 }
 
-/// Whether a number is that of the schema or of a relation in it.
+/// Whether a number is that of something of the session alone.
 pub(super) fn is_own(id: i64) -> bool {
     id <= SCHEMA_ID
 }
@@ -47,7 +47,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
     });
     let column = |field| Column { field, default: None, comment: None, grants: vec![], spread: None };
     contents.relations.extend(own.iter().map(|table| Relation {
-        id: id(&table.name),
+        id: number(&table.name),
         schema: SCHEMA_ID,
         name: table.name.clone(),
         kind: if table.is_view { Kind::View } else { Kind::TemporaryTable },
@@ -63,7 +63,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
 }
 
 /// The same for one name as long as the session lasts, whatever other tables come and go.
-fn id(name: &str) -> i64 {
+pub(crate) fn number(name: &str) -> i64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     RELATIONS_BELOW - (hasher.finish() % RELATIONS) as i64

@@ -60,11 +60,17 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
 /// The catalogs of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSource {
-    /// Hold the catalogs, which hold this.
+    /// Hold the catalogs, which hold this. Of a session without a warehouse there are none.
     names: Weak<Names>,
     parameters: Arc<Parameters>,
     identity: Identity,
-    surroundings: Arc<dyn Surroundings>,
+    /// `None`: the session is no client's, and alone.
+    surroundings: Option<Arc<dyn Surroundings>>,
+    since: SystemTime,
+    /// Who may do what, as the session of the system was told last: it has no need to know for itself.
+    access: Mutex<Arc<Access>>,
+    /// What there is without a warehouse, and the schema that names without one are in.
+    listed: Mutex<Option<(Arc<Contents>, String)>>,
     /// Made of the state that the statement sees, with the version of who may do what.
     contents: Mutex<Option<(Arc<State>, i64, Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
@@ -85,17 +91,21 @@ pub struct Named {
 }
 
 impl SessionSource {
+    /// `names`: those of a session with a warehouse.
     pub(crate) fn new(
-        names: &Arc<Names>,
+        names: Option<&Arc<Names>>,
         parameters: Arc<Parameters>,
         identity: Identity,
-        surroundings: Arc<dyn Surroundings>,
+        surroundings: Option<Arc<dyn Surroundings>>,
     ) -> Self {
         Self {
-            names: Arc::downgrade(names),
+            names: names.map(Arc::downgrade).unwrap_or_default(),
             parameters,
             identity,
             surroundings,
+            since: SystemTime::now(),
+            access: Mutex::default(),
+            listed: Mutex::default(),
             contents: Mutex::default(),
             views: Mutex::default(),
             own: Mutex::default(),
@@ -117,6 +127,17 @@ impl SessionSource {
         *self.contents.lock() = None;
     }
 
+    /// What the catalogs tell of roles and privileges from now on, if the session is the system's.
+    pub(crate) fn set_access(&self, access: Arc<Access>) {
+        *self.access.lock() = access;
+        *self.contents.lock() = None;
+    }
+
+    /// What there is from now on, if the session has no warehouse. `schema`: that which names without one are in.
+    pub(crate) fn set_listed(&self, contents: Contents, schema: String) {
+        *self.listed.lock() = Some((Arc::new(contents), schema));
+    }
+
     fn viewer(&self) -> Viewer {
         self.names.upgrade().map(|names| names.role().viewer()).unwrap_or_default()
     }
@@ -124,7 +145,7 @@ impl SessionSource {
     fn access(&self) -> Arc<Access> {
         match self.viewer() {
             Viewer::Role { access, .. } => access,
-            Viewer::System => Arc::default(),
+            Viewer::System => Arc::clone(&self.access.lock()),
         }
     }
 
@@ -338,6 +359,9 @@ fn address(address: SocketAddr) -> (String, u16) {
 
 impl Source for SessionSource {
     fn contents(&self) -> Result<Arc<Contents>> {
+        if let Some((contents, _)) = &*self.listed.lock() {
+            return Ok(Arc::clone(contents));
+        }
         let names = self.names.upgrade();
         let Some(state) = names.and_then(|names| names.sight().state) else {
             let mut contents = Contents {
@@ -399,15 +423,22 @@ impl Source for SessionSource {
         }
     }
 
+    /// The system is whom everything belongs to, as in PostgreSQL's single-user mode.
     fn user(&self) -> String {
-        self.viewer().name().unwrap_or(&self.identity.role).to_string()
+        self.viewer().name().map_or_else(|| self.owner(), str::to_string)
     }
 
     fn session_user(&self) -> String {
-        self.identity.role.clone()
+        match self.viewer() {
+            Viewer::System => self.owner(),
+            Viewer::Role { .. } => self.identity.role.clone(),
+        }
     }
 
     fn search_path(&self) -> Vec<String> {
+        if let Some((_, schema)) = &*self.listed.lock() {
+            return vec![schema.clone()];
+        }
         let names = self.names.upgrade();
         let exists = |schema: &String| {
             matches!(schema.as_str(), "pg_catalog" | "information_schema")
@@ -449,8 +480,17 @@ impl Source for SessionSource {
     }
 
     fn activity(&self) -> Vec<Activity> {
+        let Some(surroundings) = &self.surroundings else {
+            return vec![Activity {
+                pid: self.identity.process,
+                user: self.user(),
+                backend_start: microseconds(self.since),
+                state: "active".to_string(),
+                ..Activity::default()
+            }];
+        };
         let viewer = self.viewer();
-        let mut all = self.surroundings.activity();
+        let mut all = surroundings.activity();
         for other in all.iter_mut().filter(|other| !viewer.has_privileges_of(&other.user)) {
             *other = Activity {
                 pid: other.pid,
@@ -467,6 +507,9 @@ impl Source for SessionSource {
             && own_tables::is_own(*id)
         {
             return role == self.user();
+        }
+        if matches!(self.viewer(), Viewer::System) && role == self.user() {
+            return true;
         }
         let (privilege, access) = (Privilege::of_name(privilege), self.access());
         let Some(privilege) = privilege else { return false };
@@ -497,12 +540,13 @@ impl Source for SessionSource {
     }
 
     fn signal(&self, pid: i32, terminate: bool) -> Result<bool> {
-        let target = self.surroundings.activity().into_iter().find(|other| other.pid == pid);
+        let Some(surroundings) = &self.surroundings else { return Ok(false) };
+        let target = surroundings.activity().into_iter().find(|other| other.pid == pid);
         let viewer = self.viewer();
         match target {
             None => Ok(false),
             Some(target) if viewer.has_privileges_of(&target.user) && self.may_signal(&target.user) => {
-                Ok(self.surroundings.signal(pid, terminate))
+                Ok(surroundings.signal(pid, terminate))
             }
             Some(_) => {
                 let what = if terminate { "terminate process" } else { "cancel query" };
@@ -528,6 +572,6 @@ impl Source for SessionSource {
     }
 
     fn started(&self) -> i64 {
-        microseconds(self.surroundings.since())
+        microseconds(self.surroundings.as_ref().map_or(self.since, |surroundings| surroundings.since()))
     }
 }
