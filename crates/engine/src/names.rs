@@ -299,7 +299,10 @@ mod tests {
             ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
             ("SELECT a::text FROM t ORDER BY a", "SELECT a::TEXT AS \"a\" FROM t ORDER BY a"),
-            ("SELECT a::text, a FROM t ORDER BY a", "SELECT a::TEXT AS \"a\", a AS \"a_1\" FROM t ORDER BY a"),
+            (
+                "SELECT a::text, a FROM t ORDER BY a",
+                "SELECT a::TEXT AS \"a\", a AS \"a_1\" FROM t ORDER BY a",
+            ),
             ("SELECT a::text FROM t ORDER BY t.a", "SELECT a::TEXT AS \"a_1\" FROM t ORDER BY t.a"),
             ("SELECT f(a), f(a::int)", "SELECT f(a), f(a::INT) AS \"f(a::INT)_1\""),
             ("SELECT f('1'), f(DATE '1')", "SELECT f('1'), f(DATE '1') AS \"f(DATE '1')_1\""),
