@@ -23,6 +23,7 @@ use harrier_catalog::state::{
 };
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::check_years;
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::text_of;
 use uuid::Uuid;
@@ -36,7 +37,7 @@ use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
-use crate::names::plain;
+use crate::names::{plain, without_casts};
 use crate::texts_of_times::readable;
 
 mod partitions;
@@ -533,9 +534,9 @@ impl Ddl<'_> {
                 ColumnOption::Null => {}
                 ColumnOption::NotNull => column.nullable = false,
                 ColumnOption::Default(value) => {
-                    let value = self.value_of(value, &column).await?;
-                    column.default = value.clone().map(DefaultValue::Literal);
-                    column.initial_default = value;
+                    let present = self.value_of(value, &column).await?;
+                    column.default = kept_default(value, present.clone());
+                    column.initial_default = present;
                 }
                 other => return Err(unsupported(format!("ADD COLUMN … {other}"))),
             }
@@ -584,13 +585,7 @@ impl Ddl<'_> {
             AlterColumnOperation::DropDefault => column.default = None,
             AlterColumnOperation::SetDefault { value } => {
                 let text = self.value_of(value, column).await?;
-                column.default = match value {
-                    ast::Expr::Function(_) => Some(DefaultValue::Expression {
-                        sql: value.to_string(),
-                        dialect: DIALECT.to_string(),
-                    }),
-                    _ => text.map(DefaultValue::Literal),
-                };
+                column.default = kept_default(value, text);
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
@@ -633,6 +628,7 @@ impl Ddl<'_> {
         let kind = type_of(column, false)?;
         let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind)?.to_array()?;
         let values = cast_with_options(&value, &kind, &exact)?;
+        check_years(&values, &column.name)?;
         let texts = text_of(&storable(&values, &column.name)?)?;
         Ok(texts.is_valid(0).then(|| texts.value(0).to_string()))
     }
@@ -866,6 +862,16 @@ fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Resul
             })
         })
         .collect()
+}
+
+/// The default of rows to come: what a function gives is another one for each statement. `text`: the value that it has now.
+fn kept_default(value: &ast::Expr, text: Option<String>) -> Option<DefaultValue> {
+    match without_casts(value) {
+        ast::Expr::Function(_) => {
+            Some(DefaultValue::Expression { sql: value.to_string(), dialect: DIALECT.to_string() })
+        }
+        _ => text.map(DefaultValue::Literal),
+    }
 }
 
 fn default_value(default: &Expr, column: &Column) -> Result<DefaultValue> {
