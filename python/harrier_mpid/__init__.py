@@ -81,7 +81,11 @@ class _Text:
 
 
 class _Bytes:
-    encode = staticmethod(bytes)
+    @staticmethod
+    def encode(data):
+        # Of a number, `bytes` would make as many zeros.
+        return data if type(data) is bytes else bytes(memoryview(data))
+
     decode = staticmethod(bytes)
 
 
@@ -171,7 +175,8 @@ class Task:
 
     def reads(self, source):
         """Says what the O task reads from now on, such as a file: errors name it."""
-        self._check(self._library.MPI_D_Reads(str(source).encode()))
+        name = os.fsencode(source) if isinstance(source, (str, bytes, os.PathLike)) else str(source).encode()
+        self._check(self._library.MPI_D_Reads(name))
 
     def at(self, position):
         """Says where in what it reads the O task is, such as a line: errors name it as the place of the record."""
@@ -262,6 +267,8 @@ class Task:
         Each is used again for the next: copy what is to stay."""
         import numpy
 
+        if length < 1:
+            raise ValueError("length is at least 1")
         keys, values = numpy.empty(length, key_type), numpy.empty(length, value_type)
         for array in (keys, values):
             _without_objects(array.dtype)
