@@ -42,6 +42,7 @@ mod explain;
 mod explain_options;
 mod files;
 mod grants;
+mod grouping_sets;
 mod guard;
 mod hive;
 mod intervals;

@@ -8,8 +8,8 @@ use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, bucket_place, date_trunc, long_texts, only, row_numbers, samples, shown_times, sums, times,
-    whole_times, written_rows,
+    arithmetic, bucket_place, date_trunc, exact_doubles, long_texts, only, row_numbers, samples, shown_times,
+    sums, times, whole_times, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -17,6 +17,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         bucket(),
         bucket_place::function(),
         date_trunc::function(),
+        exact_doubles::function(),
         intervals::function(),
         only::only(),
         shown_times::function(),

@@ -19,6 +19,7 @@ pub mod avro;
 pub mod delimited;
 pub mod desk;
 pub mod disks;
+pub mod exact_doubles;
 pub mod file_formats;
 pub mod front;
 pub mod limits;
@@ -65,6 +66,7 @@ pub mod table_files;
 pub mod tasks;
 mod texts;
 pub mod took;
+pub mod unordered;
 pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};

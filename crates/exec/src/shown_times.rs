@@ -67,8 +67,11 @@ fn shown(values: &ArrayRef) -> Result<StringArray> {
     Ok(texts.finish())
 }
 
-/// Without the zeros at the end of a fraction, and the minutes of a zone that has none.
+/// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone that has none.
 fn trimmed(mut text: String) -> String {
+    if text.starts_with('+') {
+        text.remove(0);
+    }
     if text.ends_with(":00") && text.rfind(['+', '-']).is_some_and(|sign| sign + 6 == text.len()) {
         text.truncate(text.len() - 3);
     }
@@ -103,5 +106,6 @@ mod tests {
         assert_eq!(of(Some("UTC")), expected);
         assert_eq!(of(Some("+05:30"))[..2], ["2024-03-10 06:32:03.5+05:30", "1970-01-01 05:30:00+05:30"]);
         assert_eq!(of(Some("-08:00"))[1], "1969-12-31 16:00:00-08");
+        assert_eq!(trimmed("+10000-01-01 00:00:00".to_string()), "10000-01-01 00:00:00");
     }
 }
