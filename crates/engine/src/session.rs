@@ -86,7 +86,7 @@ use crate::warehouse::{
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
-use crate::zones::SessionZone;
+use crate::zones::{LocalTimes, SessionZone};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -205,6 +205,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
+        builder = builder.with_analyzer_rule(Arc::new(LocalTimes));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));

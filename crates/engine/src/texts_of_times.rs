@@ -11,6 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::local_times::{is_local, moments_in};
 use harrier_exec::shown_times;
 use harrier_exec::times::Kind;
 
@@ -84,13 +85,19 @@ fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_timestamp
 }
 
-/// A value that is to be cast to a type; a text of a day or time in the form that a cast reads.
-pub(crate) fn readable(value: ScalarValue, wanted: &DataType) -> Result<ScalarValue> {
+/// A value that is to be cast to a type; a text of a day or time in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
+pub(crate) fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
     let normal = match kind_of(wanted) {
         Some(kind) => normal(&value, kind)?,
         None => None,
     };
-    Ok(normal.unwrap_or(value))
+    let value = normal.unwrap_or(value);
+    match wanted {
+        DataType::Timestamp(_, Some(_)) if is_local(&value.data_type()) => {
+            ScalarValue::try_from_array(&moments_in(&value.to_array()?, zone)?, 0)
+        }
+        _ => Ok(value),
+    }
 }
 
 /// `None` where a cast reads the text as it is, or nobody does.

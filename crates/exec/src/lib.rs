@@ -47,6 +47,7 @@ pub mod grpc_batches;
 pub mod history;
 mod inprocess;
 mod janitor;
+pub mod local_times;
 mod long_texts;
 pub mod look;
 mod loss;

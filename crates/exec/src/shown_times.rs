@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, StringArray, StringBuilder};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::table_files::infinity;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const ZONE: &str = "%:z";
@@ -57,11 +60,19 @@ fn shown(values: &ArrayRef) -> Result<StringArray> {
     let options =
         FormatOptions::new().with_timestamp_format(Some(TIMESTAMP)).with_timestamp_tz_format(Some(&zoned));
     let formatter = ArrayFormatter::try_new(values, &options)?;
+    let DataType::Timestamp(unit, _) = values.data_type() else {
+        return internal_err!("timestamps that are {}", values.data_type());
+    };
+    let infinity = infinity(*unit);
+    let counts = cast(values, &DataType::Int64)?;
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
-    for at in 0..values.len() {
-        match values.is_valid(at) {
-            true => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
-            false => texts.append_null(),
+    for (at, count) in counts.as_primitive::<Int64Type>().iter().enumerate() {
+        match count {
+            // DuckDB has them.
+            Some(count) if count == infinity => texts.append_value("infinity"),
+            Some(count) if count == -infinity => texts.append_value("-infinity"),
+            Some(_) => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
+            None => texts.append_null(),
         }
     }
     Ok(texts.finish())
