@@ -37,6 +37,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
             merges::rewrite(statement.as_mut());
+            insert::unbind_values(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
             rewrite(statement.as_mut())
         }

@@ -55,6 +55,7 @@ mod names;
 mod not_in;
 mod own_catalog;
 mod parameters;
+mod plain_values;
 mod prepared;
 mod progress;
 mod rewriting;

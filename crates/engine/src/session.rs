@@ -68,6 +68,7 @@ use crate::names;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
 use crate::parameters::{Change, Parameters};
+use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::rewriting::in_view;
@@ -213,6 +214,7 @@ impl Session {
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
+        builder = builder.with_relation_planners(vec![Arc::new(PlainValues)]);
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),

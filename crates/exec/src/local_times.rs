@@ -220,6 +220,14 @@ pub fn moments_in(times: &ArrayRef, zone: &str) -> Result<ArrayRef> {
     moments(times, zone, &DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())))
 }
 
+/// Texts as [`moment`] has them; NULL for what is none.
+pub fn moments_or_null(texts: &StringArray, zone: &str) -> Result<ArrayRef> {
+    let kind = DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into()));
+    let zone = zone_of(zone)?;
+    let found: Int64Array = texts.iter().map(|text| moment_of(text?, &zone).ok()).collect();
+    Ok(cast(&found, &kind)?)
+}
+
 /// A moment as a text, by which it is the same in every zone; `None` where it is none.
 pub fn in_utc(text: &str, zone: &str) -> Option<String> {
     let normal = Kind::TimestampWithZone.normal(text);
