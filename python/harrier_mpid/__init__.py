@@ -203,10 +203,10 @@ def _pairs(function, task):
         return iter(())
     try:
         return iter(pairs)
-    except TypeError:
+    except TypeError as error:
         _close(pairs)
         told = f"the O function {_name(function)} returns {_short(pairs)}: it yields pairs, or returns an iterable of them, or None"
-        raise TypeError(told) from None
+        raise TypeError(told) from error
 
 
 def _close(result):
@@ -427,9 +427,7 @@ class _Program:
     current, was_one = None, False
 
     def __init__(self, mode, o_tasks, a_tasks):
-        if _Program.current is not None:
-            told = "run, Rounds and stream are called one after the other, and not by an O or A function"
-            raise RuntimeError(f"a job of this process has not ended: {told}")
+        self.refuse_another()
         self.library, self.mode = _load(), mode
         self.numbers = {}
         for side, tasks in (("O", o_tasks), ("A", a_tasks)):
@@ -439,6 +437,7 @@ class _Program:
                 tasks = operator.index(tasks)
                 if tasks < 1:
                     raise ValueError(f"{side.lower()}_tasks is {tasks}: it is at least 1")
+                # An empty variable is none, as for the library.
                 told = os.environ.get("HARRIER_MPID_" + side) or str(tasks)
                 if told != str(tasks):
                     raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
@@ -450,8 +449,14 @@ class _Program:
         self.functions = []  # The library calls them until the end.
         self.keeps, self.in_task = None, False
         self.begun = self.failure = self.message = None
-        self.caught, self.untold = None, False
+        self.caught, self.caught_message, self.untold = None, None, False
         self.calls, self.hook = [], None
+
+    @staticmethod
+    def refuse_another():
+        if _Program.current is not None:
+            told = "run, Rounds and stream are called one after the other, and not by an O or A function"
+            raise RuntimeError(f"a job of this process has not ended: {told}")
 
     def check(self, code):
         """Raises what has come of a call of the library."""
@@ -471,9 +476,9 @@ class _Program:
                 try:
                     return work(*arguments)
                 except BaseException as error:
-                    self.catch(error, False)
                     shown = " and ".join(self.shown(arguments[data], arguments[length]) for data, length in keys)
                     message = f"{_told(error)} ({name}, {'keys' if len(keys) > 1 else 'key'} {shown})"
+                    self.catch(error, False, message)
                     self.library.MPI_D_Fail(message.encode(errors="replace"))
                     self.catch(error, True)
                     return failed
@@ -491,9 +496,10 @@ class _Program:
         except Exception:
             return _short(data)
 
-    def catch(self, error, told):
+    def catch(self, error, told, message=None):
         if self.caught is None:
-            self.caught = error
+            # In this order: another thread looks for it.
+            self.caught_message, self.caught = message, error
         if self.caught is error:
             self.untold = not told
 
@@ -542,6 +548,7 @@ class _Program:
 
     def begin(self):
         """Returns whether it has begun; `end` then says why not."""
+        self.refuse_another()
         self.watch()
         before = {name: os.environ.get(name) for name in self.numbers}
         # The library reads them when it begins. A program that the process has later may have others.
@@ -579,7 +586,9 @@ class _Program:
                 if self.failure is None:
                     self.failure = error
                 message = _told(error)
-                if task is not None and task._key_at[0] is not None:
+                if error is self.caught:
+                    message = self.caught_message or message
+                elif task is not None and task._key_at[0] is not None:
                     message += f" (key {_short(task._key_at[0])})"
                 if library.MPI_D_Fail(message.encode(errors="replace")) == _SUCCESS:
                     self.untold = False

@@ -332,6 +332,14 @@ def nested():
     def sums(_):
         rounds.sum(1)
 
+    if where == "rounds":
+        other = harrier_mpid.Rounds()
+        with harrier_mpid.Rounds(o_tasks=1, a_tasks=1) as rounds:
+            rounds.run(o, lambda _: None, value=int)
+            with other:
+                assert refused(lambda: other.run(o, lambda _: None), RuntimeError, "a job of this process has not ended")
+            assert rounds.sum(1)[0] >= 1
+        raise ValueError("a job of this process has not ended, and goes on")
     if where in ("round", "sum"):
         with harrier_mpid.Rounds(o_tasks=1, a_tasks=1) as rounds:
             rounds.run(in_rounds if where == "round" else sums, lambda _: None)
@@ -406,6 +414,30 @@ def raises():
     except BaseException as error:
         sys.stdout.write(f"raised {type(error).__name__} from {type(error.__cause__).__name__}\n")
         sys.stdout.write(f"told {type(error).__name__} {error}\n")
+    return {}
+
+
+def one_raises():
+    """A function that the library calls raises something on one rank alone: argv has which."""
+    runs_first = []
+
+    def orderly(left, right):
+        return (left > right) - (left < right)
+
+    def wrong(*arguments):
+        if runs_first:
+            raise ValueError("on purpose")
+        return {"combine": max, "partition": lambda key, tasks: key % tasks, "compare": orderly}[sys.argv[2]](*arguments)
+
+    def o(task):
+        if task.rank == 0:
+            runs_first.append(task)
+        return [(number % 70, 1.0) for number in range(5000)]
+
+    try:
+        harrier_mpid.run(o, lambda task: None, int, float, "sorted", o_tasks=3, a_tasks=3, **{sys.argv[2]: wrong})
+    except harrier_mpid.JobError as error:
+        sys.stdout.write(f"told {error}\n")
     return {}
 
 

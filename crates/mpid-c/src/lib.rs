@@ -275,8 +275,8 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
     let combine = combiner.map(|combiner| {
         let combine: Arc<CombineBytes> = Arc::new(move |key, held, value, out| {
             let room = held.len() + value.len() + COMBINED_ROOM;
-            out.extend_from_slice(held);
-            out.resize(room, 0);
+            // Behind what is held, anything: it is room.
+            [held, value, &[0; COMBINED_ROOM]].iter().for_each(|bytes| out.extend_from_slice(bytes));
             let bytes = calls(|| {
                 combiner(
                     key.as_ptr().cast(),

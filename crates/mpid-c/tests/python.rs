@@ -232,6 +232,23 @@ fn what_functions_raise_is_not_lost() {
     }
 }
 
+/// Also the ranks on which nothing was raised say what was, and with which key.
+#[test]
+fn what_one_rank_raises_all_are_told() {
+    for (which, keys) in [("combine", "key "), ("partition", "key "), ("compare", "keys ")] {
+        for (number, run) in
+            runs_on(vec![system()], "tests/checks.py", &["one_raises", which]).iter().enumerate()
+        {
+            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("told ")).collect();
+            assert_eq!(told.len(), if number == 0 { 1 } else { 2 }, "{which}: {run:#?}");
+            for line in told {
+                let said = format!("ValueError: on purpose ({which}, {keys}");
+                assert!(line.contains(" task ") && line.contains(&said), "{which}: {run:#?}");
+            }
+        }
+    }
+}
+
 /// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
 #[test]
 fn a_rank_is_killed() {
@@ -260,6 +277,18 @@ fn what_cannot_be_is_refused() {
         for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
             assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
         }
+    }
+}
+
+/// A variable that is empty says nothing, beside a number of the program's own, too.
+#[test]
+fn an_empty_variable_is_none() {
+    let python = system().map(|mut python| {
+        python.variables.push(("HARRIER_MPID_O", PathBuf::new()));
+        python
+    });
+    for run in runs_on(vec![python], "tests/checks.py", &["float_sums"]) {
+        assert_eq!(totals(&run).0, 3, "{run:#?}");
     }
 }
 
@@ -384,6 +413,7 @@ fn jobs_are_not_within_each_other() {
         ("o", "a job of this process has not ended"),
         ("a", "a job of this process has not ended"),
         ("combine", "a job of this process has not ended"),
+        ("rounds", "a job of this process has not ended, and goes on"),
         ("round", "run of Rounds is called between rounds"),
         ("sum", "sum of Rounds is called between rounds"),
     ] {
