@@ -1,4 +1,4 @@
-"""Programs in keys and values on the ranks of MPI: O tasks are generators of pairs, A tasks iterate over what they receive.
+r"""Programs in keys and values on the ranks of MPI: O tasks are generators of pairs, A tasks iterate over what they receive.
 
     def words(task):
         for line in open(files[task.rank]):
