@@ -12,7 +12,7 @@
  * A program is started alone, or on ranks by mpirun, srun or mpidrun; it does not call MPI itself. Tasks are scheduled onto the
  * ranks: each rank runs its loop body once for every task that it is given, first O tasks, then A tasks. All functions are
  * called on one thread, that of MPI_D_Init, and none of them by a combiner, a partitioner or a comparator: MPI_D_ERR_USAGE. (What returns
- * no error returns 0 then, or does nothing; MPI_D_Error_message may be asked.) The environment variables HARRIER_MPID_* set the knobs;
+ * no error returns 0 then, or does nothing; MPI_D_Fail and MPI_D_Error_message may be called.) The environment variables HARRIER_MPID_* set the knobs;
  * see the README.
  *
  * Rounds over what stays in memory (mode MPI_D_ITERATION, mpidrun -mode ITER): A tasks keep pairs, of which the tasks of their number in the
@@ -87,7 +87,8 @@ MPI_D_Comm MPI_D_Comm_bipartite(int a_side);
 #define MPI_D_SORTED 2
 
 /* The three kinds of functions that the library calls, on several threads at a time. They call no function of this library, which does
- * nothing but say so (above), and throw nothing: an exception of C++ that leaves one ends the process. */
+ * nothing but say so (above), but MPI_D_Fail: the job then fails with that message, whatever they return. They throw nothing: an exception of
+ * C++ that leaves one ends the process. */
 
 /* What a combiner returns for two values that it accepts, but whose sum, or whatever it makes of them, is none. */
 #define MPI_D_OUT_OF_RANGE (-2)
@@ -121,6 +122,9 @@ void MPI_D_Set_comparator(MPI_D_Comparator comparator);
 /* Adds up values that are int64_t in the machine's byte order. A sum that is none is an error of the job. */
 extern int64_t MPI_D_Sum_int64(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
                                const void *value, size_t value_bytes);
+/* Adds up values that are double in the machine's byte order. Pairs come in any order, on which the last digits of a sum depend. */
+extern int64_t MPI_D_Sum_double(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
+                                const void *value, size_t value_bytes);
 
 /* Joins the ranks, and begins the job. Collective. The arguments may be null; they are left as they are. */
 int MPI_D_Init(int *argc, char ***argv);
@@ -190,7 +194,7 @@ int MPI_D_End_input(void);
 /* The window of an A task: times from `*begin` to before `*end`. */
 int MPI_D_Window(uint64_t *begin, uint64_t *end);
 
-/* The current task has failed, and the job with it. */
+/* The current task has failed, and the job with it. By a combiner or a partitioner: the error names the record; by a comparator, the A task. */
 int MPI_D_Fail(const char *message);
 
 /* Ends the job, and leaves the ranks. Collective, when MPI_D_Next_task has returned 0. Returns the job's error; also that of a rank on which

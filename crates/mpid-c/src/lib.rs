@@ -13,9 +13,9 @@
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
 use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,6 +78,29 @@ thread_local! {
     static STATE: RefCell<Box<State>> = RefCell::default();
     /// What the last error was. Apart from the state, as it is written when that is in use.
     static MESSAGE: RefCell<CString> = RefCell::default();
+    /// Whether a function of the program runs that the library has called.
+    static CALLING: Cell<Calling> = const { Cell::new(Calling::Nothing) };
+    /// Why that has failed, if it has said so.
+    static SAID: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calling {
+    Nothing,
+    Function,
+    /// It has called `MPI_D_Fail`.
+    Failed,
+}
+
+/// Calls a combiner, a partitioner or a comparator. Returns what it returns; what it has said with `MPI_D_Fail` if it did, whatever it returns.
+#[inline]
+fn calls<R>(function: impl FnOnce() -> R) -> Result<R, Rejected> {
+    CALLING.set(Calling::Function);
+    let returned = function();
+    match CALLING.replace(Calling::Nothing) {
+        Calling::Failed => Err(Rejected(SAID.take().unwrap_or_default())),
+        _ => Ok(returned),
+    }
 }
 
 /// Whether a thread of this process has begun a job, so that the others are told why they have none.
@@ -148,12 +171,15 @@ impl State {
         fails(ERR_USAGE, if other { CALLED_BACK } else { "MPI_D_Init was not called" })
     }
 
-    /// The library is wrong: the current task fails, and the job with it; between tasks, when it ends.
+    /// The library is wrong, or a comparator has failed: the current task fails, and the job with it; between tasks, when it ends.
     #[cold]
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> c_int {
         let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        let message = format!("the library panicked: {said}");
+        let message = match SAID.take() {
+            Some(why) if why == said => why,
+            _ => format!("the library panicked: {said}"),
+        };
         let told = self.session.as_mut().filter(|session| session.task().is_some());
         // What is left of the task may be too little to say so.
         let told =
@@ -249,17 +275,19 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
     let combine = combiner.map(|combiner| {
         let combine: Arc<CombineBytes> = Arc::new(move |key, held, value, out| {
             let room = held.len() + value.len() + COMBINED_ROOM;
-            out.extend_from_slice(held);
-            out.resize(room, 0);
-            let bytes = combiner(
-                key.as_ptr().cast(),
-                key.len(),
-                out.as_mut_ptr().cast(),
-                held.len(),
-                room,
-                value.as_ptr().cast(),
-                value.len(),
-            );
+            // Behind what is held, anything: it is room.
+            [held, value, &[0; COMBINED_ROOM]].iter().for_each(|bytes| out.extend_from_slice(bytes));
+            let bytes = calls(|| {
+                combiner(
+                    key.as_ptr().cast(),
+                    key.len(),
+                    out.as_mut_ptr().cast(),
+                    held.len(),
+                    room,
+                    value.as_ptr().cast(),
+                    value.len(),
+                )
+            })?;
             let why = match usize::try_from(bytes) {
                 Ok(bytes) if bytes <= room => {
                     out.truncate(bytes);
@@ -282,7 +310,7 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
 pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
     let partition = partitioner.map(|partitioner| {
         let partition: Arc<PartitionBytes> =
-            Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
+            Arc::new(move |key, tasks| calls(|| partitioner(key.as_ptr().cast(), key.len(), tasks)));
         partition
     });
     uncoded(|state| state.set(Settable::InRounds, Ok(|shaping: &mut Shaping| shaping.partition = partition)));
@@ -292,7 +320,16 @@ pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
 pub extern "C" fn MPI_D_Set_comparator(comparator: Option<Comparator>) {
     let compare = comparator.map(|comparator| {
         let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
-            comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
+            let order =
+                calls(|| comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()));
+            match order {
+                Ok(order) => order.cmp(&0),
+                // An order has no errors: as a comparator in Rust that panics, but without a word on stderr.
+                Err(Rejected(why)) => {
+                    SAID.set(Some(why.clone()));
+                    resume_unwind(Box::new(why))
+                }
+            }
         });
         compare
     });
@@ -320,6 +357,29 @@ pub unsafe extern "C" fn MPI_D_Sum_int64(
     let Some(sum) = left.checked_add(right) else { return OUT_OF_RANGE };
     // SAFETY: as above, and `held` is the caller's to write to.
     unsafe { held.cast::<i64>().write_unaligned(sum) };
+    8
+}
+
+/// # Safety
+/// As of [`MPI_D_Sum_int64`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Sum_double(
+    _key: *const c_void,
+    _key_bytes: usize,
+    held: *mut c_void,
+    held_bytes: usize,
+    _room: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> i64 {
+    if held_bytes != 8 || value_bytes != 8 {
+        return -1;
+    }
+    // SAFETY: both have eight bytes, as was just checked, and `held` is the caller's to write to; they need not be aligned.
+    unsafe {
+        let sum = held.cast::<f64>().read_unaligned() + value.cast::<f64>().read_unaligned();
+        held.cast::<f64>().write_unaligned(sum);
+    }
     8
 }
 
@@ -773,6 +833,11 @@ pub unsafe extern "C" fn MPI_D_Fail(message: *const c_char) -> c_int {
         // SAFETY: as the header says.
         false => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
     };
+    if CALLING.get() != Calling::Nothing {
+        CALLING.set(Calling::Failed);
+        SAID.set(Some(message));
+        return SUCCESS;
+    }
     coded(|state| match &mut state.session {
         Some(session) if session.task().is_some() => {
             session.fail(&message);
@@ -893,7 +958,7 @@ mod tests {
         assert!(functions.len() > 25, "{}", functions.len());
         for (name, body) in functions {
             let guarded = body.contains(" coded(") || body.contains(" uncoded(");
-            assert!(guarded || ["Sum_int64", "Error_message"].contains(&name), "MPI_D_{name}");
+            assert!(guarded || ["Sum_int64", "Sum_double", "Error_message"].contains(&name), "MPI_D_{name}");
         }
     }
 
@@ -912,5 +977,22 @@ mod tests {
         // What was held stays.
         assert_eq!(sum(i64::MAX, 1), (OUT_OF_RANGE, i64::MAX));
         assert_eq!(sum(i64::MIN, -1), (OUT_OF_RANGE, i64::MIN));
+    }
+
+    #[test]
+    fn doubles_are_added_as_such() {
+        let sum = |left: f64, right: f64| {
+            let (mut held, value) = (left, right);
+            // SAFETY: both are the eight bytes of a number.
+            let bytes = unsafe {
+                MPI_D_Sum_double(null(), 0, (&raw mut held).cast(), 8, 8, (&raw const value).cast(), 8)
+            };
+            (bytes, held)
+        };
+        assert_eq!(sum(1.5, -4.25), (8, -2.75));
+        assert_eq!(sum(f64::MAX, f64::MAX), (8, f64::INFINITY));
+        // SAFETY: a value of four bytes is not read.
+        let bytes = unsafe { MPI_D_Sum_double(null(), 0, null_mut(), 8, 8, null(), 4) };
+        assert_eq!(bytes, -1);
     }
 }

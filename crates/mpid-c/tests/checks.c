@@ -144,8 +144,7 @@ static void call_back(void) {
         MPI_D_Init(NULL, NULL), MPI_D_Send("a", 1, "b", 1), MPI_D_Send_many(1, "a", 1, "b", 1), MPI_D_Send_at(1, "a", 1, "b", 1),
         MPI_D_Advance(1), MPI_D_End_input(), MPI_D_Window(&time, &time), MPI_D_Recv(&bytes, &length, &bytes, &length),
         MPI_D_Recv_many(1, own, 1, other, 1, &length), MPI_D_Keep("a", 1, "b", 1), MPI_D_Kept(&bytes, &length, &bytes, &length),
-        MPI_D_Reads("a"), MPI_D_At(1), MPI_D_Comm_rank(1, &number), MPI_D_Comm_size(1, &number), MPI_D_Sum(&sum, 1), MPI_D_Fail("no"),
-        MPI_D_Finalize(),
+        MPI_D_Reads("a"), MPI_D_At(1), MPI_D_Comm_rank(1, &number), MPI_D_Comm_size(1, &number), MPI_D_Sum(&sum, 1), MPI_D_Finalize(),
     };
     for (size_t at = 0; at < sizeof codes / sizeof codes[0]; at++) must(codes[at] == MPI_D_ERR_USAGE, "a call within a call");
     must(strstr(MPI_D_Error_message(), "no combiner, partitioner or comparator") != NULL, "who may not call");
@@ -189,6 +188,42 @@ static int calling(void) {
     }
     printf("sum %" PRId64 "\nrefusals %ld\n", sum, refusals);
     return MPI_D_Finalize();
+}
+
+static int64_t failing_combiner(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room, const void *value,
+                                size_t value_bytes) {
+    MPI_D_Fail("on purpose");
+    return MPI_D_Sum_int64(key, key_bytes, held, held_bytes, room, value, value_bytes);
+}
+
+static size_t failing_partitioner(const void *key, size_t bytes, size_t tasks) {
+    MPI_D_Fail("on purpose");
+    return by_last_byte(key, bytes, tasks);
+}
+
+static int failing_comparator(const void *left, size_t left_bytes, const void *right, size_t right_bytes) {
+    MPI_D_Fail("on purpose");
+    return backwards(left, left_bytes, right, right_bytes);
+}
+
+/* A function of the program that says that it has failed fails the job with its message. */
+static int failing(const char *which) {
+    MPI_D_Set_arrangement(MPI_D_SORTED);
+    if (strcmp(which, "combiner") == 0) MPI_D_Set_combiner(failing_combiner);
+    if (strcmp(which, "partitioner") == 0) MPI_D_Set_partitioner(failing_partitioner);
+    if (strcmp(which, "both") == 0) MPI_D_Set_combiner(MPI_D_Sum_int64), MPI_D_Set_partitioner(failing_partitioner);
+    if (strcmp(which, "comparator") == 0) MPI_D_Set_comparator(failing_comparator);
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    while (MPI_D_Next_task())
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            MPI_D_Reads("numbers");
+            for (uint64_t at = 0; at < 100 && MPI_D_At(at) == MPI_D_SUCCESS; at++)
+                if (MPI_D_Send(&(char){(char)('a' + at % 10)}, 1, &(int64_t){1}, 8) != MPI_D_SUCCESS) break;
+        } else
+            while (MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_SUCCESS) must(0, "a pair");
+    int code = MPI_D_Finalize();
+    printf("failed: %s\n", MPI_D_Error_message());
+    return code == MPI_D_ERR_JOB ? 0 : 1;
 }
 
 /* What is said to have bytes, and is null, is refused and not read. */
@@ -327,6 +362,7 @@ int main(int argc, char **argv) {
     if (strcmp(asked, "iteration") == 0) return iteration(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "streaming") == 0) return streaming(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "calling") == 0) return calling();
+    if (strcmp(asked, "failing") == 0) return failing(argv[2]);
     if (strcmp(asked, "killed") == 0) return killed(argv[2]);
     if (strcmp(asked, "early") == 0) return early(argv[2]);
     if (strcmp(asked, "settings") == 0) return settings(argv[2]);

@@ -206,6 +206,30 @@ fn functions_of_the_program_may_not_call() {
     }
 }
 
+/// What a combiner, a partitioner or a comparator says with MPI_D_Fail is said by every rank, with the place.
+#[test]
+fn functions_of_the_program_may_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for (which, place) in [
+        ("combiner", "numbers at "),
+        ("partitioner", "numbers at "),
+        ("both", "numbers at "),
+        ("comparator", "A task "),
+    ] {
+        for launcher in launchers() {
+            let knobs = [("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "3")];
+            let run = run(&launcher, &program, &["failing", which], &knobs);
+            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("failed: ")).collect();
+            assert!(run.success && !told.is_empty(), "{which}: {run:#?}");
+            for line in told {
+                assert!(line.contains("on purpose") && line.contains(place), "{which}: {run:#?}");
+            }
+            assert!(!run.stderr.contains("panicked at"), "{which}: {run:#?}");
+        }
+    }
+}
+
 /// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
 #[test]
 fn a_rank_is_killed() {

@@ -47,8 +47,8 @@ pub use crate::store::Arrangement;
 /// Joins two values of a key: is given the key, both values, and where to write what they are together.
 pub type CombineBytes = dyn Fn(&[u8], &[u8], &[u8], &mut Vec<u8>) -> Result<(), Rejected> + Send + Sync;
 
-/// Chooses the A task of a key.
-pub type PartitionBytes = dyn Fn(&[u8], usize) -> usize + Send + Sync;
+/// Chooses the A task of a key, among so many, or does not accept the key.
+pub type PartitionBytes = dyn Fn(&[u8], usize) -> Result<usize, Rejected> + Send + Sync;
 
 pub use crate::runs::CompareBytes;
 
@@ -176,7 +176,7 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
         run_bytes: config.run_bytes,
     };
     let partition = shaping.partition.clone().map(|partition| {
-        let chooses: Arc<crate::emit::Partition> = Arc::new(move |key, parts| Ok(partition(key, parts)));
+        let chooses: Arc<crate::emit::Partition> = Arc::new(move |key, parts| partition(key, parts));
         chooses
     });
     Spec {
