@@ -187,7 +187,7 @@ int MPI_D_Advance(uint64_t time);
 /* The O task sends nothing more, and is not come back to. */
 int MPI_D_End_input(void);
 
-/* The window of an A task: times from `*begin` to before `*end`. */
+/* The window of an A task: times from `*begin` to before `*end`; the end of the last window is 2^64-1, which belongs to it. */
 int MPI_D_Window(uint64_t *begin, uint64_t *end);
 
 /* The current task has failed, and the job with it. */

@@ -351,9 +351,8 @@ impl Session {
         }
         let Closed { window, a_task, store } = closed.filter(|_| !running.stop().is_set())?;
         streaming.closing.taken();
-        let begin = window * streaming.width;
-        let end = (window + 1).saturating_mul(streaming.width);
-        self.begin_a(a_task, store, Some(Window { begin, end }))
+        let window = Window::of(window, streaming.width);
+        self.begin_a(a_task, store, Some(window))
     }
 
     fn end_task(&mut self) {
@@ -365,7 +364,7 @@ impl Session {
                     return;
                 }
                 let finished = match self.streaming {
-                    Some(_) => input.emitter.close_windows(u64::MAX),
+                    Some(_) => input.emitter.end_windows(),
                     None => input.emitter.finish(),
                 };
                 self.running().o_task_done(input.index, input.begin, &input.emitter, input.late);

@@ -41,8 +41,16 @@ const CLOSED_WAITING_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window {
     pub begin: u64,
-    /// Not within it any more.
+    /// Not within it any more; but the last window ends with 2^64-1, which is within it.
     pub end: u64,
+}
+
+impl Window {
+    /// The one with this number, of those of this width.
+    pub(crate) fn of(number: u64, width: u64) -> Window {
+        let begin = number.saturating_mul(width);
+        Window { begin, end: begin.saturating_add(width) }
+    }
 }
 
 /// An O task of a stream as its function sees it.
@@ -100,6 +108,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
         self.horizon = horizon;
         self.task.emitter.close_windows(horizon).map_err(|error| self.task.remember(error))
     }
+
+    fn end(&mut self) -> Result<(), EmitError> {
+        self.task.emitter.end_windows().map_err(|error| self.task.remember(error))
+    }
 }
 
 impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
@@ -146,7 +158,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                 let begin = now();
                 running_ref.a_task_begins(&store);
                 let pairs = store.received_pairs;
-                let within = Window { begin: window * width, end: (window + 1).saturating_mul(width) };
+                let within = Window::of(window, width);
                 let work = Work { a_task, window: Some(within.begin) };
                 run_a(running_ref, work, store, &|task: &mut ATask<K, V>| a(within, task));
                 running_ref.span(Side::A, a_task, begin, pairs);
@@ -182,7 +194,7 @@ fn run_stream<K: Datum + ?Sized, V: Datum + ?Sized>(
     let mut task = StreamTask { task: OTask::new(running, o_task, emitter), width, horizon: 0 };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         o(&mut task)?;
-        task.close(u64::MAX)?;
+        task.end()?;
         Ok(())
     }));
     task.task.settle(outcome);
@@ -242,6 +254,15 @@ impl Closing {
     }
 }
 
+/// How far an O task has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reached {
+    /// It sends nothing more of windows before this one.
+    Window(u64),
+    /// It sends nothing more. Not the same as any window: there may be pairs of the last one.
+    End,
+}
+
 /// Keeps the pairs of open windows, and hands on each that is closed.
 pub(crate) struct WindowSink {
     rank: usize,
@@ -251,8 +272,8 @@ pub(crate) struct WindowSink {
     folders: Arc<SpillFolders>,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
-    /// By A task: the window that each O task has come to.
-    reached: HashMap<u32, Vec<u64>>,
+    /// By A task: how far each O task has come.
+    reached: HashMap<u32, Vec<Reached>>,
     bytes_max: usize,
     closing: Closing,
 }
@@ -281,7 +302,7 @@ impl WindowSink {
         let (rank, a_task) = (self.rank, header.a_task);
         let shape = &self.plan.shape;
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
-        let window = Some(header.window.saturating_mul(self.width));
+        let window = Some(Window::of(header.window, self.width).begin);
         origin::works_on(Work { a_task, window });
         let added = store.add(pairs, header.pairs, &self.folders);
         added.map_err(|error| store_error(error, a_task, window, rank))?;
@@ -289,7 +310,7 @@ impl WindowSink {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let ((a_task, window), store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
-            let window = Some(window.saturating_mul(self.width));
+            let window = Some(Window::of(*window, self.width).begin);
             origin::works_on(Work { a_task: *a_task, window });
             store.spill(&self.folders).map_err(|error| store_error(error, *a_task, window, rank))?;
             if store.bytes() >= before {
@@ -299,22 +320,26 @@ impl WindowSink {
         Ok(())
     }
 
-    fn reach(&mut self, a_task: u32, o_task: u32, window: u64) -> Result<(), Error> {
+    fn reach(&mut self, a_task: u32, o_task: u32, to: Reached) -> Result<(), Error> {
         let o_tasks = self.plan.o_tasks as usize;
-        let reached = self.reached.entry(a_task).or_insert_with(|| vec![0; o_tasks]);
-        let before = reached.iter().copied().min().unwrap_or(0);
-        reached[o_task as usize] = reached[o_task as usize].max(window);
-        let low = reached.iter().copied().min().unwrap_or(0);
+        let reached = self.reached.entry(a_task).or_insert_with(|| vec![Reached::Window(0); o_tasks]);
+        let lowest = |reached: &[Reached]| reached.iter().copied().min().unwrap_or(Reached::Window(0));
+        let before = lowest(reached);
+        reached[o_task as usize] = reached[o_task as usize].max(to);
+        let low = lowest(reached);
         if low == before {
             return Ok(());
         }
-        while let Some((&(a_task, window), _)) = self.stores.range((a_task, 0)..(a_task, low)).next() {
+        while let Some((&(_, window), _)) = self.stores.range((a_task, 0)..=(a_task, u64::MAX)).next()
+            && Reached::Window(window) < low
+        {
             let store = self.stores.remove(&(a_task, window)).expect("it was just seen");
-            let begin = Some(window.saturating_mul(self.width));
+            let within = Window::of(window, self.width);
+            let begin = Some(within.begin);
             origin::works_on(Work { a_task, window: begin });
             let given = self.closing.give(Closed { window, a_task, store }, &self.folders);
             given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
-            self.plan.closed_until.fetch_max((window + 1).saturating_mul(self.width), Ordering::Relaxed);
+            self.plan.closed_until.fetch_max(within.end, Ordering::Relaxed);
             self.plan.closed.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -325,8 +350,10 @@ impl Sink for WindowSink {
     fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         match header.kind {
             BlockKind::Pairs => self.keep(header, pairs)?,
-            BlockKind::Watermark => self.reach(header.a_task, header.o_task, header.window)?,
-            BlockKind::TaskEnd => {}
+            BlockKind::Watermark => {
+                self.reach(header.a_task, header.o_task, Reached::Window(header.window))?
+            }
+            BlockKind::TaskEnd => self.reach(header.a_task, header.o_task, Reached::End)?,
         }
         Ok(())
     }

@@ -153,6 +153,25 @@ fn a_stream_of_several_inputs() {
     check(&["sliding", "--window", "600", "--slide", "100", "--input", events.to_str().unwrap()], &[SMALL]);
 }
 
+/// Windows that end behind the last time, 2^64-1, are none that begin anew at 0.
+#[test]
+fn windows_slide_over_the_last_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, out) = (folder.path().join("events"), folder.path().join("out"));
+    let times = [u64::MAX - 25, u64::MAX - 4, u64::MAX, u64::MAX];
+    std::fs::write(&events, times.map(|time| format!("{time}\ta\n")).concat()).unwrap();
+    for (window, slide, last) in [("30", "10", 18_446_744_073_709_551_640u128), ("2", "1", (1 << 64) + 1)] {
+        let (input, output) = (events.to_str().unwrap(), out.to_str().unwrap());
+        check(&["sliding", "--window", window, "--slide", slide, "--input", input, "--output", output], &[]);
+        let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
+        let texts: Vec<String> = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let ends = texts.iter().flat_map(|text| text.lines()).map(|line| line.split_once('\t').unwrap().0);
+        let ends: Vec<u128> = ends.map(|end| end.parse().unwrap()).collect();
+        assert!(ends.iter().all(|end| *end >= (1 << 64) - 26), "{ends:?}");
+        assert_eq!(ends.into_iter().max(), Some(last));
+    }
+}
+
 /// What is known of a stream is there to be read while its input stays open.
 #[test]
 fn windows_are_told_while_the_input_goes_on() {
