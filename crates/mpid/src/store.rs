@@ -17,13 +17,14 @@ use crate::hash::hash;
 use crate::origin::AtKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
-use crate::spill::{DiskCursor, DiskRun, SpillError, SpillFolders, WriteError};
+use crate::spill::{DiskCursor, DiskRun, SpillError, Spiller, WriteError};
 use crate::table::{Combine, Table, Upsert};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read.
+/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs that are in no order, which are
+/// read one run after the other, files from which the next run goes into one of them: each is an open file.
 const DISK_RUNS_MAX: usize = 64;
 
 /// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used. Half of a block of the default
@@ -119,11 +120,11 @@ impl Store {
     }
 
     /// Takes the pairs of one block, which are `count`.
-    pub fn add(&mut self, pairs: Bytes, count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
+    pub fn add(&mut self, pairs: Bytes, count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
         self.received_pairs += u64::from(count);
         self.received_bytes += pairs.len() as u64;
         if self.table.is_some() {
-            return self.combine_all(&pairs, count, folders);
+            return self.combine_all(&pairs, count, spiller);
         }
         self.pending_bytes += pairs.len();
         let small = pairs.len() < COPIED_BYTES_MAX;
@@ -134,7 +135,7 @@ impl Store {
         Ok(())
     }
 
-    fn combine_all(&mut self, pairs: &[u8], count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
+    fn combine_all(&mut self, pairs: &[u8], count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
         let combine = Arc::clone(self.shape.combine.as_ref().expect("there is a table"));
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
@@ -163,7 +164,7 @@ impl Store {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
                         Upsert::Full => {
-                            self.spill(folders)?;
+                            self.spill(spiller)?;
                             continue;
                         }
                     }
@@ -188,7 +189,7 @@ impl Store {
     }
 
     /// Moves what is in memory to disk.
-    pub fn spill(&mut self, folders: &SpillFolders) -> Result<(), StoreError> {
+    pub fn spill(&mut self, spiller: &mut Spiller) -> Result<(), StoreError> {
         if let Some(table) = self.table.as_mut().filter(|table| !table.is_empty()) {
             let blocks = blocks_of(table);
             table.clear();
@@ -200,7 +201,9 @@ impl Store {
                     return Ok(());
                 }
                 let pending = &self.pending;
-                folders.write::<StoreError>(|run| {
+                // Into as many files as there may be in turn, so that the runs of each follow one another.
+                let behind = self.disk.len().checked_sub(DISK_RUNS_MAX).map(|at| &self.disk[at]);
+                spiller.write::<StoreError>(behind, |run| {
                     for block in pending {
                         for pair in Pairs::new(block) {
                             let (key, value) = pair.map_err(|damaged| WriteError::Other(damaged.into()))?;
@@ -215,7 +218,7 @@ impl Store {
                 if self.runs.is_empty() {
                     return Ok(());
                 }
-                merge_to_disk(&self.runs, &[], &self.shape, folders)?
+                merge_to_disk(&self.runs, &[], &self.shape, spiller)?
             }
         };
         self.pending.clear();
@@ -228,7 +231,7 @@ impl Store {
         self.disk.push(run);
         let ordered = self.shape.arrangement != Arrangement::Plain || self.shape.combine.is_some();
         if ordered && self.disk.len() >= DISK_RUNS_MAX {
-            let merged = merge_to_disk(&[], &self.disk, &self.shape, folders)?;
+            let merged = merge_to_disk(&[], &self.disk, &self.shape, spiller)?;
             self.disk = vec![merged];
         }
         Ok(())
@@ -273,9 +276,9 @@ fn merge_to_disk(
     memory: &[Arc<MemoryRun>],
     disk: &[DiskRun],
     shape: &Shape,
-    folders: &SpillFolders,
+    spiller: &mut Spiller,
 ) -> Result<DiskRun, StoreError> {
-    folders.write(|run| {
+    spiller.write(None, |run| {
         let merge = Merge::new(memory, disk, &shape.order);
         let mut source = match &shape.combine {
             Some(combine) => Source::Combined(Combined::new(merge, Arc::clone(combine))),
@@ -434,6 +437,7 @@ impl Combined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spill::SpillFolders;
     use crate::table::Refusal;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -465,8 +469,10 @@ mod tests {
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
-        let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
+        let folders = Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()]));
+        let mut spillers = [Spiller::new(&folders), Spiller::sharing(&folders)];
         for case in 0..60 {
+            let spiller = &mut spillers[random.random_range(0..2)];
             let arrangement = [Arrangement::Plain, Arrangement::Grouped, Arrangement::Sorted][case % 3];
             let combine = (case % 2 == 0).then(|| Arc::new(Sum) as Arc<dyn Combine>);
             let spills = case % 4 < 2;
@@ -483,9 +489,9 @@ mod tests {
                     records::push_pair(&mut block, &key, &value.to_be_bytes());
                     expected.entry(key).or_default().push(value);
                 }
-                store.add(Bytes::from(block), count, &folders).unwrap();
+                store.add(Bytes::from(block), count, spiller).unwrap();
                 if spills && random.random_ratio(1, 2) {
-                    store.spill(&folders).unwrap();
+                    store.spill(spiller).unwrap();
                     assert!(store.bytes() < 20_000);
                 }
             }
@@ -520,9 +526,38 @@ mod tests {
         }
     }
 
+    /// However often pairs in no order are spilled, so many files are open at most, and pairs come as they came.
+    #[test]
+    fn pairs_as_they_came_are_in_few_files() {
+        const SPILLS: u32 = 1000;
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Arc::new(SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]));
+        let mut spiller = Spiller::new(&folders);
+        let shape =
+            Shape { arrangement: Arrangement::Plain, order: KeyOrder::Bytes, combine: None, run_bytes: 1 };
+        let mut store = Store::new(shape);
+        for number in 0..SPILLS {
+            let mut block = Vec::new();
+            records::push_pair(&mut block, b"key", &number.to_be_bytes());
+            store.add(Bytes::from(block), 1, &mut spiller).unwrap();
+            store.spill(&mut spiller).unwrap();
+        }
+        // A file that has no name any more is still among those that are open.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open =
+            open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
+        assert_eq!(open.count(), DISK_RUNS_MAX);
+        let mut source = store.finish().unwrap();
+        for number in 0..SPILLS {
+            assert!(source.advance().unwrap());
+            assert_eq!(source.value(), number.to_be_bytes());
+        }
+        assert!(!source.advance().unwrap());
+    }
+
     #[test]
     fn a_block_that_is_not_what_it_says_is_refused() {
-        let folders = SpillFolders::new(vec![]);
+        let spiller = &mut Spiller::new(&Arc::new(SpillFolders::new(vec![])));
         let shape = Shape {
             arrangement: Arrangement::Grouped,
             order: KeyOrder::Bytes,
@@ -533,10 +568,10 @@ mod tests {
         let mut block = Vec::new();
         records::push_pair(&mut block, b"key", &1u64.to_be_bytes());
         let whole = Bytes::from(block);
-        assert!(matches!(store.add(whole.clone(), 2, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(whole.clone(), 2, spiller), Err(StoreError::Damaged(_))));
         let cut = whole.slice(..whole.len() - 1);
-        assert!(matches!(store.add(cut.clone(), 1, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(cut.clone(), 1, spiller), Err(StoreError::Damaged(_))));
         let mut store = Store::new(Shape { combine: None, ..shape });
-        assert!(matches!(store.add(cut, 1, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(cut, 1, spiller), Err(StoreError::Damaged(_))));
     }
 }

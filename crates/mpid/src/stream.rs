@@ -23,7 +23,7 @@ use crate::job::{ATask, Job, OTask, run_a};
 use crate::origin::{self, Work};
 use crate::records::{BlockHeader, BlockKind};
 use crate::running::{Running, Spec};
-use crate::spill::SpillFolders;
+use crate::spill::{SpillFolders, Spiller};
 use crate::store::{Store, StoreError};
 use crate::world::World;
 use bytes::Bytes;
@@ -238,12 +238,12 @@ impl Closing {
     }
 
     /// Nobody takes it any more when the job is to stop.
-    fn give(&self, mut closed: Closed, folders: &SpillFolders) -> Result<(), StoreError> {
+    fn give(&self, mut closed: Closed, spiller: &mut Spiller) -> Result<(), StoreError> {
         match self {
             Closing::Waiting(way) => drop(way.send(closed)),
             Closing::Spilling { way, waiting } => {
                 if waiting.fetch_add(1, Ordering::Relaxed) >= CLOSED_WAITING_MAX {
-                    closed.store.spill(folders)?;
+                    closed.store.spill(spiller)?;
                 }
                 if let Some(way) = way {
                     drop(way.send(closed));
@@ -269,7 +269,7 @@ pub(crate) struct WindowSink {
     plan: Arc<Plan>,
     /// Of a window.
     width: u64,
-    folders: Arc<SpillFolders>,
+    spiller: Spiller,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
     /// By A task: how far each O task has come.
@@ -290,7 +290,7 @@ impl WindowSink {
             rank: world.launched_rank(),
             plan: Arc::clone(plan),
             width,
-            folders: Arc::clone(folders),
+            spiller: Spiller::sharing(folders),
             stores: BTreeMap::new(),
             reached: HashMap::new(),
             bytes_max: plan.cache_bytes / plan.mergers,
@@ -304,7 +304,7 @@ impl WindowSink {
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
         let window = Some(Window::of(header.window, self.width).begin);
         origin::works_on(Work { a_task, window });
-        let added = store.add(pairs, header.pairs, &self.folders);
+        let added = store.add(pairs, header.pairs, &mut self.spiller);
         added.map_err(|error| store_error(error, a_task, window, rank))?;
         while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
@@ -312,7 +312,7 @@ impl WindowSink {
             let before = store.bytes();
             let window = Some(Window::of(*window, self.width).begin);
             origin::works_on(Work { a_task: *a_task, window });
-            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, window, rank))?;
+            store.spill(&mut self.spiller).map_err(|error| store_error(error, *a_task, window, rank))?;
             if store.bytes() >= before {
                 break;
             }
@@ -337,7 +337,7 @@ impl WindowSink {
             let within = Window::of(window, self.width);
             let begin = Some(within.begin);
             origin::works_on(Work { a_task, window: begin });
-            let given = self.closing.give(Closed { window, a_task, store }, &self.folders);
+            let given = self.closing.give(Closed { window, a_task, store }, &mut self.spiller);
             given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
             self.plan.closed_until.fetch_max(within.end, Ordering::Relaxed);
             self.plan.closed.fetch_add(1, Ordering::Relaxed);
