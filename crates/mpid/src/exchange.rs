@@ -523,7 +523,6 @@ impl BatchSink {
             origin::works_on(Work { a_task: *a_task, window: None });
             store.spill(&mut self.spiller).map_err(|error| store_error(error, *a_task, None, rank))?;
             if store.bytes() >= before {
-                // What is left cannot go to disk: empty tables.
                 break;
             }
         }

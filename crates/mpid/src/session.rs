@@ -16,8 +16,8 @@
 //! All calls on one thread. A rank runs one task at a time, so that it has one O task of a stream at most.
 //!
 //! # Memory bound
-//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for their A task are spilled
-//! but for a few.
+//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for their A task
+//! have half of the job's share of memory, or are one: others go to disk, where small ones share a file.
 
 mod kept;
 
@@ -350,7 +350,7 @@ impl Session {
             closed = streaming.closed.recv().ok();
         }
         let Closed { window, a_task, store } = closed.filter(|_| !running.stop().is_set())?;
-        streaming.closing.taken();
+        streaming.closing.taken(&store);
         let window = Window::of(window, streaming.width);
         self.begin_a(a_task, store, Some(window))
     }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! # Memory bound
-//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory; that leaves nothing in
-//! memory. Reading back takes one piece of each run.
+//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory ([`Store::bytes`]); that leaves
+//! nothing in memory. Reading back takes one piece of each run.
 
 use crate::datum::Rejected;
 use crate::error::Damaged;
@@ -88,6 +88,7 @@ pub struct Store {
     pending_bytes: usize,
     runs: Vec<Arc<MemoryRun>>,
     run_bytes: usize,
+    /// With a combiner, as long as there are pairs in memory.
     table: Option<Table>,
     disk: Vec<DiskRun>,
     /// Pairs and their bytes as they came.
@@ -99,14 +100,13 @@ pub struct Store {
 
 impl Store {
     pub fn new(shape: Shape) -> Store {
-        let table = shape.combine.is_some().then(Table::default);
         Store {
             shape,
             pending: Vec::new(),
             pending_bytes: 0,
             runs: Vec::new(),
             run_bytes: 0,
-            table,
+            table: None,
             disk: Vec::new(),
             received_pairs: 0,
             received_bytes: 0,
@@ -123,8 +123,8 @@ impl Store {
     pub fn add(&mut self, pairs: Bytes, count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
         self.received_pairs += u64::from(count);
         self.received_bytes += pairs.len() as u64;
-        if self.table.is_some() {
-            return self.combine_all(&pairs, count, spiller);
+        if let Some(combine) = self.shape.combine.clone() {
+            return self.combine_all(&*combine, &pairs, count, spiller);
         }
         self.pending_bytes += pairs.len();
         let small = pairs.len() < COPIED_BYTES_MAX;
@@ -135,8 +135,13 @@ impl Store {
         Ok(())
     }
 
-    fn combine_all(&mut self, pairs: &[u8], count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
-        let combine = Arc::clone(self.shape.combine.as_ref().expect("there is a table"));
+    fn combine_all(
+        &mut self,
+        combine: &dyn Combine,
+        pairs: &[u8],
+        count: u32,
+        spiller: &mut Spiller,
+    ) -> Result<(), StoreError> {
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
         // Looked up together, as in an O task.
@@ -153,13 +158,13 @@ impl Store {
                 break;
             }
             seen += len as u32;
-            let table = self.table.as_mut().expect("there is a table");
+            let table = self.table.get_or_insert_default();
             table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
             for (hash, key, value) in &batch[..len] {
                 at.keys = [key, key];
                 loop {
-                    let table = self.table.as_mut().expect("there is a table");
-                    let put = table.upsert(*hash, key, value, &*combine, None);
+                    let table = self.table.get_or_insert_default();
+                    let put = table.upsert(*hash, key, value, combine, None);
                     match put.map_err(|refusal| StoreError::Rejected(refusal.told(key)))? {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
@@ -190,9 +195,10 @@ impl Store {
 
     /// Moves what is in memory to disk.
     pub fn spill(&mut self, spiller: &mut Spiller) -> Result<(), StoreError> {
-        if let Some(table) = self.table.as_mut().filter(|table| !table.is_empty()) {
-            let blocks = blocks_of(table);
-            table.clear();
+        // Its memory too is given back.
+        if let Some(table) = self.table.take().filter(|table| !table.is_empty()) {
+            let blocks = blocks_of(&table);
+            drop(table);
             self.runs.push(Arc::new(MemoryRun::sort(blocks, &self.shape.order)?));
         }
         let run = match self.shape.arrangement {
@@ -224,10 +230,6 @@ impl Store {
         self.pending.clear();
         self.runs.clear();
         (self.pending_bytes, self.run_bytes) = (0, 0);
-        if let Some(table) = &mut self.table {
-            // Its memory too is given back.
-            *table = Table::default();
-        }
         self.disk.push(run);
         let ordered = self.shape.arrangement != Arrangement::Plain || self.shape.combine.is_some();
         if ordered && self.disk.len() >= DISK_RUNS_MAX {
@@ -553,6 +555,27 @@ mod tests {
             assert_eq!(source.value(), number.to_be_bytes());
         }
         assert!(!source.advance().unwrap());
+    }
+
+    /// There may be thousands of them.
+    #[test]
+    fn what_is_combined_takes_little_memory_if_it_is_little() {
+        let folder = tempfile::tempdir().unwrap();
+        let spiller = &mut Spiller::sharing(&Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()])));
+        let shape = Shape {
+            arrangement: Arrangement::Grouped,
+            order: KeyOrder::Bytes,
+            combine: Some(Arc::new(Sum)),
+            run_bytes: 1,
+        };
+        let mut store = Store::new(shape);
+        assert_eq!(store.bytes(), 0);
+        let mut block = Vec::new();
+        (0..4u32).for_each(|key| records::push_pair(&mut block, &key.to_be_bytes(), &1u64.to_be_bytes()));
+        store.add(Bytes::from(block), 4, spiller).unwrap();
+        assert!((1..1000).contains(&store.bytes()), "{}", store.bytes());
+        store.spill(spiller).unwrap();
+        assert_eq!(store.bytes(), 0);
     }
 
     #[test]

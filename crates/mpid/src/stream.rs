@@ -6,7 +6,9 @@
 //!   and given to its A tasks, once every O task has come past it: then all of its pairs are there.
 //!
 //! # Memory bound
-//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled.
+//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled. Closed windows that wait for the A
+//! function: [`CLOSED_WAITING_MAX`]; in a [`crate::session::Session`] one, or all together half of that memory, which open windows have less
+//! then: others go to disk, where thousands of small ones share a file.
 //!
 //! # Order of calls
 //! All O tasks run at the same time, each on a thread of its own, on the rank that an A task of its number would have. The A
@@ -213,38 +215,48 @@ pub(crate) struct Closed {
 pub(crate) enum Closing {
     /// The merger waits while there are too many.
     Waiting(SyncSender<Closed>),
-    /// Who takes them sends, too, and so must not be waited for: what are too many go to disk.
-    Spilling { way: Option<Sender<Closed>>, waiting: Arc<AtomicUsize> },
+    /// Who takes them sends, too, and so must not be waited for: what are too many bytes of them go to disk.
+    Spilling { way: Option<Sender<Closed>>, waiting_bytes: Arc<AtomicUsize> },
 }
 
 impl Closing {
     pub fn spilling(way: Sender<Closed>) -> Closing {
-        Closing::Spilling { way: Some(way), waiting: Arc::default() }
+        Closing::Spilling { way: Some(way), waiting_bytes: Arc::default() }
     }
 
     /// For who takes them: it must not hold the way open.
     pub fn without_way(self) -> Closing {
         match self {
-            Closing::Spilling { waiting, .. } => Closing::Spilling { way: None, waiting },
+            Closing::Spilling { waiting_bytes, .. } => Closing::Spilling { way: None, waiting_bytes },
             waiting => waiting,
         }
     }
 
     /// One was taken.
-    pub fn taken(&self) {
-        if let Closing::Spilling { waiting, .. } = self {
-            waiting.fetch_sub(1, Ordering::Relaxed);
+    pub fn taken(&self, store: &Store) {
+        if let Closing::Spilling { waiting_bytes, .. } = self {
+            waiting_bytes.fetch_sub(store.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Memory of those that wait, where their number has no bound.
+    fn waiting_bytes(&self) -> usize {
+        match self {
+            Closing::Waiting(_) => 0,
+            Closing::Spilling { waiting_bytes, .. } => waiting_bytes.load(Ordering::Relaxed),
         }
     }
 
     /// Nobody takes it any more when the job is to stop.
-    fn give(&self, mut closed: Closed, spiller: &mut Spiller) -> Result<(), StoreError> {
+    fn give(&self, mut closed: Closed, bytes_max: usize, spiller: &mut Spiller) -> Result<(), StoreError> {
         match self {
             Closing::Waiting(way) => drop(way.send(closed)),
-            Closing::Spilling { way, waiting } => {
-                if waiting.fetch_add(1, Ordering::Relaxed) >= CLOSED_WAITING_MAX {
+            Closing::Spilling { way, waiting_bytes } => {
+                let waiting = self.waiting_bytes();
+                if waiting > 0 && waiting + closed.store.bytes() > bytes_max {
                     closed.store.spill(spiller)?;
                 }
+                waiting_bytes.fetch_add(closed.store.bytes(), Ordering::Relaxed);
                 if let Some(way) = way {
                     drop(way.send(closed));
                 }
@@ -272,6 +284,8 @@ pub(crate) struct WindowSink {
     spiller: Spiller,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
+    /// Of all of them.
+    open_bytes: usize,
     /// By A task: how far each O task has come.
     reached: HashMap<u32, Vec<Reached>>,
     bytes_max: usize,
@@ -292,6 +306,7 @@ impl WindowSink {
             width,
             spiller: Spiller::sharing(folders),
             stores: BTreeMap::new(),
+            open_bytes: 0,
             reached: HashMap::new(),
             bytes_max: plan.cache_bytes / plan.mergers,
             closing,
@@ -304,15 +319,21 @@ impl WindowSink {
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
         let window = Some(Window::of(header.window, self.width).begin);
         origin::works_on(Work { a_task, window });
+        let before = store.bytes();
         let added = store.add(pairs, header.pairs, &mut self.spiller);
+        self.open_bytes = self.open_bytes - before + store.bytes();
         added.map_err(|error| store_error(error, a_task, window, rank))?;
-        while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
+        // However much waits, blocks are not spilled one by one.
+        let bytes_max = self.bytes_max.saturating_sub(self.closing.waiting_bytes()).max(self.bytes_max / 2);
+        while self.open_bytes > bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let ((a_task, window), store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
             let window = Some(Window::of(*window, self.width).begin);
             origin::works_on(Work { a_task: *a_task, window });
-            store.spill(&mut self.spiller).map_err(|error| store_error(error, *a_task, window, rank))?;
+            let spilled = store.spill(&mut self.spiller);
+            self.open_bytes = self.open_bytes - before + store.bytes();
+            spilled.map_err(|error| store_error(error, *a_task, window, rank))?;
             if store.bytes() >= before {
                 break;
             }
@@ -334,10 +355,12 @@ impl WindowSink {
             && Reached::Window(window) < low
         {
             let store = self.stores.remove(&(a_task, window)).expect("it was just seen");
+            self.open_bytes -= store.bytes();
             let within = Window::of(window, self.width);
             let begin = Some(within.begin);
             origin::works_on(Work { a_task, window: begin });
-            let given = self.closing.give(Closed { window, a_task, store }, &mut self.spiller);
+            let closed = Closed { window, a_task, store };
+            let given = self.closing.give(closed, self.bytes_max / 2, &mut self.spiller);
             given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
             self.plan.closed_until.fetch_max(within.end, Ordering::Relaxed);
             self.plan.closed.fetch_add(1, Ordering::Relaxed);

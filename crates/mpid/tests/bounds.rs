@@ -1,9 +1,11 @@
 //! What a job holds at most, and that an error which a program passes over fails the job all the same.
 
+use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{
-    A_TASKS_MAX, BoxError, Cause, Config, Datum, Error, Job, O_TASKS_MAX, Parallelism, Rejected, Side, World,
-    input,
+    A_TASKS_MAX, BoxError, Cause, Config, Datum, Error, Job, Mode, O_TASKS_MAX, Parallelism, Rejected, Side,
+    World, input,
 };
+use std::sync::Arc;
 
 /// Values that grow as they are combined do not stay until the end of their O task.
 #[test]
@@ -72,6 +74,72 @@ fn as_many_windows_as_there_are_may_be_open() {
     }
     all.sort_unstable();
     assert!(all.into_iter().eq(0..WINDOWS * 10), "a pair is missing, or was given twice");
+}
+
+/// Runs a stream of so many windows with a combiner, all of which close before the first is taken, in a loop. Returns how many runs were
+/// spilled, and how many files of them were open at a time.
+fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
+        out.extend(held.iter().zip(value).map(|(held, value)| held + value));
+        Ok(())
+    });
+    let shaping = Shaping {
+        mode: Mode::Streaming,
+        window_width: 1,
+        arrangement: Arrangement::Sorted,
+        combine: Some(sum),
+        ..Shaping::default()
+    };
+    let config = Config {
+        a_tasks: Some(1),
+        memory_bytes: Some(memory_bytes),
+        spill_folders: vec![folder.path().to_path_buf()],
+        ..Config::default()
+    };
+    let mut session = Session::start(&World::alone(), &config, "small windows", &shaping).unwrap();
+    let (mut open_max, mut next) = (0, 0);
+    while let Some((side, _)) = session.next_task() {
+        if side == Side::O {
+            for time in 0..windows {
+                (0..20u32)
+                    .for_each(|key| assert!(session.send_at(time, &key.to_be_bytes(), b"\x01").unwrap()));
+                assert!(session.send_at(time, &7u32.to_be_bytes(), b"\x01").unwrap());
+                session.advance(time + 1).unwrap();
+            }
+            session.end_input();
+            continue;
+        }
+        // A file that has no name any more is still among those that are open.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open =
+            open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
+        open_max = open_max.max(open.count());
+        assert_eq!(session.window().map(|window| window.begin), Some(next));
+        let mut received = Vec::new();
+        while session.receive().unwrap() {
+            let (key, value) = session.pair();
+            received.push((u32::from_be_bytes(key.try_into().unwrap()), value[0]));
+        }
+        let expected: Vec<(u32, u8)> = (0..20).map(|key| (key, if key == 7 { 2 } else { 1 })).collect();
+        assert_eq!(received, expected, "window {next}");
+        next += 1;
+    }
+    assert_eq!(next, windows);
+    (session.finish().unwrap().counters.runs_spilled, open_max)
+}
+
+/// Windows that have closed, and wait, are in memory as long as there is room, whatever their number.
+#[test]
+fn small_windows_wait_in_memory() {
+    assert_eq!(small_windows(1500, 64 << 20), (0, 0));
+}
+
+/// Where there is none, they share files.
+#[test]
+fn small_windows_that_wait_on_disk_share_files() {
+    let (runs, files) = small_windows(1500, 100_000);
+    assert!(runs > 1000 && files <= 2, "{runs} runs in {files} files");
 }
 
 #[test]
