@@ -245,6 +245,52 @@ fn tasks_that_are_left_fail_the_job() {
     }
 }
 
+/// A second job runs alone, and is told on ranks why it cannot.
+#[test]
+fn a_process_joins_the_ranks_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+        let run = run(&launcher, &program, &["twice"], &[("HARRIER_MPID_O", "3")]);
+        assert!(!run.timed_out && run.success == by_itself, "{run:#?}");
+        let second: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("second ")).collect();
+        assert!(!second.is_empty() && told(&run, "pairs ") == if by_itself { 3 } else { 0 }, "{run:#?}");
+        let words = "second 4 a process joins its ranks once";
+        assert!(second.iter().all(|line| by_itself || line.starts_with(words)), "{run:#?}");
+    }
+}
+
+/// A program that goes without MPI_D_Finalize has failed, and says why, on every rank that does; no rank waits for it.
+#[test]
+fn a_program_that_goes_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+        for (how, words) in [
+            ("at once", ""),
+            ("after all", ""),
+            ("exit", ""),
+            ("exit 7", ""),
+            ("fail", "O task 0 on rank"),
+            ("fail and go on", "O task 0 on rank"),
+        ] {
+            let run = run(&launcher, &program, &["leaving", how], &[("HARRIER_MPID_O", "3")]);
+            assert!(!run.success && !run.timed_out, "{how}: {run:#?}");
+            assert!(run.stderr.contains("mpid: the program ends without MPI_D_Finalize"), "{how}: {run:#?}");
+            assert!(run.stderr.contains(words), "{how}: {run:#?}");
+            assert!(words.is_empty() || run.stderr.contains("failed: on purpose"), "{how}: {run:#?}");
+            assert!(!by_itself || run.stdout == "a line that is not lost\n", "{how}: {run:#?}");
+        }
+    }
+    // What the program says itself stays.
+    for (how, expected) in [("fail", 1), ("exit", 1), ("exit 7", 7)] {
+        let status = Command::new(&program).args(["leaving", how]).output().unwrap().status;
+        assert_eq!(status.code(), Some(expected), "{how}");
+    }
+}
+
 /// What cannot be set is not left out.
 #[test]
 fn wrong_settings_fail_the_job() {

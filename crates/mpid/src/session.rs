@@ -432,11 +432,14 @@ impl Session {
 
     /// Sends a pair of this time. Returns whether it was in time; a late one is counted, and left out.
     ///
-    /// Errors: as [`Session::send`]; it is no stream.
+    /// Errors: as [`Session::send`]; it is no stream, or the input has ended.
     pub fn send_at(&mut self, time: u64, key: &[u8], value: &[u8]) -> Result<bool, EmitError> {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
             return Err(refused("only an O task of a stream sends pairs of a time"));
         };
+        if input.over {
+            return Err(refused("the input has ended"));
+        }
         let window = time / streaming.width;
         if window < input.horizon {
             input.late += 1;
@@ -453,6 +456,9 @@ impl Session {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
             return Err(refused("only an O task of a stream says how far it has come"));
         };
+        if input.over {
+            return Err(refused("the input has ended"));
+        }
         let horizon = time / streaming.width;
         if horizon <= input.horizon {
             return Ok(());
@@ -471,6 +477,11 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Whether the current O task of a stream has ended its input.
+    pub fn has_ended_input(&self) -> bool {
+        matches!(&self.current, Current::O(input) if input.over)
     }
 
     fn blame_sent(&mut self, sent: Result<(), EmitError>) -> Result<(), EmitError> {
@@ -586,6 +597,11 @@ impl Session {
         };
         let place = if self.round > 0 { format!("round {}, {place}", self.round) } else { place };
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
+    }
+
+    /// Why the job has failed, as far as this rank has a part in it.
+    pub fn failure(&self) -> Option<Error> {
+        self.running.as_ref().and_then(|running| running.stop().error()).or_else(|| self.failed.clone())
     }
 
     /// The job has failed, whether or not a task runs: it was told what it cannot be told any more.
