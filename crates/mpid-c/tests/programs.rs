@@ -470,7 +470,9 @@ fn nodes_are_ranked_in_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "examples/pagerank.c") else { return };
     // Nodes of 300 and more lead nowhere.
-    let edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
+    let mut edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
+    // A number as any other.
+    edges.extend([(7, u64::MAX), (u64::MAX, 8), (u64::MAX, u64::MAX)]);
     let files: Vec<String> = edges
         .chunks(800)
         .enumerate()

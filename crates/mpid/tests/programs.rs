@@ -146,6 +146,20 @@ fn programs_that_go_round() {
     check(&["kmeans", "--rounds", "5", "--input", points.to_str().unwrap(), "--split-bytes", "50000"], &[]);
 }
 
+/// A node may have any number, also the largest.
+#[test]
+fn the_last_node_is_one_like_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (graph, out) = (folder.path().join("graph"), folder.path().join("out"));
+    let last = u64::MAX;
+    std::fs::write(&graph, format!("1\t{last}\n{last}\t2\n2\t1\n{last}\t{last}\n0\t{last}\n")).unwrap();
+    let (input, output) = (graph.to_str().unwrap(), out.to_str().unwrap());
+    check(&["pagerank", "--rounds", "4", "--input", input, "--split-bytes", "30", "--output", output], &[]);
+    let parts =
+        std::fs::read_dir(&out).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    assert!(parts.collect::<Vec<_>>().concat().lines().any(|line| line.starts_with(&format!("{last}\t"))));
+}
+
 #[test]
 fn a_stream_of_several_inputs() {
     let folder = tempfile::tempdir().unwrap();
