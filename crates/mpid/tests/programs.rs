@@ -167,6 +167,29 @@ fn a_stream_of_several_inputs() {
     check(&["sliding", "--window", "600", "--slide", "100", "--input", events.to_str().unwrap()], &[SMALL]);
 }
 
+/// Events whose windows were told of already are left out, and how many there are is told.
+#[test]
+fn late_events_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let inputs = ["one", "two"].map(|name| folder.path().join(name));
+    // At a border, and before it; late is what is behind its own input, however far the other one is.
+    std::fs::write(&inputs[0], "19\ta\n20\ta\n19\ta\n20\ta\n3\tb\n55\ta\n50\ta\n49\ta\n").unwrap();
+    std::fs::write(&inputs[1], "3\tb\n7\tb\n5\tb\n").unwrap();
+    let inputs = inputs.each_ref().map(|path| path.to_str().unwrap());
+    for launcher in launchers() {
+        for (inputs, late) in [(&inputs[..], true), (&inputs[1..], false)] {
+            let arguments =
+                [&["sliding", "--window", "20", "--slide", "10", "--check", "--input"], inputs].concat();
+            let run = run(&launcher, &arguments, &[]);
+            assert!(run.success && run.stdout.contains(", checked"), "{run:#?}");
+            let told: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("mpid: ")).collect();
+            let expected =
+                "mpid: sliding: 3 events were late, and were left out: their windows had been told of";
+            assert_eq!(told, if late { vec![expected] } else { vec![] }, "{run:#?}");
+        }
+    }
+}
+
 /// Windows that end behind the last time, 2^64-1, are none that begin anew at 0.
 #[test]
 fn windows_slide_over_the_last_time() {

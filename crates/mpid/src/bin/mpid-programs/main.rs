@@ -94,7 +94,8 @@ enum Program {
         #[command(flatten)]
         io: InOut,
     },
-    /// How often each key occurs in windows that slide over streams of events: files or named pipes, each read by an O task of its own.
+    /// How often each key occurs in windows that slide over streams of events: files or named pipes in the order of times, each read by an O
+    /// task of its own. Late events are left out, and their number is told on stderr.
     Sliding {
         /// Length of a window, in the unit of the events' times; a multiple of --slide.
         #[arg(long, default_value_t = 60, value_parser = positive::<u64>())]

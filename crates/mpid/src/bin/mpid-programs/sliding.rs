@@ -3,7 +3,8 @@
 //! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last panes of its keys.
 //!
 //! What an A task has of a window is a file of its own, which is there, and whole, once the task knows it: when the window's last pane
-//! closes, or, if the task had no events in that, when it gets its next pane or the input ends.
+//! closes, or, if the task had no events in that, when it gets its next pane or the input ends. So an event of a pane before the one that
+//! its input has come to is left out; rank 0 tells how many were.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -89,7 +90,7 @@ pub fn sliding(
     let teller = |a_task| Teller { folder: io.output.as_deref(), a_task, panes, slide: slide.into() };
     let states: Mutex<BTreeMap<usize, Panes>> = Mutex::default();
     let job = Job::<[u8], u64>::new("sliding count").o_tasks(files.len()).combine(|left, right| left + right);
-    job.stream(
+    let report = job.stream(
         world,
         config,
         slide,
@@ -120,6 +121,13 @@ pub fn sliding(
             state.tell(pane, &teller)
         },
     )?;
+    if world.rank() == 0 && report.counters.late > 0 {
+        let (late, were) = match report.counters.late {
+            1 => ("1 event was".to_string(), "was"),
+            late => (format!("{late} events were"), "were"),
+        };
+        eprintln!("mpid: sliding: {late} late, and {were} left out: their windows had been told of");
+    }
     let mut parts = Vec::new();
     for (a_task, mut state) in states.into_inner() {
         state.tell_before(Pane::MAX, &teller(a_task))?;
@@ -128,9 +136,15 @@ pub fn sliding(
     let sums = total(world, parts)?;
     conclude(world, io, "sliding", sums, || {
         let mut counts: BTreeMap<(u128, Vec<u8>), u64> = BTreeMap::new();
-        each_line(&io.input, |_, _, line| {
+        // A file's events before the pane that it has come to are late.
+        let mut reached = 0;
+        each_line(&io.input, |_, at, line| {
             let (time, key) = event(line)?;
             let pane = Pane::from(time / slide);
+            if at > 0 && pane < reached {
+                return Ok(());
+            }
+            reached = pane;
             for last in pane..pane + panes {
                 *counts.entry(((last + 1) * u128::from(slide), key.to_vec())).or_default() += 1;
             }
