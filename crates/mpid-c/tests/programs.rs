@@ -192,6 +192,19 @@ fn a_sum_that_is_too_large_names_its_record() {
     }
 }
 
+/// A pair that an A task does not take is told with its number and its key.
+#[test]
+fn a_wrong_pair_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let run = run(&launcher, &program, &["sizes"], &[("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "1")]);
+        let words =
+            "A task 0 on rank 0, record 501 (key \"odd\"): failed: a pair of 3 and 8 bytes, not 4 and 8";
+        assert!(!run.success && run.stderr.contains(words), "{run:#?}");
+    }
+}
+
 /// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer is right.
 #[test]
 fn functions_of_the_program_may_not_call() {

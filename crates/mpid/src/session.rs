@@ -506,6 +506,8 @@ impl Session {
             }
             Err(error) => {
                 let told = ReceiveError::from(error);
+                // The pair that was to be made of others.
+                output.received += u64::from(matches!(told, ReceiveError::Rejected(_)));
                 let blamed = (output.index, self.place_of_output());
                 let rank = self.running().world.launched_rank();
                 match &told {

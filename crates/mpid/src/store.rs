@@ -142,6 +142,7 @@ impl Store {
         count: u32,
         spiller: &mut Spiller,
     ) -> Result<(), StoreError> {
+        let before = self.received_pairs - u64::from(count);
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
         // Looked up together, as in an O task.
@@ -160,12 +161,16 @@ impl Store {
             seen += len as u32;
             let table = self.table.get_or_insert_default();
             table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
-            for (hash, key, value) in &batch[..len] {
+            for (place, (hash, key, value)) in batch[..len].iter().enumerate() {
                 at.keys = [key, key];
                 loop {
                     let table = self.table.get_or_insert_default();
                     let put = table.upsert(*hash, key, value, combine, None);
-                    match put.map_err(|refusal| StoreError::Rejected(refusal.told(key)))? {
+                    match put.map_err(|refusal| {
+                        let number = before + u64::from(seen) - (len - place) as u64 + 1;
+                        let Rejected(why) = refusal.told(key);
+                        StoreError::Rejected(Rejected(format!("{why}, pair {number} of those that came")))
+                    })? {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
                         Upsert::Full => {
