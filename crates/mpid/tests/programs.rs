@@ -124,6 +124,11 @@ fn programs_over_tables() {
     let answer =
         check(&["join", "--rankings", rankings, "--input", visits, "--split-bytes", "100000"], &[SMALL]);
     assert!(!answer.contains(" 0 lines"), "{answer}");
+    // Both write revenue in hundredths, and say so.
+    for program in ["aggregate", "join"] {
+        let help = Command::new(PROGRAMS).args([program, "--help"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&help.stdout).contains("in hundredths"), "{help:?}");
+    }
     // The files one after the other are in the order of revenue.
     let out = folder.path().join("joined");
     check(

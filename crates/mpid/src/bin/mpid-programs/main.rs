@@ -69,9 +69,10 @@ enum Program {
     },
     /// For every word, the lines in which it stands.
     Index(InOut),
-    /// Sum the revenue of uservisits by source address.
+    /// Sum the revenue of uservisits by source address, in hundredths: an answer of 1234 is 12.34.
     Aggregate(InOut),
-    /// Join rankings and the uservisits of a year: average rank and revenue by source address, the largest revenue first.
+    /// Join rankings and the uservisits of a year: average rank and revenue (in hundredths, as aggregate has it) by source address, the largest
+    /// revenue first.
     Join {
         #[arg(long)]
         rankings: PathBuf,
