@@ -403,6 +403,41 @@ fn an_installed_library_is_found() {
     assert!(run.success && run.stdout.contains("be\t2\n"), "{run:#?}");
 }
 
+/// A prefix whose flags no compiler would get is refused, before anything is in it.
+#[test]
+fn a_prefix_that_has_no_flags_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-mpid.sh");
+    let install = |prefix: &str, from: &Path| {
+        let mut command = Command::new("sh");
+        command.arg(&script).arg(prefix).arg(library()).current_dir(from).output().unwrap()
+    };
+    for name in [
+        "a b", "a\tb", "a'b", "a\"b", "a\\b", "a$b", "a`b", "a#b", "a,b", "a:b", "a[b", "a]b", "a{b", "a;b",
+        "a\nb", "a\n",
+    ] {
+        let refused = install(name, folder.path());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && said.contains("has other characters than letters"),
+            "{name}: {refused:?}"
+        );
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Also one that is said from within such a folder.
+    let within = folder.path().join("a b");
+    std::fs::create_dir(&within).unwrap();
+    assert!(!install("prefix", &within).status.success());
+    for name in ["a-b_c.d+e@f%g=h~i", "ä"] {
+        let installed = install(name, folder.path());
+        assert!(installed.status.success(), "{name}: {installed:?}");
+        let prefix = folder.path().join(name);
+        let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/mpid.pc")).unwrap();
+        assert!(description.contains(&format!("prefix={}\n", prefix.display())), "{description}");
+    }
+}
+
 /// What goes on otherwise than it was asked is told, and what is no knob is refused.
 #[test]
 fn warnings_and_wrong_knobs_are_told() {
