@@ -370,9 +370,9 @@ fn a_failure_is_told_with_its_pair() {
 #[test]
 fn what_cannot_be_combined_is_told_with_its_pair() {
     let folder = tempfile::tempdir().unwrap();
-    let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| match held == value {
-        true => Ok(out.extend(held)),
-        false => Err(Rejected("not the same".to_string())),
+    let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
+        out.extend(held);
+        if held == value { Ok(()) } else { Err(Rejected("not the same".to_string())) }
     });
     for (spills, expected) in [(true, "record 301 (key \"bad\")"), (false, "while its pairs were combined")] {
         let shaping = Shaping { combine: Some(Arc::clone(&sum)), ..Shaping::default() };

@@ -271,8 +271,7 @@ fn windows_are_told_while_the_input_goes_on() {
 fn modes_and_numbers_of_tasks_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let input = |kind: &str| generate(folder.path(), kind, 100_000, 3).to_str().unwrap().to_string();
-    let [text, graph, points, events, records] =
-        ["text", "graph", "points", "events", "records"].map(|kind| input(kind));
+    let [text, graph, points, events, records] = ["text", "graph", "points", "events", "records"].map(input);
     let split = ["--split-bytes", "10000", "--input"];
     let wordcount = [&["wordcount"], &split[..], &[&text]].concat();
     let pagerank = [&["pagerank", "--rounds", "2"], &split[..], &[&graph]].concat();
