@@ -10,14 +10,16 @@
 // The names are the papers'.
 #![allow(non_snake_case)]
 
+mod ends;
+
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
 use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// When something may be set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +71,11 @@ struct State {
 impl Drop for State {
     /// The thread has not called `MPI_D_Finalize`, and does not any more. Nobody waits for the others when it ends, as they do not know.
     fn drop(&mut self) {
-        std::mem::forget(self.session.take());
+        let Some(session) = self.session.take() else { return };
+        if let (Some(failure), Ok(mut untold)) = (session.failure(), UNTOLD.lock()) {
+            *untold = Some(failure.to_string());
+        }
+        std::mem::forget(session);
     }
 }
 
@@ -105,6 +111,12 @@ fn calls<R>(function: impl FnOnce() -> R) -> Result<R, Rejected> {
 
 /// Whether a thread of this process has begun a job, so that the others are told why they have none.
 static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has left ranks, which it cannot join again: MPI is initialised once.
+static PARTED: AtomicBool = AtomicBool::new(false);
+
+/// Why the job failed that the thread had, which has ended without `MPI_D_Finalize`.
+static UNTOLD: Mutex<Option<String>> = Mutex::new(None);
 
 /// Goes before every call that cannot be here because of who calls.
 const CALLED_BACK: &str =
@@ -392,6 +404,10 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
         if BEGUN.load(Ordering::Relaxed) {
             return fails(ERR_USAGE, CALLED_BACK);
         }
+        if PARTED.load(Ordering::Relaxed) {
+            let why = "a process joins its ranks once, and has left them with MPI_D_Finalize: a second job in it runs alone only";
+            return fails(ERR_RANKS, why);
+        }
         state.panicked = None;
         tell_warnings();
         let joined = Config::from_environment().and_then(|config| Ok((World::join()?, config)));
@@ -400,6 +416,7 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
             Err(error) => return state.job_fails(&error),
         };
         BEGUN.store(true, Ordering::Relaxed);
+        ends::watch();
         // Before what follows, so that the ranks part in good order whatever comes of it.
         let shaping = state.take_shaping();
         let world = state.world.insert(world);
@@ -525,7 +542,7 @@ pub unsafe extern "C" fn MPI_D_Send_at(
     coded(|state| {
         let Some((key, value)) = pair else { return nothing_given() };
         let mut in_time = true;
-        let sent = state.in_stream(|session| {
+        let sent = state.in_open_input(|session| {
             in_time = session.send_at(time, key, value)?;
             Ok(())
         });
@@ -535,7 +552,7 @@ pub unsafe extern "C" fn MPI_D_Send_at(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Advance(time: u64) -> c_int {
-    coded(|state| state.in_stream(|session| session.advance(time)))
+    coded(|state| state.in_open_input(|session| session.advance(time)))
 }
 
 #[unsafe(no_mangle)]
@@ -608,6 +625,14 @@ impl State {
             }
             _ => self.in_o_task(work),
         }
+    }
+
+    /// As [`State::in_stream`], before the input has ended.
+    fn in_open_input(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
+        if self.session.as_ref().is_some_and(Session::has_ended_input) {
+            return fails(ERR_USAGE, "the O task has ended its input with MPI_D_End_input");
+        }
+        self.in_stream(work)
     }
 }
 
@@ -809,6 +834,9 @@ pub unsafe extern "C" fn MPI_D_Kept(
         let Some(session) = state.session.as_mut().filter(|session| session.task().is_some()) else {
             return fails(ERR_USAGE, "no task runs");
         };
+        if session.mode() != Mode::Iteration {
+            return fails(ERR_USAGE, "only jobs of rounds have pairs that were kept (MPI_D_ITERATION)");
+        }
         if !session.next_kept() {
             return END;
         }
@@ -878,6 +906,9 @@ pub extern "C" fn MPI_D_Finalize() -> c_int {
                 }
             },
         };
+        if world.ranks() > 1 {
+            PARTED.store(true, Ordering::Relaxed);
+        }
         match world.leave(code) {
             Ok(()) => code,
             Err(error) => state.job_fails(&error),

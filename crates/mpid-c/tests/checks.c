@@ -96,6 +96,7 @@ static int streaming(const char *fails) {
         if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
             must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "pairs of a stream have times");
             must(MPI_D_Window(NULL, NULL) == MPI_D_ERR_USAGE, "O tasks have no window");
+            must(MPI_D_Kept(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "streams keep nothing");
             /* More than one window at a time, so that some wait. */
             for (int at = 0; at < 1000; at++, time++) {
                 uint32_t key = (uint32_t)time % 10;
@@ -105,6 +106,10 @@ static int streaming(const char *fails) {
             inputs++;
             late += MPI_D_Send_at(5, "late", 4, "late", 4) == MPI_D_LATE;
             must(MPI_D_End_input() == MPI_D_SUCCESS, "the end of the input");
+            must(MPI_D_Send_at(time, "a", 1, "b", 1) == MPI_D_ERR_USAGE, "no pair behind the end of the input");
+            must(strstr(MPI_D_Error_message(), "MPI_D_End_input") != NULL, "why there is none");
+            must(MPI_D_Advance(time + 1000) == MPI_D_ERR_USAGE, "nothing is behind the end of the input");
+            must(MPI_D_End_input() == MPI_D_SUCCESS, "it has ended");
         } else {
             uint64_t begin, end, number;
             int rank, size;
@@ -354,6 +359,49 @@ static int different(const char *how) {
     return told(MPI_D_Finalize());
 }
 
+/* Sends a pair from each O task, and receives it. Returns how many pairs came. */
+static int small_job(void) {
+    int pairs = 0;
+    while (MPI_D_Next_task()) {
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL)
+            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_SUCCESS, "a pair");
+        else
+            while (MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_SUCCESS) pairs++;
+    }
+    return pairs;
+}
+
+/* Two jobs in one process. */
+static int twice(void) {
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    small_job();
+    must(MPI_D_Finalize() == MPI_D_SUCCESS, "the end");
+    int code = MPI_D_Init(NULL, NULL);
+    printf("second %d %s\n", code, MPI_D_Error_message());
+    printf("pairs %d\n", small_job());
+    return MPI_D_Finalize();
+}
+
+/* The program goes without MPI_D_Finalize. */
+static int leaving(const char *how) {
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    printf("a line that is not lost\n");
+    if (strcmp(how, "at once") == 0) return 0;
+    if (strcmp(how, "after all") == 0) return small_job(), 0;
+    while (MPI_D_Next_task()) {
+        int rank;
+        if (MPI_D_COMM_BIPARTITE_O == MPI_D_COMM_NULL) continue;
+        MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank);
+        if (rank == 0 && strcmp(how, "exit") == 0) exit(0);
+        if (rank == 0 && strcmp(how, "exit 7") == 0) exit(7);
+        if (rank == 0) {
+            MPI_D_Fail("on purpose");
+            if (strcmp(how, "fail") == 0) return 0;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
@@ -366,6 +414,8 @@ int main(int argc, char **argv) {
     if (strcmp(asked, "killed") == 0) return killed(argv[2]);
     if (strcmp(asked, "early") == 0) return early(argv[2]);
     if (strcmp(asked, "settings") == 0) return settings(argv[2]);
+    if (strcmp(asked, "twice") == 0) return twice();
+    if (strcmp(asked, "leaving") == 0) return leaving(argv[2]);
     if (strcmp(asked, "different") == 0) return different(argv[2]);
     int overflows = strcmp(asked, "overflow") == 0;
     if (strcmp(asked, "wrong") == 0 || overflows) MPI_D_Set_combiner(MPI_D_Sum_int64);
@@ -390,6 +440,7 @@ int main(int argc, char **argv) {
             must(MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size) == MPI_D_SUCCESS, "the size");
             must(rank >= 0 && rank < size, "a rank below the size");
             must(MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "O tasks receive nothing");
+            must(MPI_D_Kept(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "jobs without rounds keep nothing");
             uint32_t keys[100];
             int64_t values[100];
             for (int at = 0; at < 100; at++) {
@@ -410,6 +461,7 @@ int main(int argc, char **argv) {
                     if (MPI_D_At(at) != MPI_D_SUCCESS || MPI_D_Send("key", 3, &number, is_wrong && !overflows ? 3 : 8) != MPI_D_SUCCESS) break;
                 }
             }
+            if (strcmp(asked, "sizes") == 0 && rank == 2) MPI_D_Send("odd", 3, &(int64_t){1}, 8);
             if (strcmp(asked, "fail") == 0 && rank == 1) must(MPI_D_Fail("on purpose") == MPI_D_SUCCESS, "a failure");
         } else {
             must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank) == MPI_D_SUCCESS, "the rank");
@@ -424,7 +476,8 @@ int main(int argc, char **argv) {
             size_t received, pairs = 0;
             int64_t last = -1;
             do {
-                must(MPI_D_Recv_many(7, keys, 4, values, 8, &received) == MPI_D_SUCCESS, "pairs");
+                int code = MPI_D_Recv_many(7, keys, 4, values, 8, &received);
+                must(code == MPI_D_SUCCESS || (strcmp(asked, "sizes") == 0 && code == MPI_D_ERR_JOB), "pairs");
                 for (size_t at = 0; at < received; at++) {
                     must((int64_t)__builtin_bswap32(keys[at]) == values[at] && values[at] > last, "pairs in order");
                     last = values[at];
