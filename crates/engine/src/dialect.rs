@@ -220,6 +220,17 @@ fn word_of(text: &str, kind: times::Kind) -> Option<Expr> {
         ("epoch", times::Kind::Date) => "'1970-01-01'",
         ("epoch", times::Kind::Timestamp) => "'1970-01-01 00:00:00'",
         ("epoch", times::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
+        // As DuckDB has them in its tables.
+        ("infinity", times::Kind::Date) => "arrow_cast(arrow_cast(2147483647, 'Int32'), 'Date32')",
+        ("-infinity", times::Kind::Date) => "arrow_cast(arrow_cast(-2147483647, 'Int32'), 'Date32')",
+        ("infinity", times::Kind::Timestamp) => "arrow_cast(9223372036854775807, 'Timestamp(µs)')",
+        ("-infinity", times::Kind::Timestamp) => "arrow_cast(-9223372036854775807, 'Timestamp(µs)')",
+        ("infinity", times::Kind::TimestampWithZone) => {
+            "arrow_cast(9223372036854775807, 'Timestamp(µs, \"UTC\")')"
+        }
+        ("-infinity", times::Kind::TimestampWithZone) => {
+            "arrow_cast(-9223372036854775807, 'Timestamp(µs, \"UTC\")')"
+        }
         ("now", _) => "now()",
         ("today", _) => "current_date()",
         ("tomorrow", _) => "current_date() + 1",

@@ -32,6 +32,7 @@ mod coalesce;
 mod compact_views;
 mod copy;
 mod counted_rows;
+mod default_values;
 mod describe;
 mod dialect;
 mod doubles;

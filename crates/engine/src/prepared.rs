@@ -18,6 +18,7 @@ use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
 use crate::assignments;
+use crate::default_values;
 use crate::joined_columns;
 use crate::names;
 use crate::texts_of_times::readable;
@@ -138,6 +139,7 @@ async fn planned(
     prepare: &ast::Statement,
 ) -> Result<(LogicalPlan, Vec<datafusion::arrow::datatypes::FieldRef>)> {
     let prepare = Statement::Statement(Box::new(prepare.clone()));
+    let prepare = default_values::filled(state, &prepare).await?.into_owned();
     match Box::pin(joined_columns::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
             Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))

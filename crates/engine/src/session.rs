@@ -48,6 +48,7 @@ use crate::coalesce;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::counted_rows::CountedRows;
+use crate::default_values;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
 use crate::doubles::{self, DoubleComparisons, NearestDoubles};
@@ -438,6 +439,8 @@ impl Session {
     /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
+        let statement = default_values::filled(&state, statement).await?;
+        let statement = statement.as_ref();
         let written = self.written(statement)?;
         if let Some(written) = &written {
             assignments::check_targets(written)?;

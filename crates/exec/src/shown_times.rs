@@ -1,17 +1,19 @@
 //! Timestamps as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, StringBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::util::display::{ArrayFormatter, DisplayIndex, FormatOptions, FormatResult};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::table_files::infinity;
+use crate::table_files::infinity_of;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const ZONE: &str = "%:z";
@@ -55,24 +57,54 @@ impl ScalarUDFImpl for Shown {
     }
 }
 
+/// Values as texts, days and timestamps that are infinite among them: Arrow knows none.
+///
+/// Errors: as [`ArrayFormatter::try_new`].
+pub fn formatter<'a>(
+    values: &'a dyn Array,
+    options: &FormatOptions<'a>,
+) -> Result<ArrayFormatter<'a>, ArrowError> {
+    let others = ArrayFormatter::try_new(values, options)?;
+    let Some(infinity) = infinity_of(values.data_type()) else { return Ok(others) };
+    let counts = match values.data_type() {
+        DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
+        _ => cast(values, &DataType::Int64)?,
+    };
+    let counts = counts.as_primitive::<Int64Type>().clone();
+    let is_infinite = |count: i64| count == infinity || count == -infinity;
+    Ok(match counts.iter().flatten().any(is_infinite) {
+        true => ArrayFormatter::new(Box::new(Infinite { counts, infinity, others }), false),
+        false => others,
+    })
+}
+
+struct Infinite<'a> {
+    counts: Int64Array,
+    infinity: i64,
+    others: ArrayFormatter<'a>,
+}
+
+impl DisplayIndex for Infinite<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        match self.counts.is_valid(at).then(|| self.counts.value(at)) {
+            Some(count) if count == self.infinity => out.write_str("infinity")?,
+            Some(count) if count == -self.infinity => out.write_str("-infinity")?,
+            _ => out.write_str(&self.others.value(at).try_to_string()?)?,
+        }
+        Ok(())
+    }
+}
+
 fn shown(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
     let options =
         FormatOptions::new().with_timestamp_format(Some(TIMESTAMP)).with_timestamp_tz_format(Some(&zoned));
-    let formatter = ArrayFormatter::try_new(values, &options)?;
-    let DataType::Timestamp(unit, _) = values.data_type() else {
-        return internal_err!("timestamps that are {}", values.data_type());
-    };
-    let infinity = infinity(*unit);
-    let counts = cast(values, &DataType::Int64)?;
+    let formatter = formatter(values.as_ref(), &options)?;
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
-    for (at, count) in counts.as_primitive::<Int64Type>().iter().enumerate() {
-        match count {
-            // DuckDB has them.
-            Some(count) if count == infinity => texts.append_value("infinity"),
-            Some(count) if count == -infinity => texts.append_value("-infinity"),
-            Some(_) => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
-            None => texts.append_null(),
+    for at in 0..values.len() {
+        match values.is_valid(at) {
+            true => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
+            false => texts.append_null(),
         }
     }
     Ok(texts.finish())

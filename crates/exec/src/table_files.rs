@@ -35,7 +35,7 @@ pub use bucket::{Bucket, bucket, bucket_of};
 pub use checksum::is_intact;
 pub use codec::TableFilesCodec;
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
-pub(crate) use far_times::infinity;
+pub(crate) use far_times::infinity_of;
 pub use far_times::with_far;
 pub use format::WriteFormat;
 pub use harrier_store_folders::Takes;
@@ -52,4 +52,4 @@ pub use write::{
     FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
     write_delete_file,
 };
-pub use years::check_years;
+pub use years::{check_kept_years, check_years};

@@ -13,7 +13,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
-use arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use arrow::util::display::{DurationFormat, FormatOptions};
+use harrier_exec::shown_times::formatter;
 use unicode_width::UnicodeWidthStr;
 
 /// After so many rows the widths of the columns are settled; wider values that come later stick out.
@@ -192,7 +193,7 @@ impl Measure {
         let columns = batch
             .columns()
             .iter()
-            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
+            .map(|column| formatter(column.as_ref(), &options))
             .collect::<Result<Vec<_>, _>>()?;
         for row in 0..batch.num_rows() {
             let cells = columns
@@ -401,7 +402,7 @@ impl RowWriter for CsvWriter {
             .columns()
             .iter()
             .map(|column| {
-                let formatter = ArrayFormatter::try_new(column.as_ref(), &options)?;
+                let formatter = formatter(column.as_ref(), &options)?;
                 Ok((formatter, column.logical_nulls(), is_plain(column.data_type())))
             })
             .collect::<Result<Vec<_>, ArrowError>>()?;
@@ -509,7 +510,7 @@ impl RowWriter for JsonWriter {
 /// The texts of a column's values; null stays null.
 pub(crate) fn texts(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let options = format_options("");
-    let formatter = ArrayFormatter::try_new(column.as_ref(), &options)?;
+    let formatter = formatter(column.as_ref(), &options)?;
     let nulls = column.logical_nulls();
     let texts = (0..column.len())
         .map(|row| {

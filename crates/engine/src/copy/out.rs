@@ -5,9 +5,10 @@ use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
-use datafusion::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use datafusion::arrow::util::display::{DurationFormat, FormatOptions};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use harrier_exec::shown_times::formatter;
 
 use super::parse::Header;
 use super::rows::Layout;
@@ -101,7 +102,7 @@ pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec
         .map(|column| {
             // Of columns that are nothing but NULL, and of dictionaries, too.
             let nulls = column.logical_nulls();
-            Ok((column, nulls, ArrayFormatter::try_new(column.as_ref(), &options)?))
+            Ok((column, nulls, formatter(column.as_ref(), &options)?))
         })
         .collect::<Result<Vec<_>, ArrowError>>()?;
     let mut value = String::new();

@@ -24,7 +24,7 @@ use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, Ta
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::check_years;
+use harrier_exec::table_files::check_kept_years;
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
@@ -605,7 +605,7 @@ impl Pending {
                 let values = cast_with_options(values, field.data_type(), &exact)?;
                 // The same as in a file, so that moving rows into one changes nothing.
                 let values = storable(&values, &column.name)?;
-                check_years(&values, &column.name)?;
+                check_kept_years(&values, &column.name)?;
                 if !column.nullable && values.logical_null_count() > 0 {
                     return Err(CodedError::new(
                         SqlState::NOT_NULL_VIOLATION,

@@ -1,4 +1,4 @@
-//! Days and timestamps that DuckDB keeps in the catalog and a cast does not read: `infinity`, and years before 1 or after 9999.
+//! Days and timestamps in the catalog that a cast does not read: `infinity`, and years before 1 or after 9999.
 
 use chrono::{NaiveDate, NaiveTime};
 use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray};
@@ -26,7 +26,7 @@ pub fn with_far(values: ArrayRef, texts: &StringArray) -> Result<ArrayRef> {
 }
 
 /// The count that stands for a moment after all others, and with a minus for one before them.
-pub fn infinity(unit: TimeUnit) -> i64 {
+fn infinity(unit: TimeUnit) -> i64 {
     match unit {
         // Files have all but those of nanoseconds as microseconds, and so has DuckDB its infinity.
         TimeUnit::Second => i64::MAX / 1_000_000,
@@ -35,12 +35,39 @@ pub fn infinity(unit: TimeUnit) -> i64 {
     }
 }
 
+/// [`infinity`] of values of this type; of days it is the last of them.
+pub fn infinity_of(kind: &DataType) -> Option<i64> {
+    match kind {
+        DataType::Date32 => Some(i32::MAX.into()),
+        DataType::Timestamp(unit, _) => Some(infinity(*unit)),
+        _ => None,
+    }
+}
+
+/// A day or timestamp in ISO 8601, such as `+12024-01-15` and `-0043-03-15 10:00:00`, as DuckDB writes it.
+pub(super) fn in_catalog(text: String) -> String {
+    if let Some(rest) = text.strip_prefix('+') {
+        return rest.to_string();
+    }
+    let Some((year, rest)) = text
+        .strip_prefix('-')
+        .or(text.strip_prefix("0000").map(|_| &text[..]))
+        .and_then(|text| text.split_once('-'))
+    else {
+        return text;
+    };
+    let Ok(year) = year.parse::<i64>() else { return text };
+    let (day, time) = rest.split_once(' ').map_or((rest, None), |(day, time)| (day, Some(time)));
+    let time = time.map(|time| format!(" {time}")).unwrap_or_default();
+    format!("{:04}-{day} (BC){time}", year + 1)
+}
+
 /// Days or units of a timestamp since 1970: of `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or `0044-03-15 BC`.
 fn count_of(text: &str, kind: &DataType) -> Option<i64> {
-    let (infinity, in_a_second) = match kind {
-        DataType::Date32 => (i32::MAX.into(), None),
-        DataType::Timestamp(unit, _) => (infinity(*unit), Some(in_a_second(*unit))),
-        _ => return None,
+    let infinity = infinity_of(kind)?;
+    let in_a_second = match kind {
+        DataType::Timestamp(unit, _) => Some(in_a_second(*unit)),
+        _ => None,
     };
     match text {
         "infinity" => return Some(infinity),
@@ -70,6 +97,19 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn far_days_and_timestamps_are_said_as_duckdb_says_them() {
+        for (text, expected) in [
+            ("+12024-01-15 10:00:00", "12024-01-15 10:00:00"),
+            ("-0043-03-15", "0044-03-15 (BC)"),
+            ("-0043-03-15 10:00:00.5+00", "0044-03-15 (BC) 10:00:00.5+00"),
+            ("0000-12-31 10:00:00", "0001-12-31 (BC) 10:00:00"),
+            ("0001-01-01 10:00:00", "0001-01-01 10:00:00"),
+        ] {
+            assert_eq!(in_catalog(text.to_string()), expected);
+        }
+    }
 
     #[test]
     fn far_days_and_timestamps_are_read() {

@@ -4,14 +4,16 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
     DataType, Field, FieldRef, Float32Type, Float64Type, IntervalMonthDayNanoType, Schema,
 };
-use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::arrow::util::display::FormatOptions;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use datafusion::parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 
+use super::far_times::{in_catalog, infinity_of};
 use super::intervals;
 use super::record::FileStats;
+use crate::shown_times::formatter;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
@@ -34,8 +36,10 @@ pub fn text_of(values: &dyn Array) -> Result<StringArray> {
         }
         _ => values,
     };
-    let texts = ArrayFormatter::try_new(values, &options)?;
+    let texts = formatter(values, &options)?;
+    let is_time = infinity_of(values.data_type()).is_some();
     let text = |at: usize| values.is_valid(at).then(|| texts.value(at).to_string());
+    let text = |at: usize| text(at).map(|text| if is_time { in_catalog(text) } else { text });
     Ok((0..values.len()).map(text).collect())
 }
 

@@ -1,39 +1,49 @@
 //! The years that tables have moments of: those that the texts of a catalog can say to all who read it.
 
+use chrono::NaiveDate;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use datafusion::arrow::compute::{cast, max, min};
-use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 
+use super::far_times::infinity_of;
 use crate::sqlstate::{CodedError, SqlState};
+use crate::whole_times::in_a_second;
 
-/// Days since 1970 of the years 1 to 9999.
-const DAYS: std::ops::Range<i64> = -719_162..2_932_897;
-
-/// Errors: a day or timestamp is of another year (22008).
+/// Errors: a day or timestamp is not infinite, and of a year that is not known (22008).
 pub fn check_years(values: &ArrayRef, column: &str) -> Result<()> {
+    check(values, column, NaiveDate::MIN)
+}
+
+/// The same for rows in a catalog, which PostgreSQL and SQLite write years before 1 into in different ways.
+///
+/// Errors: a day or timestamp is not infinite, and of a year before 1, or one that is not known (22008).
+pub fn check_kept_years(values: &ArrayRef, column: &str) -> Result<()> {
+    check(values, column, NaiveDate::from_ymd_opt(1, 1, 1).unwrap_or(NaiveDate::MIN))
+}
+
+fn check(values: &ArrayRef, column: &str, first: NaiveDate) -> Result<()> {
     let in_a_day = match values.data_type() {
         DataType::Date32 => 1,
-        DataType::Timestamp(TimeUnit::Second, _) => 86_400,
-        DataType::Timestamp(TimeUnit::Millisecond, _) => 86_400_000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => 86_400_000_000,
-        // The others do not reach that far.
+        DataType::Timestamp(unit, _) => 86_400 * in_a_second(*unit),
         _ => return Ok(()),
     };
+    let Some(infinity) = infinity_of(values.data_type()) else { return Ok(()) };
     let counts: ArrayRef = match values.data_type() {
         DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
         _ => cast(values, &DataType::Int64)?,
     };
     let counts: &Int64Array = counts.as_primitive::<Int64Type>();
-    let years = DAYS.start * in_a_day..DAYS.end * in_a_day;
-    let is_known = [min(counts), max(counts)].into_iter().flatten().all(|count| years.contains(&count));
-    match is_known {
+    let epoch = NaiveDate::default();
+    let days = |day: NaiveDate| (day - epoch).num_days();
+    // The last day as a whole: moments of it are before the next.
+    let known = days(first).saturating_mul(in_a_day)..days(NaiveDate::MAX).saturating_mul(in_a_day);
+    let is_known = |count: i64| known.contains(&count) || count == infinity || count == -infinity;
+    match counts.iter().flatten().all(is_known) {
         true => Ok(()),
         false => {
             let message = format!("value is out of range for column \"{column}\"");
-            Err(CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
-                .with_detail("tables have days and timestamps of the years 1 to 9999")
-                .into())
+            Err(CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message).into())
         }
     }
 }
@@ -42,12 +52,13 @@ pub fn check_years(values: &ArrayRef, column: &str) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use datafusion::arrow::array::{Date32Array, StringArray};
+    use datafusion::arrow::array::{Date32Array, StringArray, TimestampMicrosecondArray};
+    use datafusion::arrow::datatypes::TimeUnit;
 
     use super::*;
 
     #[test]
-    fn years_have_four_digits() {
+    fn years_are_those_that_can_be_said() {
         let texts: ArrayRef = Arc::new(StringArray::from(vec![
             Some("0001-01-01T00:00:00"),
             None,
@@ -55,15 +66,20 @@ mod tests {
         ]));
         for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond] {
             let moments = cast(&texts, &DataType::Timestamp(unit, None)).unwrap();
-            check_years(&moments, "t").unwrap();
+            check_kept_years(&moments, "t").unwrap();
         }
         let days = |days: i32| Arc::new(Date32Array::from(vec![Some(days), None])) as ArrayRef;
-        for day in [-719_162, 2_932_896] {
-            check_years(&days(day), "d").unwrap();
+        let code = |checked: Result<()>| checked.map_err(|error| crate::sqlstate::of(&error));
+        for day in [-719_162, 2_932_897, 90_000_000, i32::MAX, -i32::MAX] {
+            assert_eq!(code(check_kept_years(&days(day), "d")), Ok(()), "{day}");
         }
-        for day in [-719_163, 2_932_897, i32::MAX] {
-            let error = check_years(&days(day), "d").unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATETIME_FIELD_OVERFLOW);
+        assert_eq!(code(check_years(&days(-719_163), "d")), Ok(()));
+        assert_eq!(code(check_kept_years(&days(-719_163), "d")), Err(SqlState::DATETIME_FIELD_OVERFLOW));
+        for day in [-100_000_000, 100_000_000, i32::MAX - 1] {
+            assert_eq!(code(check_years(&days(day), "d")), Err(SqlState::DATETIME_FIELD_OVERFLOW), "{day}");
         }
+        let moments = |count: i64| Arc::new(TimestampMicrosecondArray::from(vec![count])) as ArrayRef;
+        assert_eq!(code(check_years(&moments(i64::MAX), "t")), Ok(()));
+        assert_eq!(code(check_years(&moments(i64::MAX - 1), "t")), Err(SqlState::DATETIME_FIELD_OVERFLOW));
     }
 }

@@ -228,7 +228,13 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
     match array.data_type() {
         DataType::Date32 => {
             let array = array.as_primitive::<Date32Type>();
-            sure(|row, out| out.put_i32(array.value(row).saturating_sub(text::EPOCH_DAYS)))
+            sure(|row, out| {
+                out.put_i32(match array.value(row) {
+                    i32::MAX => i32::MAX,
+                    // DuckDB's of before all others is one more than the least.
+                    days => days.saturating_sub(text::EPOCH_DAYS),
+                });
+            })
         }
         DataType::Time64(_) => {
             let array = array.as_primitive::<Time64MicrosecondType>();
@@ -236,7 +242,12 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
         }
         DataType::Timestamp(_, _) => {
             let array = array.as_primitive::<TimestampMicrosecondType>();
-            sure(|row, out| out.put_i64(array.value(row).saturating_sub(text::EPOCH_US)))
+            sure(|row, out| {
+                out.put_i64(match array.value(row) {
+                    i64::MAX => i64::MAX,
+                    us => us.saturating_sub(text::EPOCH_US),
+                });
+            })
         }
         DataType::Interval(_) => {
             let array = array.as_primitive::<IntervalMonthDayNanoType>();

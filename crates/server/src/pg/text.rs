@@ -64,9 +64,17 @@ fn day(out: &mut BytesMut, days: i64) -> bool {
 
 /// `days` from 1970-01-01.
 pub(crate) fn date(out: &mut BytesMut, days: i64) {
+    if days.abs() == i64::from(i32::MAX) {
+        return infinite(out, days);
+    }
     if day(out, days) {
         out.put_slice(b" BC");
     }
+}
+
+/// After all others, or before them: DuckDB has such days and timestamps, too.
+fn infinite(out: &mut BytesMut, count: i64) {
+    out.put_slice(if count < 0 { b"-infinity" } else { b"infinity" });
 }
 
 /// Microseconds of a day.
@@ -96,6 +104,9 @@ fn fraction(out: &mut BytesMut, us: u64) {
 
 /// Microseconds from 1970-01-01 00:00; with `offset`, in seconds east of Greenwich, those of a point in time.
 pub(crate) fn timestamp(out: &mut BytesMut, us: i64, offset: Option<i32>) {
+    if us.checked_abs().is_none_or(|us| us == i64::MAX) {
+        return infinite(out, us);
+    }
     let local = us.saturating_add(i64::from(offset.unwrap_or(0)) * 1_000_000);
     let is_before = day(out, local.div_euclid(DAY_US));
     out.put_u8(b' ');

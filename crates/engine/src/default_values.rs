@@ -1,0 +1,204 @@
+//! `DEFAULT` for a value, and `DEFAULT VALUES`: what a statement means by them, in words that the planner has.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast::{
+    self, Assignment, AssignmentTarget, Insert, MergeAction, MergeInsertKind, ObjectName, Parens, SetExpr,
+    TableFactor, TableObject, Value, Values,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::unparser::expr_to_sql;
+use harrier_exec::table_files::text_of;
+
+use crate::names::plain;
+
+/// A statement with the defaults of its table in the place of the word.
+///
+/// Errors: the table cannot be looked up.
+pub(crate) async fn filled<'s>(state: &SessionState, statement: &'s Statement) -> Result<Cow<'s, Statement>> {
+    if !asks(statement) {
+        return Ok(Cow::Borrowed(statement));
+    }
+    let mut statement = statement.clone();
+    if let Some(written) = written(&mut statement)
+        && let Some(name) = target(written)
+        && let Some(table) = provider(state, &name).await?
+    {
+        fill(written, table.as_ref())?;
+    }
+    Ok(Cow::Owned(statement))
+}
+
+/// Whether there may be such a word. Nearly all statements are found to have none without a copy.
+fn asks(statement: &Statement) -> bool {
+    match statement {
+        Statement::Explain(explain) => asks(&explain.statement),
+        Statement::Statement(statement) => match statement.as_ref() {
+            ast::Statement::Prepare { statement, .. } => asks_for_one(statement),
+            statement => asks_for_one(statement),
+        },
+        _ => false,
+    }
+}
+
+fn asks_for_one(statement: &ast::Statement) -> bool {
+    let is_set = |assignments: &[Assignment]| assignments.iter().any(|one| is_default(&one.value));
+    match statement {
+        ast::Statement::Insert(insert) => match insert.source.as_deref().map(|source| source.body.as_ref()) {
+            None => insert.assignments.is_empty(),
+            Some(SetExpr::Values(values)) => has_default(values),
+            Some(_) => false,
+        },
+        ast::Statement::Update(update) => is_set(&update.assignments),
+        ast::Statement::Merge(merge) => merge.clauses.iter().any(|clause| match &clause.action {
+            MergeAction::Insert(insert) => {
+                matches!(&insert.kind, MergeInsertKind::Values(values) if has_default(values))
+            }
+            MergeAction::Update(update) => is_set(&update.assignments),
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+fn has_default(values: &Values) -> bool {
+    values.rows.iter().any(|row| row.content.iter().any(is_default))
+}
+
+fn is_default(value: &ast::Expr) -> bool {
+    matches!(value, ast::Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
+}
+
+/// The statement that writes, which may be explained or prepared.
+fn written(statement: &mut Statement) -> Option<&mut ast::Statement> {
+    match statement {
+        Statement::Explain(explain) => written(&mut explain.statement),
+        Statement::Statement(statement) => match statement.as_mut() {
+            ast::Statement::Prepare { statement, .. } => Some(statement),
+            statement => Some(statement),
+        },
+        _ => None,
+    }
+}
+
+/// The table that it writes into.
+fn target(statement: &ast::Statement) -> Option<ObjectName> {
+    let of = |relation: &TableFactor| match relation {
+        TableFactor::Table { name, .. } => Some(name.clone()),
+        _ => None,
+    };
+    match statement {
+        ast::Statement::Insert(Insert { table: TableObject::TableName(name), .. }) => Some(name.clone()),
+        ast::Statement::Update(update) => of(&update.table.relation),
+        ast::Statement::Merge(merge) => of(&merge.table),
+        _ => None,
+    }
+}
+
+async fn provider(state: &SessionState, name: &ObjectName) -> Result<Option<Arc<dyn TableProvider>>> {
+    let defaults = &state.config_options().catalog;
+    let name = object_name_to_table_reference(name.clone(), true)?
+        .resolve(&defaults.default_catalog, &defaults.default_schema);
+    match state.schema_for_ref(name.clone()) {
+        Ok(schema) => schema.table(&name.table).await,
+        Err(_) => Ok(None),
+    }
+}
+
+fn fill(statement: &mut ast::Statement, table: &dyn TableProvider) -> Result<()> {
+    match statement {
+        ast::Statement::Insert(insert) => match insert.source.as_deref_mut() {
+            None => {
+                let columns = columns_of(&[], table);
+                let row =
+                    columns.iter().map(|column| default_of(column, table)).collect::<Result<Vec<_>>>()?;
+                insert.source = rows_of(row);
+            }
+            Some(source) => {
+                if let SetExpr::Values(values) = source.body.as_mut() {
+                    fill_rows(values, &columns_of(&insert.columns, table), table)?;
+                }
+            }
+        },
+        ast::Statement::Update(update) => fill_assignments(&mut update.assignments, table)?,
+        ast::Statement::Merge(merge) => {
+            for clause in &mut merge.clauses {
+                match &mut clause.action {
+                    MergeAction::Insert(insert) => {
+                        if let MergeInsertKind::Values(values) = &mut insert.kind {
+                            fill_rows(values, &columns_of(&insert.columns, table), table)?;
+                        }
+                    }
+                    MergeAction::Update(update) => fill_assignments(&mut update.assignments, table)?,
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The columns that values are for, in their order.
+fn columns_of(named: &[ObjectName], table: &dyn TableProvider) -> Vec<String> {
+    match named.is_empty() {
+        true => table.schema().fields().iter().map(|field| field.name().clone()).collect(),
+        false => named.iter().map(last_part).collect(),
+    }
+}
+
+fn last_part(name: &ObjectName) -> String {
+    name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
+}
+
+/// `VALUES` of one row.
+fn rows_of(row: Vec<ast::Expr>) -> Option<Box<ast::Query>> {
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, "VALUES (NULL)").ok()?.pop()?;
+    let ast::Statement::Query(mut query) = parsed else { return None };
+    if let SetExpr::Values(values) = query.body.as_mut() {
+        values.rows = vec![Parens::with_empty_span(row)];
+    }
+    Some(query)
+}
+
+fn fill_rows(values: &mut Values, columns: &[String], table: &dyn TableProvider) -> Result<()> {
+    for row in &mut values.rows {
+        for (value, column) in row.content.iter_mut().zip(columns) {
+            if is_default(value) {
+                *value = default_of(column, table)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fill_assignments(assignments: &mut [Assignment], table: &dyn TableProvider) -> Result<()> {
+    for assignment in assignments {
+        if let AssignmentTarget::ColumnName(name) = &assignment.target
+            && is_default(&assignment.value)
+        {
+            assignment.value = default_of(&last_part(name), table)?;
+        }
+    }
+    Ok(())
+}
+
+fn default_of(column: &str, table: &dyn TableProvider) -> Result<ast::Expr> {
+    match table.get_column_default(column) {
+        None => Ok(ast::Expr::value(Value::Null)),
+        Some(Expr::Literal(value, _)) => {
+            let texts = text_of(&value.to_array()?)?;
+            let text = texts.iter().next().flatten().map(|text| Value::SingleQuotedString(text.to_string()));
+            Ok(ast::Expr::value(text.unwrap_or(Value::Null)))
+        }
+        Some(other) => expr_to_sql(other),
+    }
+}
