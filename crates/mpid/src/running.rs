@@ -294,8 +294,7 @@ impl Running {
     pub fn close_outs(&self) {
         if let Some(outs) = self.exchange.outs() {
             if let Err((o_task, rejected)) = emit::send_kept(&outs) {
-                let error =
-                    self.task_error(Side::O, o_task, String::new(), Cause::Rejected, &rejected.to_string());
+                let error = self.task_error(Side::O, o_task, String::new(), Cause::Rejected, rejected);
                 self.exchange.stop.fail(error);
             }
             let mut counters = self.counters.lock();

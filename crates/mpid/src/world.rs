@@ -20,8 +20,12 @@ use harrier_interconnect::{
     Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, ReadOptions, Service,
     StreamReceiver, StreamSender, launch, limits, raise_descriptors,
 };
+use nix::unistd::{Pid, getpid, gettid};
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -29,20 +33,57 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file that rank 0 writes "joined" to when the ranks have met, and its exit status when they part. A launcher that is told
-/// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
+/// Variable: the file in which the ranks tell `mpidrun` how it goes, a line each: rank 0 [`JOINED`] when they have met, and its exit status
+/// when they part, or [`WITHOUT_OTHERS`]; any rank [`NOT_LEFT`]. From what launchers say themselves a rank that was killed is not known
+/// from one that has exited: Hydra's ends with the bare number of a signal, and one that bears the death of ranks tells nothing.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
-/// What stands in that file instead of a status where ranks were lost and the others could not go on.
+/// The ranks have met: from here on, one that is gone without a word was lost.
+pub const JOINED: &str = "joined";
+
+/// Ranks were lost, and the others could not go on.
 pub const WITHOUT_OTHERS: &str = "broken";
+
+/// A rank that had lost nobody has exited of its own accord, and has not left the others in good order before.
+pub const NOT_LEFT: &str = "exited";
 
 /// The exit status of programs whose ranks were lost.
 pub const BROKEN: i32 = 3;
 
-fn tell_mpidrun(what: &str) {
-    let Some(path) = std::env::var_os(OUTCOME) else { return };
-    if let Err(error) = std::fs::write(path, what) {
+/// Errors: the file cannot be written.
+fn tell_mpidrun(what: &str) -> std::io::Result<()> {
+    let Some(path) = std::env::var_os(OUTCOME) else { return Ok(()) };
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    // One call, since other ranks write, too.
+    file.write_all(format!("{what}\n").as_bytes())
+}
+
+fn warn_untold(told: std::io::Result<()>) {
+    if let Err(error) = told {
         tracing::warn!(%error, "mpidrun could not be told how it goes");
+    }
+}
+
+thread_local! {
+    /// Dropped when the process exits, if this is its first thread; but not when a signal ends it.
+    static JOINED_HERE: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+}
+
+/// Tells `mpidrun` of a rank that exits and has not left.
+struct AtExit {
+    process: Pid,
+    left: Arc<AtomicBool>,
+    client: Arc<Client>,
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        // Neither another thread nor a process that was forked.
+        let is_exit = getpid() == self.process && gettid() == self.process;
+        if is_exit && !self.left.load(Ordering::SeqCst) && !self.client.misses_a_rank() {
+            // There is nobody any more to be warned.
+            let _ = tell_mpidrun(NOT_LEFT);
+        }
     }
 }
 
@@ -67,7 +108,9 @@ struct Inner {
     has_results: AtomicBool,
     /// The user knows that rounds and streams keep no checkpoint.
     has_warned: AtomicBool,
-    left: AtomicBool,
+    left: Arc<AtomicBool>,
+    /// [`World::join`] has made it, so that `mpidrun` is told what becomes of it.
+    is_launched: AtomicBool,
 }
 
 /// How long a rank that left without a word is held to have missed another one, whose loss is still to be heard of.
@@ -115,15 +158,23 @@ impl World {
         }
         let launched = launch(None)?;
         let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
-            return Ok(World::alone());
+            return Ok(World::alone().launched_world());
         };
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
-        if gang.rank() == 0 {
-            tell_mpidrun("joined");
+        Ok(World::linked(gang, true)?.launched_world())
+    }
+
+    /// Tells `mpidrun`, from now on, what becomes of it.
+    fn launched_world(self) -> World {
+        self.0.is_launched.store(true, Ordering::Relaxed);
+        if self.0.rank == 0 {
+            warn_untold(tell_mpidrun(JOINED));
         }
-        World::linked(gang, true)
+        let (left, client) = (Arc::clone(&self.0.left), Arc::clone(&self.0.client));
+        JOINED_HERE.set(Some(AtExit { process: getpid(), left, client }));
+        self
     }
 
     /// This process alone, whatever it was started by.
@@ -141,7 +192,8 @@ impl World {
             exchanges: AtomicU32::new(0),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            left: Arc::default(),
+            is_launched: AtomicBool::new(false),
         }))
     }
 
@@ -206,7 +258,8 @@ impl World {
             exchanges: AtomicU32::new(0),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            left: Arc::default(),
+            is_launched: AtomicBool::new(false),
         })))
     }
 
@@ -299,12 +352,12 @@ impl World {
         if self.0.left.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
-        if self.0.rank == 0 {
+        if self.0.rank == 0 && self.0.is_launched.load(Ordering::Relaxed) {
             let told = if met.is_ok() { status.to_string() } else { WITHOUT_OTHERS.to_string() };
-            tell_mpidrun(&told);
+            warn_untold(tell_mpidrun(&told));
         }
+        let Some(link) = &self.0.link else { return met };
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
             coordinator.disconnect();

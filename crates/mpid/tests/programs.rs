@@ -210,8 +210,7 @@ fn windows_are_told_while_the_input_goes_on() {
 fn modes_and_numbers_of_tasks_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let input = |kind: &str| generate(folder.path(), kind, 100_000, 3).to_str().unwrap().to_string();
-    let [text, graph, points, events, records] =
-        ["text", "graph", "points", "events", "records"].map(|kind| input(kind));
+    let [text, graph, points, events, records] = ["text", "graph", "points", "events", "records"].map(input);
     let split = ["--split-bytes", "10000", "--input"];
     let wordcount = [&["wordcount"], &split[..], &[&text]].concat();
     let pagerank = [&["pagerank", "--rounds", "2"], &split[..], &[&graph]].concat();
@@ -562,6 +561,12 @@ fn ranks_of(mark: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Whether an O task of a job is committed: behind three records that tell of the job.
+fn has_commits(checkpoint: &Path) -> bool {
+    let jobs = std::fs::read_dir(checkpoint).into_iter().flatten().flatten();
+    jobs.filter_map(|job| job.path().join("commits").metadata().ok()).any(|list| list.len() > 3 * 12)
+}
+
 /// What came of a run. Neither ranks nor a launcher without ranks may hang.
 fn output_of(mut child: Child, mark: &str) -> Output {
     let started = Instant::now();
@@ -619,9 +624,11 @@ fn a_rank_is_killed() {
         let started = Instant::now();
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Wait for the ranks, and then for a random part of their work.
+        // Wait for the ranks, and that something is in the checkpoint, and then for a random part of their work.
         let mark = text.to_str().unwrap();
-        while ranks_of(mark).len() < 3 && started.elapsed() < Duration::from_secs(10) {
+        while (ranks_of(mark).len() < 3 || with_checkpoint && !has_commits(&checkpoint))
+            && started.elapsed() < RUN_TIME_MAX / 2
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         let patience = Duration::from_millis(random.random_range(150..900));
