@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (MPI_D_Init(NULL, NULL) != MPI_D_SUCCESS) {
         fprintf(stderr, "%s\n", MPI_D_Error_message());
-        return 1;
+        return MPI_D_Finalize();
     }
     FILE *starts = fopen(argv[2], "a");
     if (starts == NULL || fprintf(starts, "x\n") < 0 || fclose(starts) != 0) abort();

@@ -311,6 +311,26 @@ fn ranks_say_the_same() {
     }
 }
 
+/// A rank whose environment is wrong is not waited for.
+#[test]
+fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
+    for launcher in
+        launchers().into_iter().filter(|launcher| launcher.words().is_ok_and(|words| !words.is_empty()))
+    {
+        let _turn = alone();
+        let script =
+            "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
+        let mut command = launcher.command("/bin/sh").unwrap();
+        command.args(["-c", script, "sh"]).arg(&program).args(["well", "/dev/null"]);
+        let run = finish(command, RUN_TIME_MAX);
+        assert!(!run.success && !run.timed_out, "{run:#?}");
+        assert!(run.stderr.contains("there is no knob NOSUCH"), "{run:#?}");
+        assert!(!run.stderr.contains("is lost"), "{run:#?}");
+    }
+}
+
 /// Ranks that print into one place do so in whole lines.
 #[test]
 fn lines_are_not_cut() {

@@ -149,7 +149,8 @@ pub const VARIABLES: [(&str, &str); 17] = [
 ];
 
 impl Config {
-    /// The defaults, changed by what the environment says: see [`VARIABLES`].
+    /// The defaults, changed by what the environment says: see [`VARIABLES`]. Of this process alone: ranks call
+    /// [`crate::World::configure`], so that none of them waits for one whose environment is wrong.
     ///
     /// Errors: a variable with a value that it cannot have, or of no knob.
     pub fn from_environment() -> Result<Config, Error> {

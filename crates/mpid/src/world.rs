@@ -1,7 +1,7 @@
 //! The ranks that run jobs together: this process alone, or those of a launcher, or a simulated gang.
 //!
 //! # Order of calls
-//! [`World::join`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
+//! [`World::join`], [`World::configure`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
 //!
 //! # Threads
 //! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
@@ -11,6 +11,7 @@
 //! checkpoint goes on with the ranks that are left, which are numbered anew ([`World::rank`], [`World::ranks`]); so do those after it.
 //! Without rank 0 no job goes on.
 
+use crate::config::Config;
 use crate::control::{Client, Coordinator, Down, Pool, Up};
 use crate::error::Error;
 use bytes::Bytes;
@@ -104,6 +105,8 @@ struct Inner {
     /// Of this epoch.
     gathers: AtomicU64,
     exchanges: AtomicU32,
+    /// The ranks have told one another something of the program's.
+    has_gathered: AtomicBool,
     /// A job has come to its end, and what its A tasks returned is with the ranks.
     has_results: AtomicBool,
     /// The user knows that rounds and streams keep no checkpoint.
@@ -190,6 +193,7 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
             left: Arc::default(),
@@ -256,6 +260,7 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
             left: Arc::default(),
@@ -278,6 +283,28 @@ impl World {
         self.0.members.lock().here
     }
 
+    /// What the environment of each rank says of the knobs, once all have found it right. Collective: before the first job.
+    ///
+    /// Errors: of the first rank where it is wrong, on all ranks, which then can leave; [`Error::RankLost`].
+    pub fn configure(&self) -> Result<Config, Error> {
+        let own = Config::from_environment();
+        let wrong = own.as_ref().err().map_or(String::new(), |error| error.to_string());
+        let keeps = own.as_ref().is_ok_and(|config| config.checkpoint.is_some());
+        let all = loop {
+            match self.gather_before_all(wrong.as_bytes()) {
+                // There is nothing yet that was lost with it.
+                Err(Error::RankLost { .. }) if keeps && self.go_on().is_some() => {}
+                told => break told?,
+            }
+        };
+        let Some(rank) = all.iter().position(|wrong| !wrong.is_empty()) else { return own };
+        let mut told = String::from_utf8_lossy(&all[rank]).into_owned();
+        if all.iter().any(|other| *other != all[rank]) {
+            told += &format!(" (on rank {})", self.launched(rank));
+        }
+        Err(Error::Configuration(told))
+    }
+
     /// As its launcher numbered it, for errors.
     pub(crate) fn launched_rank(&self) -> usize {
         self.0.rank
@@ -292,6 +319,12 @@ impl World {
     ///
     /// Errors: [`Error::RankLost`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.0.has_gathered.store(true, Ordering::Relaxed);
+        self.gather_before_all(bytes)
+    }
+
+    /// As [`World::gather`]; what is gathered so is not lost with a rank.
+    fn gather_before_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let epoch = self.0.members.lock().epoch;
         let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
         self.tell(Up::Gather { epoch, number, bytes: bytes.to_vec() });
@@ -310,7 +343,7 @@ impl World {
 
     /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that is.
     pub(crate) fn is_new(&self) -> bool {
-        self.0.gathers.load(Ordering::Relaxed) == 0 && self.0.members.lock().epoch == 0
+        !self.0.has_gathered.load(Ordering::Relaxed) && self.0.members.lock().epoch == 0
     }
 
     /// A job has come to its end on all ranks.

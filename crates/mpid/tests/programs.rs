@@ -561,6 +561,32 @@ fn ranks_of(mark: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Whatever program it is in whose language, all ranks have the error of the one whose environment is wrong, and none waits for it.
+#[test]
+fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = generate(folder.path(), "text", 10_000, 1);
+    let example = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/wordcount");
+    let file = std::fs::read_dir(&text).unwrap().next().unwrap().unwrap().path();
+    let [example, file, text] = [&example, &file, &text].map(|path| path.to_str().unwrap());
+    for launcher in launchers() {
+        if launcher.words().is_ok_and(|words| words.is_empty()) {
+            continue;
+        }
+        let script =
+            "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
+        for program in [&[PROGRAMS, "wordcount", "--input", text][..], &[example, file]] {
+            let _turn = alone();
+            let mut command = launcher.command("/bin/sh").unwrap();
+            command.args(["-c", script, "sh"]).args(program);
+            let run = finish(command, RUN_TIME_MAX);
+            assert!(!run.success && !run.timed_out && run.stdout.is_empty(), "{run:#?}");
+            let told = "there is no knob NOSUCH (HARRIER_MPID_NOSUCH) (on rank 1)";
+            assert!(run.stderr.contains(told) && !run.stderr.contains("is lost"), "{run:#?}");
+        }
+    }
+}
+
 /// Whether an O task of a job is committed: behind three records that tell of the job.
 fn has_commits(checkpoint: &Path) -> bool {
     let jobs = std::fs::read_dir(checkpoint).into_iter().flatten().flatten();
