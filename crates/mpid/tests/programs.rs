@@ -587,6 +587,60 @@ fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
     }
 }
 
+/// A checkpoint does not mix the pairs of a program with those of another one that has its name.
+#[test]
+fn a_checkpoint_of_a_changed_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (visits, checkpoint) = (folder.path().join("visits"), folder.path().join("checkpoint"));
+    let program = folder.path().join("mpid-programs");
+    let good = "1.2.3.4|u|1999-05-05|0.12|agent|USA|USA-EN|word|7\n";
+    let run = || {
+        let mut command = Command::new(&program);
+        command.args(["aggregate", "--input"]).arg(&visits).env("HARRIER_MPID_CHECKPOINT", &checkpoint);
+        finish(command, RUN_TIME_MAX)
+    };
+    let add = |bytes: &[u8]| {
+        OpenOptions::new().append(true).open(&program).unwrap().write_all(bytes).unwrap();
+    };
+    std::fs::copy(PROGRAMS, &program).unwrap();
+    std::fs::write(&visits, good.replace("0.12", "many")).unwrap();
+    let failed = run();
+    assert!(failed.stderr.contains("is no amount"), "{failed:#?}");
+    std::fs::write(&visits, good).unwrap();
+    let length = program.metadata().unwrap().len();
+    add(b"changed");
+    let refused = run();
+    assert!(!refused.success && refused.stderr.contains("before the program was changed"), "{refused:#?}");
+    OpenOptions::new().write(true).open(&program).unwrap().set_len(length).unwrap();
+    let again = run();
+    assert!(again.success && again.stdout.contains("1 lines"), "{again:#?}");
+}
+
+/// Ranks that were started as different programs have no checkpoint in common.
+#[test]
+fn ranks_with_a_checkpoint_are_one_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = generate(folder.path(), "text", 10_000, 1);
+    let checkpoint = folder.path().join("checkpoint");
+    for launcher in [Launcher::open_mpi(1), Launcher::mpich(1)] {
+        let Ok(words) = launcher.words().inspect_err(|reason| absent(reason)) else { continue };
+        let start = |patterns: [&str; 2], keeps: bool| {
+            let _turn = alone();
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).args([PROGRAMS, "grep", patterns[0], "--input"]).arg(&text);
+            command.args([":", "-n", "1", PROGRAMS, "grep", patterns[1], "--input"]).arg(&text);
+            if keeps {
+                command.env("HARRIER_MPID_CHECKPOINT", &checkpoint);
+            }
+            finish(command, RUN_TIME_MAX)
+        };
+        let refused = start(["ing", "ed"], true);
+        let told = "ranks 0 and 1 are different programs, or have other arguments";
+        assert!(!refused.success && refused.stderr.contains(told), "{refused:#?}");
+        assert!(start(["ing", "ing"], true).success && start(["ing", "ed"], false).success);
+    }
+}
+
 /// Whether an O task of a job is committed: behind three records that tell of the job.
 fn has_commits(checkpoint: &Path) -> bool {
     let jobs = std::fs::read_dir(checkpoint).into_iter().flatten().flatten();
