@@ -65,7 +65,10 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Run, String> {
                 false => Ok(run),
             };
         }
-        let mut value = || arguments.next().ok_or(format!("{option} takes a value"));
+        let mut value = || {
+            let given = arguments.next().filter(|given| !given.is_empty());
+            given.ok_or(format!("{option} takes a value"))
+        };
         let number = |value: OsString| {
             let text = value.to_string_lossy().into_owned();
             text.parse::<u32>()
@@ -92,9 +95,11 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Run, String> {
             "-checkpoint" => run.variables.push(set("CHECKPOINT", value()?)),
             "-progress" => run.variables.push(set("PROGRESS", "1".into())),
             "-conf" => {
-                let value = value()?.to_string_lossy().into_owned();
-                let (name, value) = value.split_once('=').ok_or("-conf takes NAME=VALUE".to_string())?;
-                let pair = set(name, value.into());
+                let given = value()?;
+                let mut parts = given.as_bytes().splitn(2, |byte| *byte == b'=').map(OsStr::from_bytes);
+                let name = parts.next().unwrap_or_default().to_string_lossy().into_owned();
+                let value = parts.next().filter(|value| !value.is_empty());
+                let pair = set(&name, value.ok_or("-conf takes NAME=VALUE".to_string())?.into());
                 if !harrier_mpid::VARIABLES.iter().any(|(known, _)| *known == pair.0) {
                     return Err(format!("there is no knob {name}"));
                 }
@@ -299,6 +304,9 @@ mod tests {
             ("-O 3", "no PROGRAM"),
             ("-restarts 1 p", "-checkpoint"),
             ("-conf SPEED=9 p", "no knob SPEED"),
+            ("-conf O= p", "NAME=VALUE"),
+            ("-checkpoint  -restarts 1 p", "-checkpoint takes a value"),
+            ("-f  p", "-f takes a value"),
         ] {
             let wrong = of(line).unwrap_err();
             assert!(wrong.contains(what), "{line}: {wrong}");
