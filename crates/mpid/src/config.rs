@@ -129,7 +129,7 @@ impl Default for Config {
             spill_threshold: SPILL_THRESHOLD,
             parallelism: Parallelism::Default,
             blocking: false,
-            spill_folders: vec![std::env::temp_dir()],
+            spill_folders: vec![temporary_folder(std::env::temp_dir())],
             checkpoint: None,
             threads: None,
             o_tasks: None,
@@ -298,6 +298,11 @@ fn no_others(names: impl Iterator<Item = String>) -> Result<(), Error> {
     Ok(())
 }
 
+/// `told`: what the system says, which is nothing where TMPDIR is empty.
+fn temporary_folder(told: PathBuf) -> PathBuf {
+    if told.as_os_str().is_empty() { PathBuf::from("/tmp") } else { told }
+}
+
 /// Bytes that the host, or this process's control group, has left.
 fn available_memory() -> u64 {
     const UNKNOWN: u64 = 2 << 30;
@@ -392,6 +397,7 @@ mod tests {
             let error = of(&[("HARRIER_MPID_SPILL", folders)]).unwrap_err().to_string();
             assert!(error.contains("HARRIER_MPID_SPILL") && error.contains("has a name"), "{error}");
         }
+        assert_eq!(temporary_folder(PathBuf::new()), Path::new("/tmp"));
         let programs = Config { checkpoint: Some(PathBuf::new()), ..Config::default() };
         assert!(programs.check().is_err());
     }
