@@ -5,14 +5,15 @@
 #
 # LIBRARY: the libmpid.so that is installed [default: the one that `cargo build --release -p harrier-mpid-c` has made].
 # With PKG_CONFIG_PATH=PREFIX/lib/pkgconfig, `cc program.c $(pkg-config --cflags --libs mpid)` compiles a program,
-# which finds the library where it was installed.
+# which finds the library where it was installed. PREFIX is refused if it has what the shell takes apart in that line, such as a blank, or what
+# ends a folder in a list that the linker is given.
 
 set -eu
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
 fail() {
-    echo "${0##*/}: $*" >&2
+    printf '%s\n' "${0##*/}: $*" >&2
     exit 1
 }
 
@@ -25,6 +26,15 @@ library=${2:-$target/release/libmpid.so}
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$checkout/Cargo.toml" | head -n 1)
 [ -n "$version" ] || fail "Cargo.toml has no version"
 
+# What $(pkg-config …) yields is taken apart at blanks, whatever is quoted in it; -Wl at commas, folders to find libraries in at colons. In the .pc
+# file itself a # begins a comment, and $ a variable.
+case $1 in
+    /*) prefix=$1 ;;
+    *) prefix=$(pwd)/$1 ;;
+esac
+# The | at the end, as $(…) leaves out the end of a line there.
+odd=$(printf '%s|' "$prefix" | LC_ALL=C tr -d 'A-Za-z0-9/._+@%=~\200-\377-')
+[ "$odd" = "|" ] || fail "\"$prefix\" has other characters than letters, digits and /._+@%=~-, such as a blank, which pkg-config cannot hand to every compiler"
 mkdir -p "$1/lib/pkgconfig" "$1/include"
 prefix=$(CDPATH='' cd -- "$1" && pwd)
 install -m 755 "$library" "$prefix/lib/libmpid.so"

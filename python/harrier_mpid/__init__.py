@@ -1,4 +1,4 @@
-"""Programs in keys and values on the ranks of MPI: O tasks are generators of pairs, A tasks iterate over what they receive.
+r"""Programs in keys and values on the ranks of MPI: O tasks are generators of pairs, A tasks iterate over what they receive.
 
     def words(task):
         for line in open(files[task.rank]):
@@ -14,12 +14,13 @@
 `Rounds` goes round over what stays in memory (mpidrun -mode ITER); `stream` counts in windows of inputs that need not end (-mode STREAM).
 It stands on the C library (libmpid.so), which a wheel has in it; HARRIER_MPID_LIBRARY names another one, and without either the one of
 the system is used. A program is started alone, or as ranks: mpirun -n 4 python3 program.py. All ranks run the same program, which has
-one of `run`, `Rounds` and `stream`, once.
+one of `run`, `Rounds` and `stream`, once: a process joins its ranks once. Alone it may have several, one after the other.
 """
 
 import ctypes
 import ctypes.util
 import glob
+import inspect
 import operator
 import os
 import pickle
@@ -28,7 +29,7 @@ import sys
 
 __all__ = ["run", "Rounds", "stream", "Task", "JobError"]
 
-_SUCCESS, _END, _LATE = 0, 1, 5
+_SUCCESS, _END, _ERR_RANKS, _LATE = 0, 1, 4, 5
 _MODES = {"COM": 0, "ITER": 1, "STREAM": 2}
 # Pairs of a stream after which windows are looked for, if no time has passed before.
 _PIECE_PAIRS = 256
@@ -76,11 +77,14 @@ def _load():
 
 
 class _Text:
+    type = str
     encode = staticmethod(str.encode)
     decode = staticmethod(bytes.decode)
 
 
 class _Bytes:
+    type = bytes
+
     @staticmethod
     def encode(data):
         # Of a number, `bytes` would make as many zeros.
@@ -92,6 +96,7 @@ class _Bytes:
 class _OrderedInt:
     """For keys: the order of the bytes is that of the numbers."""
 
+    type = int
     _form = struct.Struct(">Q")
 
     @classmethod
@@ -110,6 +115,7 @@ class _OrderedInt:
 class _NativeInt:
     """For values: what the library can add up."""
 
+    type = int
     _form = struct.Struct("=q")
 
     @classmethod
@@ -126,6 +132,7 @@ class _NativeInt:
 
 
 class _Float:
+    type = float
     _form = struct.Struct("=d")
     encode = _form.pack
 
@@ -135,6 +142,7 @@ class _Float:
 
 
 class _Object:
+    type = object
     encode = staticmethod(pickle.dumps)
     decode = staticmethod(pickle.loads)
 
@@ -147,13 +155,76 @@ def _unsigned(number, what):
     return number
 
 
-def _without_objects(dtype):
-    if dtype.hasobject:
-        raise TypeError(f"arrays of {dtype} have no bytes of their own but pointers to objects, which mean nothing elsewhere")
-
-
 _KEYS = {str: _Text, bytes: _Bytes, int: _OrderedInt}
 _VALUES = {str: _Text, bytes: _Bytes, int: _NativeInt, float: _Float, object: _Object}
+
+
+def _known(known, given, what, error):
+    try:
+        return known[given]
+    except (KeyError, TypeError):
+        *names, last = [each.__name__ if isinstance(each, type) else repr(each) for each in known]
+        told = given.__name__ if isinstance(given, type) else _short(given)
+        raise error(f"{what} is {told}, and can be {', '.join(names)} or {last}") from None
+
+
+def _short(thing):
+    text = repr(thing)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _name(function):
+    return getattr(function, "__qualname__", None) or _short(function)
+
+
+def _encoded(what, kinds, codec, thing):
+    """The bytes of a key or a value, of which an error says what it is."""
+    try:
+        return codec.encode(thing)
+    except (TypeError, struct.error) as error:
+        if codec is _Object:
+            raise
+        told = f"{what} {_short(thing)} is of type {type(thing).__name__}, and {kinds} of this job are {codec.type.__name__}"
+        raise TypeError(told) from error
+
+
+def _parts(function, pair, wanted):
+    """What an O function yields, or returns an iterable of: so many parts."""
+    if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != wanted:
+        parts = "(key, value)" if wanted == 2 else "(time, key, value) or None"
+        raise TypeError(f"the O function {_name(function)} yields {_short(pair)}, and not {parts}")
+    return pair
+
+
+def _pairs(function, task):
+    """What an O function yields."""
+    pairs = function(task)
+    if pairs is None:
+        return iter(())
+    try:
+        return iter(pairs)
+    except TypeError as error:
+        _close(pairs)
+        told = f"the O function {_name(function)} returns {_short(pairs)}: it yields pairs, or returns an iterable of them, or None"
+        raise TypeError(told) from error
+
+
+def _close(result):
+    # A coroutine that nobody waits for says so on stderr.
+    if inspect.iscoroutine(result):
+        result.close()
+
+
+_LAZY = "its work would not be done: an A function goes through what it receives itself, and yields nothing"
+
+
+def _eager(function, task):
+    """What an A function returns, when it has done its work."""
+    result = function(task)
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        _close(result)
+        raise TypeError(f"the A function {_name(function)} returns a {type(result).__name__}, and {_LAZY}")
+    return result
 
 
 class Task:
@@ -163,6 +234,9 @@ class Task:
     def __init__(self, program, side, window=None):
         self._library, self._check = program.library, program.check
         self._key, self._value, self._keeps = program.key, program.value, program.keeps
+        self._in_stream = program.mode == "STREAM"
+        # Of an A task: the key of the pair that it has come to; None before the first pair, and after the last one.
+        self._key_at = [None]
         self.side, self.window = side, window
         # Of a stream: how many times `advance` was called, and pairs that were late.
         self._advanced, self.late = 0, 0
@@ -184,7 +258,9 @@ class Task:
 
     def send(self, key, value):
         """Sends one pair from an O task; the same as to yield it."""
-        key, value = self._key.encode(key), self._value.encode(value)
+        if self._in_stream:
+            raise TypeError("a pair of a stream has a time: send_at")
+        key, value = _encoded("the key", "keys", self._key, key), _encoded("the value", "values", self._value, value)
         self._check(self._library.MPI_D_Send(key, len(key), value, len(value)))
 
     def advance(self, time):
@@ -194,7 +270,7 @@ class Task:
 
     def send_at(self, time, key, value):
         """Sends one pair of a stream; the same as to yield (time, key, value). Returns whether it was in time: late ones are left out."""
-        key, value = self._key.encode(key), self._value.encode(value)
+        key, value = _encoded("the key", "keys", self._key, key), _encoded("the value", "values", self._value, value)
         code = self._library.MPI_D_Send_at(_unsigned(time, "the time"), key, len(key), value, len(value))
         in_time = code != _LATE
         self._check(code if in_time else _SUCCESS)
@@ -203,34 +279,44 @@ class Task:
 
     def keep(self, key, value):
         """Keeps a pair of an A task for the tasks of its number in later rounds, instead of what was kept before."""
-        key, value = self._keeps[0].encode(key), self._keeps[1].encode(value)
+        self._in_rounds("keep")
+        key = _encoded("the kept key", "kept keys", self._keeps[0], key)
+        value = _encoded("the kept value", "kept values", self._keeps[1], value)
         self._check(self._library.MPI_D_Keep(key, len(key), value, len(value)))
 
     def kept(self):
         """The pairs that were kept for the task before it began, in their order. They are gone through once."""
-        return self._each(self._library.MPI_D_Kept, *self._keeps)
+        self._in_rounds("kept")
+        return self._each(self._library.MPI_D_Kept, *self._keeps, [None])
+
+    def _in_rounds(self, what):
+        if self._keeps is None:
+            raise TypeError(f"{what} is for tasks of Rounds")
 
     def send_arrays(self, keys, values):
-        """Sends a pair for each element of two contiguous NumPy arrays, whose memory is read in place.
+        """Sends a pair for each element of two NumPy arrays of one dimension without gaps; the same as to yield them, one after the other.
 
-        The pairs are the elements' bytes in the machine's order: receive them with `arrays`, and with the same types. Objects have none
-        that others could read: TypeError."""
-        for array in (keys, values):
-            _without_objects(array.dtype)
-            if not array.flags.c_contiguous or array.ndim != 1:
-                raise ValueError("arrays of one dimension, without gaps, are sent")
-        if len(keys) != len(values):
-            raise ValueError("there are as many keys as values")
-        sent = self._library.MPI_D_Send_many(
-            len(keys), keys.ctypes.data, keys.itemsize, values.ctypes.data, values.itemsize
-        )
-        self._check(sent)
+        Where `key` is bytes, and `value` is bytes, int (int64) or float (float64), their memory is read in place. Other integers, and
+        floats of less than 64 bits, are converted, and so are keys where `key` is int, whose bytes have the order of the numbers: 65536
+        at a time. Where they are bytes, elements of any type are sent as they lie in memory, and so is their order.
+
+        TypeError: elements that are none of `key` or `value`; texts; objects, whose pointers mean nothing elsewhere; a masked array; keys
+        or values of another type, such as str. OverflowError: an int that 64 bits do not hold. ValueError: another shape."""
+        if self._in_stream:
+            raise TypeError("a pair of a stream has a time: arrays have none, and are not sent by streams")
+        from ._arrays import pieces
+
+        for key_piece, value_piece in pieces(keys, self._key.type, values, self._value.type):
+            sent = self._library.MPI_D_Send_many(
+                len(key_piece), key_piece.ctypes.data, key_piece.itemsize, value_piece.ctypes.data, value_piece.itemsize
+            )
+            self._check(sent)
 
     def pairs(self):
         """The pairs of an A task, in the order of the arrangement."""
-        return self._each(self._library.MPI_D_Recv, self._key, self._value)
+        return self._each(self._library.MPI_D_Recv, self._key, self._value, self._key_at)
 
-    def _each(self, receive, key_codec, value_codec):
+    def _each(self, receive, key_codec, value_codec, key_at):
         key, value = ctypes.c_void_p(), ctypes.c_void_p()
         key_bytes, value_bytes = ctypes.c_size_t(), ctypes.c_size_t()
         places = [ctypes.byref(place) for place in (key, key_bytes, value, value_bytes)]
@@ -239,8 +325,10 @@ class Task:
             code = receive(*places)
             self._check(_SUCCESS if code == _END else code)
             if code == _END:
+                key_at[0] = None
                 return
-            yield key_codec.decode(text(key, key_bytes.value)), value_codec.decode(text(value, value_bytes.value))
+            key_at[0] = got = key_codec.decode(text(key, key_bytes.value))
+            yield got, value_codec.decode(text(value, value_bytes.value))
 
     def groups(self):
         """The keys of an A task, each with an iterator over its values, to be read before the next key."""
@@ -252,27 +340,29 @@ class Task:
             while ahead is not None and ahead[0] == key:
                 value = ahead[1]
                 ahead = next(pairs, None)
+                self._key_at[0] = key
                 yield value
 
         while ahead is not None:
-            key = ahead[0]
+            key = self._key_at[0] = ahead[0]
             group = values(key)
             yield key, group
             for _ in group:
                 pass
+        self._key_at[0] = None
 
     def arrays(self, key_type, value_type, length=65536):
-        """The pairs of an A task as NumPy arrays of up to `length` elements, which the library writes into.
+        """The pairs of an A task as NumPy arrays of up to `length` elements of these types, which the library writes into.
 
-        Each is used again for the next: copy what is to stay."""
-        import numpy
-
-        if length < 1:
+        Each may be used again for the next: copy what is to stay. Types as of `send_arrays`: integers where keys or values are int, floats
+        where values are float, and any without objects or texts where they are bytes. What int64 and float64 do not have in common with
+        them is an OverflowError, or rounded."""
+        if operator.index(length) < 1:
             raise ValueError("length is at least 1")
-        keys, values = numpy.empty(length, key_type), numpy.empty(length, value_type)
-        for array in (keys, values):
-            _without_objects(array.dtype)
-        received = ctypes.c_size_t()
+        from ._arrays import Receiver
+
+        buffers = Receiver(self._key.type, key_type, self._value.type, value_type, length)
+        keys, values, received = buffers.keys, buffers.values, ctypes.c_size_t()
         while True:
             code = self._library.MPI_D_Recv_many(
                 length, keys.ctypes.data, keys.itemsize, values.ctypes.data, values.itemsize, ctypes.byref(received)
@@ -280,13 +370,17 @@ class Task:
             self._check(code)
             if received.value == 0:
                 return
-            yield keys[: received.value], values[: received.value]
+            yield buffers.received(received.value)
+
+
+def _decoded(codec, data, length):
+    return codec.decode(ctypes.string_at(data, length))
 
 
 def _combined(combine, value):
     def combined(_key, _key_bytes, held, held_bytes, room, other, other_bytes):
-        left = value.decode(ctypes.string_at(held, held_bytes))
-        data = value.encode(combine(left, value.decode(ctypes.string_at(other, other_bytes))))
+        made = combine(_decoded(value, held, held_bytes), _decoded(value, other, other_bytes))
+        data = _encoded("the combined value", "values", value, made)
         if len(data) > room:
             raise ValueError(f"what was combined of two values has {len(data)} bytes, and there is room for {room}")
         ctypes.memmove(held, data, len(data))
@@ -297,9 +391,13 @@ def _combined(combine, value):
 
 def _chosen(partition, key):
     def chosen(data, length, tasks):
-        task = operator.index(partition(key.decode(ctypes.string_at(data, length)), tasks))
+        told = partition(_decoded(key, data, length), tasks)
+        try:
+            task = operator.index(told)
+        except TypeError:
+            raise TypeError(f"partition returns {_short(told)}, and not the number of an A task, which is an int") from None
         if not 0 <= task < tasks:
-            raise ValueError(f"the partitioner chose A task {task} of {tasks}")
+            raise ValueError(f"partition returns {task}, and there are the A tasks 0 to {tasks - 1}")
         return task
 
     return chosen
@@ -307,8 +405,12 @@ def _chosen(partition, key):
 
 def _compared(compare, key):
     def compared(left, left_bytes, right, right_bytes):
-        left, right = key.decode(ctypes.string_at(left, left_bytes)), key.decode(ctypes.string_at(right, right_bytes))
-        order = operator.index(compare(left, right))
+        order = compare(_decoded(key, left, left_bytes), _decoded(key, right, right_bytes))
+        # True would be 1, as of the first key after the second, and no key would ever be before another one.
+        if type(order) is bool or not hasattr(order, "__index__"):
+            told = "an int below 0, 0 or above 0 as the first key is before, like or after the second"
+            raise TypeError(f"compare returns {_short(order)}, and not {told}")
+        order = operator.index(order)
         return (order > 0) - (order < 0)
 
     return compared
@@ -317,26 +419,44 @@ def _compared(compare, key):
 class _Program:
     """What is common to all modes: what the library is told before it begins, the functions that it calls, and the loop over tasks.
 
-    Nothing can be raised through the library. What a function raises that it calls, on whatever thread, is `caught`; each call of
-    the library, and each task, looks for it and raises it in the program. The library itself hears that the job has failed by what
-    the function returns, where that can say so, else with the task in which it is found (`untold` until then)."""
+    Nothing can be raised through the library. What a function raises that it calls, on whatever thread, is `caught`, and told to the
+    library, for the other ranks; each call of the library, and each task, looks for it and raises it in the program. What comes between
+    the library and the function is told with the task in which it is found (`untold` until then)."""
+
+    # That of this process: from its beginning to its end. Whether there was one.
+    current, was_one = None, False
 
     def __init__(self, mode, o_tasks, a_tasks):
-        self.library = _load()
+        self.refuse_another()
+        self.library, self.mode = _load(), mode
+        self.numbers = {}
         for side, tasks in (("O", o_tasks), ("A", a_tasks)):
             if tasks is not None:
-                told = os.environ.setdefault("HARRIER_MPID_" + side, str(tasks))
+                if not hasattr(tasks, "__index__"):
+                    raise TypeError(f"{side.lower()}_tasks is {_short(tasks)}: numbers of tasks are int")
+                tasks = operator.index(tasks)
+                if tasks < 1:
+                    raise ValueError(f"{side.lower()}_tasks is {tasks}: it is at least 1")
+                # An empty variable is none, as for the library.
+                told = os.environ.get("HARRIER_MPID_" + side) or str(tasks)
                 if told != str(tasks):
                     raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
+                self.numbers["HARRIER_MPID_" + side] = told
         told = os.environ.get("HARRIER_MPID_MODE") or mode
         if told in _MODES and told != mode:
             raise ValueError(f"the program is one of mode {mode}, and was started in mode {told} (mpidrun -mode)")
         self.library.MPI_D_Set_mode(_MODES[mode])
         self.functions = []  # The library calls them until the end.
-        self.keeps = (None, None)
+        self.keeps, self.in_task = None, False
         self.begun = self.failure = self.message = None
-        self.caught, self.untold = None, False
+        self.caught, self.caught_message, self.untold = None, None, False
         self.calls, self.hook = [], None
+
+    @staticmethod
+    def refuse_another():
+        if _Program.current is not None:
+            told = "run, Rounds and stream are called one after the other, and not by an O or A function"
+            raise RuntimeError(f"a job of this process has not ended: {told}")
 
     def check(self, code):
         """Raises what has come of a call of the library."""
@@ -345,9 +465,9 @@ class _Program:
         if code != _SUCCESS:
             raise JobError(self.library.MPI_D_Error_message().decode())
 
-    def called(self, kind, work, failed, tells):
-        """A function for the library. It returns `failed` when `work` raises, which `tells` the library that the job has failed or not.
-        `work` None: no function."""
+    def called(self, kind, name, work, failed, keys=((0, 1),)):
+        """A function for the library. It returns `failed` when `work` raises; the library is told, so that the job has failed, and all ranks
+        hear why. `keys`: which arguments are the keys that it is called for. `work` None: no function."""
         if work is None:
             function = ctypes.cast(None, kind)
         else:
@@ -356,7 +476,11 @@ class _Program:
                 try:
                     return work(*arguments)
                 except BaseException as error:
-                    self.catch(error, tells)
+                    shown = " and ".join(self.shown(arguments[data], arguments[length]) for data, length in keys)
+                    message = f"{_told(error)} ({name}, {'keys' if len(keys) > 1 else 'key'} {shown})"
+                    self.catch(error, False, message)
+                    self.library.MPI_D_Fail(message.encode(errors="replace"))
+                    self.catch(error, True)
                     return failed
 
             self.calls.append(call)
@@ -364,10 +488,20 @@ class _Program:
         self.functions.append(function)
         return function
 
-    def catch(self, error, told):
-        self.untold = self.untold or not told
+    def shown(self, data, length):
+        """A key for an error."""
+        data = ctypes.string_at(data, length)
+        try:
+            return _short(self.key.decode(data))
+        except Exception:
+            return _short(data)
+
+    def catch(self, error, told, message=None):
         if self.caught is None:
-            self.caught = error
+            # In this order: another thread looks for it.
+            self.caught_message, self.caught = message, error
+        if self.caught is error:
+            self.untold = not told
 
     def watch(self):
         """Catches what ctypes alone hears of: an interrupt that comes before a function's `try` has begun, or after its end."""
@@ -386,27 +520,52 @@ class _Program:
 
         self.hook, sys.unraisablehook = (hook, before), hook
 
-    def shape(self, key, value, arrangement, combine, partition, compare):
+    def shape(self, o, a, key, value, arrangement, combine, partition, compare):
         library = self.library
-        self.key, self.value = _KEYS[key], _VALUES[value]
-        library.MPI_D_Set_arrangement(_ARRANGEMENTS[arrangement])
+        if isinstance(combine, str) and combine != "sum":
+            raise ValueError(f'combine is {_short(combine)}, and can be "sum" or a function of two values')
+        functions = {"o": o, "a": a, "combine": combine, "partition": partition, "compare": compare}
+        for what, function in functions.items():
+            optional = {"combine": (None, "sum"), "partition": (None,), "compare": (None,)}.get(what, ())
+            if not callable(function) and function not in optional:
+                raise TypeError(f"{what} is {_short(function)}, and is to be a function")
+        if inspect.isgeneratorfunction(a) or inspect.iscoroutinefunction(a) or inspect.isasyncgenfunction(a):
+            raise TypeError(f"the A function {_name(a)} has a yield or is async, and {_LAZY}")
+        self.key, self.value = _known(_KEYS, key, "key", TypeError), _known(_VALUES, value, "value", TypeError)
+        library.MPI_D_Set_arrangement(_known(_ARRANGEMENTS, arrangement, "arrangement", ValueError))
         if combine == "sum":
-            if value is not int:
-                raise ValueError("values that are int are summed")
-            library.MPI_D_Set_combiner(library.MPI_D_Sum_int64)
+            sums = {int: library.MPI_D_Sum_int64, float: library.MPI_D_Sum_double}
+            if value not in sums:
+                raise ValueError(f'combine="sum" adds up values that are int or float, and value is {value.__name__}')
+            library.MPI_D_Set_combiner(sums[value])
         else:
-            combined = _combined(combine, self.value) if combine else None
-            library.MPI_D_Set_combiner(self.called(_COMBINER, combined, -1, True))
-        chosen = _chosen(partition, self.key) if partition else None
-        library.MPI_D_Set_partitioner(self.called(_PARTITIONER, chosen, _NO_TASK, True))
-        compared = _compared(compare, self.key) if compare else None
-        library.MPI_D_Set_comparator(self.called(_COMPARATOR, compared, 0, False))
+            combined = _combined(combine, self.value) if combine is not None else None
+            library.MPI_D_Set_combiner(self.called(_COMBINER, "combine", combined, -1))
+        chosen = _chosen(partition, self.key) if partition is not None else None
+        library.MPI_D_Set_partitioner(self.called(_PARTITIONER, "partition", chosen, _NO_TASK))
+        compared = _compared(compare, self.key) if compare is not None else None
+        library.MPI_D_Set_comparator(self.called(_COMPARATOR, "compare", compared, 0, ((0, 1), (2, 3))))
 
     def begin(self):
         """Returns whether it has begun; `end` then says why not."""
+        self.refuse_another()
         self.watch()
-        self.begun = self.library.MPI_D_Init(None, None) == _SUCCESS
-        self.message = self.library.MPI_D_Error_message().decode()
+        before = {name: os.environ.get(name) for name in self.numbers}
+        # The library reads them when it begins. A program that the process has later may have others.
+        os.environ.update(self.numbers)
+        _Program.current = self
+        try:
+            code = self.library.MPI_D_Init(None, None)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+        self.begun, self.message = code == _SUCCESS, self.library.MPI_D_Error_message().decode()
+        if code == _ERR_RANKS and _Program.was_one:
+            self.message += "; this process has had a job: it joins its ranks once, and only a program that runs alone has several jobs"
+        _Program.was_one = True
         return self.begun
 
     def tasks(self, work):
@@ -417,15 +576,24 @@ class _Program:
             begin, end = ctypes.c_uint64(), ctypes.c_uint64()
             if side == "A" and library.MPI_D_Window(ctypes.byref(begin), ctypes.byref(end)) == _SUCCESS:
                 window = begin.value, end.value
+            task = None
             try:
                 self.check(_SUCCESS)
-                work(Task(self, side, window))
+                task, self.in_task = Task(self, side, window), True
+                work(task)
                 self.check(_SUCCESS)
             except BaseException as error:
                 if self.failure is None:
                     self.failure = error
-                if library.MPI_D_Fail(f"{type(error).__name__}: {error}".encode(errors="replace")) == _SUCCESS:
+                message = _told(error)
+                if error is self.caught:
+                    message = self.caught_message or message
+                elif task is not None and task._key_at[0] is not None:
+                    message += f" (key {_short(task._key_at[0])})"
+                if library.MPI_D_Fail(message.encode(errors="replace")) == _SUCCESS:
                     self.untold = False
+            finally:
+                self.in_task = False
 
     def interrupted(self):
         """Raises what is to end the program, and not only the job."""
@@ -440,28 +608,37 @@ class _Program:
             # After the last task: there is no other way to fail the job than that the others lose this rank.
             self.interrupted()
         failed = self.library.MPI_D_Finalize() != _SUCCESS
+        _Program.current = None
         self.interrupted()
         if failed:
             message = self.library.MPI_D_Error_message().decode() if self.begun else self.message
             raise JobError(message) from self.caught if self.caught is not None else self.failure
 
 
+def _told(error):
+    """What other ranks are told of what was raised."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, o_tasks=None, a_tasks=None, compare=None):
     """Runs a job, and leaves the ranks. Collective.
 
-    `o(task)` is called for each O task and yields pairs, or sends them; `a(task)` for each A task, on the rank that has its pairs.
-    `key` is str, bytes or int; `value` one of those, float, or object, which is pickled; an int is one of 64 bits, and another one is an
-    OverflowError. `combine` is "sum" for values that are int, or a function of two values; `partition` a function of a key and of how many
-    A tasks there are that returns the number of one. `compare` is the order of keys where `arrangement` is "sorted": a function of two keys
-    that returns an int below 0, 0 or above 0 as the first is before, like or after the second. The library calls these three on several
-    threads. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says (mpidrun -O and -A). Returns what the A
-    tasks of this rank returned, by their number.
+    `o(task)` is called for each O task and yields pairs, returns an iterable of them, or sends them; `a(task)` for each A task, on the rank
+    that has its pairs: it yields nothing. `key` is str, bytes or int; `value` one of those, float, or object, which is pickled; an int is
+    one of 64 bits, and another one is an OverflowError. `arrangement` is "grouped", "sorted" or "plain". `combine` is "sum" for values that
+    are int or float (on the order of whose pairs the last digits of a sum depend), or a function of two values; `partition` a function of a
+    key and of how many A tasks there are that returns the number of one. `compare` is the order of keys where `arrangement` is "sorted": a
+    function of two keys that returns an int below 0, 0 or above 0 as the first is before, like or after the second, and no bool. The
+    library calls these three on several threads. `o_tasks` and `a_tasks`: so many and no others; without them, as the command line says
+    (mpidrun -O and -A). Returns what the A tasks of this rank returned, by their number.
 
-    Raises JobError, whose cause is what a function of the program has raised on this rank; that itself, when all ranks know that the job has
-    failed, if it is no Exception, such as KeyboardInterrupt; ValueError if the command line says another number of tasks than the program,
-    or another mode (mpidrun -mode)."""
+    Raises JobError, the same on every rank, whose cause is what a function of the program has raised on this rank; that itself, when all
+    ranks know that the job has failed, if it is no Exception, such as KeyboardInterrupt. Before the job begins: ValueError or TypeError for
+    arguments that cannot be, or if the command line says another number of tasks than the program, or another mode (mpidrun -mode);
+    RuntimeError if a job of this process has not ended."""
     program, outputs = _Program("COM", o_tasks, a_tasks), {}
-    program.shape(key, value, arrangement, combine, partition, compare)
+    program.shape(o, a, key, value, arrangement, combine, partition, compare)
     program.begin()
     program.tasks(_batch(o, a, outputs))
     program.end()
@@ -471,10 +648,10 @@ def run(o, a, key=str, value=object, arrangement="grouped", combine=None, partit
 def _batch(o, a, outputs):
     def work(task):
         if task.side == "O":
-            for pair in o(task) or ():
-                task.send(*pair)
+            for pair in _pairs(o, task):
+                task.send(*(pair if type(pair) is tuple and len(pair) == 2 else _parts(o, pair, 2)))
         else:
-            outputs[task.rank] = a(task)
+            outputs[task.rank] = _eager(a, task)
 
     return work
 
@@ -498,7 +675,9 @@ class Rounds:
 
     def __init__(self, kept=(str, object), o_tasks=None, a_tasks=None):
         self._program = _Program("ITER", o_tasks, a_tasks)
-        self._program.keeps = _KEYS[kept[0]], _VALUES[kept[1]]
+        if not isinstance(kept, (tuple, list)) or len(kept) != 2:
+            raise TypeError(f"kept is {_short(kept)}, and not (key, value) of types")
+        self._program.keeps = _known(_KEYS, kept[0], "the key of kept", TypeError), _known(_VALUES, kept[1], "the value of kept", TypeError)
         self._failed = False
 
     def __enter__(self):
@@ -507,7 +686,8 @@ class Rounds:
     def run(self, o, a, key=str, value=object, arrangement="grouped", combine=None, partition=None, compare=None):
         """A round; arguments and result as of the function `run`."""
         program, outputs = self._program, {}
-        program.shape(key, value, arrangement, combine, partition, compare)
+        self._between_tasks("run")
+        program.shape(o, a, key, value, arrangement, combine, partition, compare)
         begun = program.begin() if program.begun is None else program.library.MPI_D_Next_round()
         self._goes_on(begun)
         program.tasks(_batch(o, a, outputs))
@@ -516,9 +696,14 @@ class Rounds:
 
     def sum(self, *numbers):
         """The sums of these numbers over all ranks, the same on every rank: a list of as many. Also tells whether the round has failed."""
+        self._between_tasks("sum")
         sums = (ctypes.c_double * len(numbers))(*numbers)
         self._goes_on(self._program.library.MPI_D_Sum(sums, len(numbers)) == _SUCCESS)
         return list(sums)
+
+    def _between_tasks(self, what):
+        if self._program.in_task:
+            raise RuntimeError(f"{what} of Rounds is called between rounds, and not by an O or A function")
 
     def _goes_on(self, does):
         if not does:
@@ -549,16 +734,16 @@ def stream(
 
     Raises as `run`."""
     program, inputs, late = _Program("STREAM", o_tasks, a_tasks), {}, 0
-    program.shape(key, value, arrangement, combine, partition, compare)
+    program.shape(o, a, key, value, arrangement, combine, partition, compare)
     program.library.MPI_D_Set_window(_unsigned(width, "the width"))
 
     def work(task):
         nonlocal late
         if task.side == "A":
-            a(task)
+            _eager(a, task)
             return
         if task.rank not in inputs:
-            inputs[task.rank] = task, iter(o(task) or ())
+            inputs[task.rank] = task, _pairs(o, task)
         task, pairs = inputs[task.rank]
         advanced = task._advanced
         for _ in range(_PIECE_PAIRS):
@@ -569,7 +754,7 @@ def stream(
                 return
             if pair is None:
                 return
-            task.send_at(*pair)
+            task.send_at(*_parts(o, pair, 3))
             if task._advanced > advanced:
                 return
 

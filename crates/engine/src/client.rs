@@ -24,6 +24,7 @@ use crate::server_functions;
 use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
 use crate::store_options;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
+use crate::zones::UTC;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -297,14 +298,12 @@ impl Session {
                 read_only: parameters.get("default_transaction_read_only").as_deref() == Some("on"),
             });
         }
-        let zone = parameters.get("TimeZone");
+        let zone = parameters.get("TimeZone").unwrap_or_else(|| UTC.to_string());
         let state = self.context().state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
-        if options.execution.time_zone.as_deref() != zone.as_deref()
-            && (zone.is_some() || options.execution.time_zone.is_some())
-        {
-            options.set(TIME_ZONE, zone.as_deref().unwrap_or("UTC"))?;
+        if options.execution.time_zone.as_ref() != Some(&zone) {
+            options.set(TIME_ZONE, &zone)?;
             crate::session::tell_functions(&mut state)?;
         }
         Ok(())

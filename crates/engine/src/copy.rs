@@ -317,7 +317,18 @@ impl Session {
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
         }
         let state = self.context().state();
-        let table = files::table(&state, file, Some(format.name()), options.compression.as_deref()).await?;
+        let table = files::table(&state, file, Some(format.name()), options.compression.as_deref()).await;
+        let table = match table {
+            // One of no rows names no columns.
+            Err(error) if format == CopyFormat::Json && files::is_empty_file(&error) => {
+                let rows = LogicalPlanBuilder::empty(false).build()?;
+                let nulls = target.fields().iter().map(|_| lit(ScalarValue::Null)).collect::<Vec<_>>();
+                let plan = target.insert(rows, &nulls)?;
+                let written = self.write_copied(target, plan, CopyCheck::default(), statement).await;
+                return written.map(Outcome::Write);
+            }
+            table => table?,
+        };
         let schema = table.schema();
         let mut values = Vec::with_capacity(target.columns.len());
         let unfit = |message: String| {

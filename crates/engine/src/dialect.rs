@@ -1,4 +1,4 @@
-//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, FETCH, windows made of
+//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
 //! windows, TABLE, SIMILAR TO, MERGE that does nothing. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_exec::times;
+use harrier_pgcatalog::function_call;
 
 pub(crate) use insert::{has_bare_rows, name_columns};
 pub(crate) use interval::normal as normal_interval;
@@ -36,6 +37,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
             merges::rewrite(statement.as_mut());
+            insert::unbind_values(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
             rewrite(statement.as_mut())
         }
@@ -125,6 +127,11 @@ impl VisitorMut for Dialect {
                         (None, None) => {}
                     }
                 }
+            }
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let arguments = [time_zone, timestamp]
+                    .map(|argument| std::mem::replace(argument.as_mut(), Expr::value(Value::Null)));
+                *expr = Expr::Function(function_call("timezone", arguments.to_vec()));
             }
             Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
                 let escape = match escape_char.as_ref().map(|escape| &escape.value) {

@@ -10,12 +10,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{InSubquery, SetComparison};
+use datafusion::logical_expr::expr::{Cast, InSubquery, ScalarFunction, SetComparison, TryCast};
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::exact_doubles::{self, DIGITS_EXACT};
 
 use crate::rewriting::{level_keys, level_sides, rewritten, schema_below};
 
@@ -31,6 +32,48 @@ impl AnalyzerRule for DoubleComparisons {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         Ok(plan.transform_up_with_subqueries(compared)?.data)
     }
+}
+
+/// The rule that what becomes a double is the nearest one; to stand behind the coercion of types, which adds casts.
+#[derive(Debug)]
+pub(crate) struct NearestDoubles;
+
+impl AnalyzerRule for NearestDoubles {
+    fn name(&self) -> &str {
+        "nearest_doubles"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |mut expr| {
+                let is_changed = match &mut expr {
+                    Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+                        field.data_type().is_floating() && take_nearest(expr, &schema)
+                    }
+                    _ => false,
+                };
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Has a decimal that a cast may round twice be a double before; tells whether it changed anything.
+fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128};
+    let is_long = match expr.get_type(schema) {
+        Ok(Decimal32(precision, _) | Decimal64(precision, _) | Decimal128(precision, _)) => {
+            precision > DIGITS_EXACT
+        }
+        _ => false,
+    };
+    if is_long {
+        let decimal = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(exact_doubles::function(), vec![decimal]));
+    }
+    is_long
 }
 
 /// One node with the rule applied.

@@ -29,6 +29,7 @@ use crate::spill::SpillFolder;
 use crate::store_options;
 use crate::stores::Stores;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
+use crate::zones::UTC;
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -270,7 +271,7 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
     defaults.sql_parser.dialect = Dialect::PostgreSQL;
     // Without one, TIMESTAMPTZ would be TIMESTAMP.
-    defaults.execution.time_zone = Some("UTC".to_string());
+    defaults.execution.time_zone = Some(UTC.to_string());
     // Errors point at the place.
     defaults.sql_parser.collect_spans = true;
     // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor time of

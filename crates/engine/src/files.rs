@@ -275,9 +275,11 @@ async fn open(
             [file] => format!("/{}", file.location),
             _ => name.to_string(),
         };
-        return Err(
-            CodedError::new(SqlState::DATA_CORRUPTED, format!("file \"{}\" is empty", shown(&name))).into()
-        );
+        return Err(CodedError::new(
+            SqlState::DATA_CORRUPTED,
+            format!("file \"{}\"{IS_EMPTY}", shown(&name)),
+        )
+        .into());
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
@@ -285,6 +287,14 @@ async fn open(
         Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
         None => Ok(Arc::new(table)),
     }
+}
+
+/// Behind the name of a file without a row, and without columns.
+const IS_EMPTY: &str = " is empty";
+
+/// Whether a file could not be opened because nothing is in it.
+pub(crate) fn is_empty_file(error: &DataFusionError) -> bool {
+    sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
 }
 
 /// Where a folder is that statements can write into; `None` for other places.

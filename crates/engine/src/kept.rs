@@ -41,6 +41,7 @@ use crate::warehouse::{
 };
 
 use crate::write::{Unfinished, Write};
+use crate::zones::session_zone;
 
 /// When a sample has no rows a larger one is taken.
 const LOOKS_FACTOR: f64 = 8.0;
@@ -599,7 +600,8 @@ impl Session {
                     true => query.to_string(),
                     false => format!("SELECT * FROM ({query}) AS \"_\" ({})", columns.join(", ")),
                 };
-                ddl.create_view(&create.name, tell_past(&query), create.or_replace).await?;
+                let query = tell_past(&query, &session_zone(&self.context().state()));
+                ddl.create_view(&create.name, query, create.or_replace).await?;
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {

@@ -1,6 +1,8 @@
 //! NOT IN with a subquery, below OR and wherever else it is not a condition of its own. DataFusion's join for that does not know NULLs there;
 //! what it makes of `<> ALL`, which is the same, does.
 
+use std::sync::Arc;
+
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -31,13 +33,13 @@ fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let conditions =
         split_conjunction_owned(filter.predicate.clone()).into_iter().map(|condition| match condition {
             Expr::InSubquery(_) => Ok(condition),
-            Expr::Not(inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => Ok(Expr::Not(inner)),
+            Expr::Not(ref inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => Ok(condition),
             other => Ok(other.transform_up(|expr| Ok(without_join(expr)))?.data),
         });
     let conditions = conditions.collect::<Result<Vec<_>>>()?;
     match conjunction(conditions) {
         Some(predicate) => {
-            let input = std::sync::Arc::clone(&filter.input);
+            let input = Arc::clone(&filter.input);
             Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
         }
         None => Ok(Transformed::no(plan)),

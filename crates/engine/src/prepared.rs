@@ -21,6 +21,7 @@ use crate::assignments;
 use crate::joined_columns;
 use crate::names;
 use crate::texts_of_times::readable;
+use crate::zones::session_zone;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
@@ -114,7 +115,7 @@ impl PreparedStatements {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
                     assignments::check_parameter(at + 1, &value.data_type(), field.data_type())?;
-                    let value = readable(value, field.data_type())?;
+                    let value = readable(value, field.data_type(), &session_zone(state))?;
                     ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
                 }
                 other => {

@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
 };
 use datafusion::optimizer::Analyzer;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
@@ -49,12 +50,13 @@ use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormat
 use crate::counted_rows::CountedRows;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
-use crate::doubles::{self, DoubleComparisons};
+use crate::doubles::{self, DoubleComparisons, NearestDoubles};
 use crate::engine::{Engine, setting_error};
 use crate::estimates;
 use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
 use crate::grants::{self, AccessStatement};
+use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
@@ -66,6 +68,7 @@ use crate::names;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
 use crate::parameters::{Change, Parameters};
+use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::rewriting::in_view;
@@ -84,7 +87,7 @@ use crate::warehouse::{
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
-use crate::zones::SessionZone;
+use crate::zones::{LocalTimes, SessionZone};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -190,7 +193,10 @@ impl Session {
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
-        builder = builder.with_physical_optimizer_rule(Arc::new(YieldingJoins));
+        let mut optimizer = PhysicalOptimizer::new();
+        optimizer.rules.insert(0, Arc::new(GroupingSets));
+        optimizer.rules.push(Arc::new(YieldingJoins));
+        builder = builder.with_physical_optimizer_rules(optimizer.rules);
         let mut analyzer = Analyzer::new();
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
         analyzer.rules.insert(0, Arc::new(Timestamps));
@@ -198,7 +204,9 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(NotIn));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
+        builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
+        builder = builder.with_analyzer_rule(Arc::new(LocalTimes));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
@@ -206,6 +214,7 @@ impl Session {
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
+        builder = builder.with_relation_planners(vec![Arc::new(PlainValues)]);
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),

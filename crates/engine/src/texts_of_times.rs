@@ -11,6 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::local_times::{is_local, moments_in};
 use harrier_exec::shown_times;
 use harrier_exec::times::Kind;
 
@@ -31,7 +32,7 @@ impl AnalyzerRule for TextsOfTimes {
             rewritten(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-                        match kind_of(field.data_type()) {
+                        match Kind::of(field.data_type()) {
                             Some(kind) => read(expr, kind, &schema)?,
                             None => field.data_type().is_string() && write(expr, &schema),
                         }
@@ -42,15 +43,6 @@ impl AnalyzerRule for TextsOfTimes {
             })
         })?;
         Ok(changed.data)
-    }
-}
-
-/// How texts that are cast to a type are read. The cast takes a zone into account for a timestamp without one, too, which is also what
-/// TIMESTAMPTZ is in a session without a time zone.
-pub(crate) fn kind_of(wanted: &DataType) -> Option<Kind> {
-    match Kind::of(wanted) {
-        Some(Kind::Timestamp) => Some(Kind::TimestampWithZone),
-        other => other,
     }
 }
 
@@ -84,13 +76,19 @@ fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_timestamp
 }
 
-/// A value that is to be cast to a type; a text of a day or time in the form that a cast reads.
-pub(crate) fn readable(value: ScalarValue, wanted: &DataType) -> Result<ScalarValue> {
-    let normal = match kind_of(wanted) {
+/// A value that is to be cast to a type; a text of a day or time in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
+pub(crate) fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
+    let normal = match Kind::of(wanted) {
         Some(kind) => normal(&value, kind)?,
         None => None,
     };
-    Ok(normal.unwrap_or(value))
+    let value = normal.unwrap_or(value);
+    match wanted {
+        DataType::Timestamp(_, Some(_)) if is_local(&value.data_type()) => {
+            ScalarValue::try_from_array(&moments_in(&value.to_array()?, zone)?, 0)
+        }
+        _ => Ok(value),
+    }
 }
 
 /// `None` where a cast reads the text as it is, or nobody does.

@@ -123,15 +123,7 @@ fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
 /// What a column of days and timestamps is that are of several types; `None` for any other.
 fn one_of(types: &[DataType]) -> Option<DataType> {
     let is_known = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind);
-    let units = types.iter().filter_map(|kind| match kind {
-        DataType::Timestamp(unit, _) => Some(*unit),
-        _ => None,
-    });
-    let zone = types.iter().find_map(|kind| match kind {
-        DataType::Timestamp(_, zone) => zone.clone(),
-        _ => None,
-    });
-    let unit = units.max_by_key(|unit| fineness(*unit)).filter(|_| types.iter().all(is_known))?;
+    let (unit, zone) = finest(types).filter(|_| types.iter().all(is_known))?;
     let wanted = DataType::Timestamp(unit, zone);
     types.iter().any(|kind| !kind.is_null() && *kind != wanted).then_some(wanted)
 }
@@ -172,7 +164,7 @@ impl Scope<'_> {
                 self.level_subquery(expr, subquery)?
             }
             Expr::ScalarFunction(function) => match function.name() {
-                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => {
+                "coalesce" | "greatest" | "least" | "nullif" => {
                     let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
                     self.level(&mut sides, Texts::Literals)
                 }
@@ -214,7 +206,8 @@ impl Scope<'_> {
         if sides.iter().zip(&types).any(is_other) {
             return false;
         }
-        let Some(common) = common(&types) else { return false };
+        let known: Vec<DataType> = types.iter().flatten().cloned().collect();
+        let Some(common) = common(&known) else { return false };
         for (side, kind) in sides.iter_mut().zip(types) {
             if kind.is_some_and(|kind| is_day(&kind) || kind.is_string()) {
                 **side = cast(std::mem::take(*side), common.clone());
@@ -233,7 +226,7 @@ impl Scope<'_> {
     fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
         let Some(kind) = self.type_of(expr) else { return Ok(false) };
         let other = subquery.subquery.schema().field(0).data_type().clone();
-        let Some(common) = common(&[Some(kind.clone()), Some(other)]) else { return Ok(false) };
+        let Some(common) = common(&[kind.clone(), other]) else { return Ok(false) };
         match matches!(kind, DataType::Timestamp(..)) {
             true => *subquery = cast_subquery(subquery.clone(), &common)?,
             false => *expr = cast(std::mem::take(expr), common),
@@ -388,31 +381,33 @@ pub(crate) fn common_of(types: &[DataType]) -> Option<DataType> {
     let is_known = |kind: &DataType| {
         matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind) || kind.is_string()
     };
-    match types.iter().all(is_known) {
-        true => common(&types.iter().cloned().map(Some).collect::<Vec<_>>()),
-        false => None,
-    }
+    if types.iter().all(is_known) { common(types) } else { None }
 }
 
 /// The timestamps that days and texts are made; `None` if there are none, or no timestamps beside them.
-fn common(types: &[Option<DataType>]) -> Option<DataType> {
-    let has = |is: fn(&DataType) -> bool| types.iter().flatten().any(is);
-    let has_texts = has(DataType::is_string);
-    if !has_texts && !has(is_day) {
+fn common(types: &[DataType]) -> Option<DataType> {
+    let has_texts = types.iter().any(DataType::is_string);
+    if !has_texts && !types.iter().any(is_day) {
         return None;
     }
-    let timestamps = || {
-        types.iter().flatten().filter_map(|kind| match kind {
-            DataType::Timestamp(unit, zone) => Some((*unit, zone)),
-            _ => None,
-        })
-    };
-    let finest = timestamps().map(|(unit, _)| unit).max_by_key(|unit| fineness(*unit))?;
-    let unit = match finest {
+    let (unit, zone) = finest(types)?;
+    let unit = match unit {
         TimeUnit::Second | TimeUnit::Millisecond if has_texts => TimeUnit::Microsecond,
         other => other,
     };
-    Some(DataType::Timestamp(unit, timestamps().find_map(|(_, zone)| zone.clone())))
+    Some(DataType::Timestamp(unit, zone))
+}
+
+/// The finest unit of timestamps, and the zone that some of them have; `None` without timestamps.
+fn finest(types: &[DataType]) -> Option<(TimeUnit, Option<Arc<str>>)> {
+    let timestamps = types.iter().filter_map(|kind| match kind {
+        DataType::Timestamp(unit, zone) => Some((*unit, zone.clone())),
+        _ => None,
+    });
+    timestamps.reduce(|one, other| {
+        let unit = if fineness(other.0) > fineness(one.0) { other.0 } else { one.0 };
+        (unit, one.1.or(other.1))
+    })
 }
 
 fn fineness(unit: TimeUnit) -> u8 {

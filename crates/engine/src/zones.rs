@@ -8,15 +8,22 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
+use datafusion::execution::SessionState;
 use datafusion::functions::datetime;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::local_times::{self, is_local};
 
 use crate::rewriting::{rewritten, schema_below};
 
 /// Timestamps with a time zone are instants, which files and tables say in this one.
 pub(crate) const UTC: &str = "UTC";
+
+/// The zone of a session.
+pub(crate) fn session_zone(state: &SessionState) -> Arc<str> {
+    state.config_options().execution.time_zone.as_deref().unwrap_or(UTC).into()
+}
 
 /// The rule; to stand before all that looks at types.
 #[derive(Debug)]
@@ -34,6 +41,47 @@ impl AnalyzerRule for SessionZone {
         let zone: Arc<str> = zone.into();
         Ok(plan.transform_up_with_subqueries(|node| in_zone(node, &zone))?.data)
     }
+}
+
+/// The rule that a local time is the moment when clocks of its zone show it, also if they never do, or twice; to stand behind the coercion of types,
+/// which adds casts.
+#[derive(Debug)]
+pub(crate) struct LocalTimes;
+
+impl AnalyzerRule for LocalTimes {
+    fn name(&self) -> &str {
+        "local_times"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        if options.execution.time_zone.as_deref().is_none_or(|zone| zone == UTC) {
+            return Ok(plan);
+        }
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |mut expr| {
+                let is_changed = match &mut expr {
+                    Expr::Cast(Cast { expr, field }) => has_moment(expr, field.data_type(), &schema),
+                    _ => false,
+                };
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Has what is cast to a timestamp of a zone that puts its clocks forward and back be a moment before; tells whether it changed anything.
+fn has_moment(expr: &mut Expr, wanted: &DataType, schema: &DFSchema) -> bool {
+    let DataType::Timestamp(unit, Some(zone)) = wanted else { return false };
+    // A difference to UTC has all times once. A cast to nanoseconds keeps them.
+    let is_plain = zone.as_ref() == UTC || zone.starts_with(['+', '-']) || *unit == TimeUnit::Nanosecond;
+    let has_moment = !is_plain && expr.get_type(schema).is_ok_and(|kind| is_local(&kind));
+    if has_moment {
+        let arguments = vec![std::mem::take(expr), lit(zone.as_ref())];
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(local_times::moment(), arguments));
+    }
+    has_moment
 }
 
 /// A field as a session has it whose zone is `zone`.
@@ -89,7 +137,7 @@ fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan
     Ok(Transformed::yes(changed.data))
 }
 
-/// Whether a column of a table has this type, as no other expression has in a session of another zone: AT TIME ZONE has nanoseconds.
+/// Whether a column of a table has this type, as no other expression has in a session of another zone.
 fn is_of_tables(kind: &DataType) -> bool {
     matches!(kind, DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == UTC)
 }

@@ -100,8 +100,8 @@ fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Operators that work on each output partition by itself.
-const EACH_BY_ITSELF: [&str; 4] =
-    ["CoalesceBatchesExec", "CooperativeExec", "LiveRowsExec", "VisibleRowsExec"];
+const EACH_BY_ITSELF: [&str; 5] =
+    ["CoalesceBatchesExec", "CooperativeExec", "LiveRowsExec", "UnorderedExec", "VisibleRowsExec"];
 
 /// Whether child `at` of `plan` may have other output partitions if `plan` may.
 fn passes(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {

@@ -39,7 +39,7 @@ use crate::planner::sort_by_keys;
 use crate::planning::{Spread, file_scan};
 
 /// The operators that may be in such a plan: those that travel as they are, and do on one rank what they do in one process.
-const OPERATORS: [&str; 25] = [
+const OPERATORS: [&str; 26] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "CoalesceBatchesExec",
@@ -62,6 +62,7 @@ const OPERATORS: [&str; 25] = [
     "SortPreservingMergeExec",
     "UnionExec",
     "UnnestExec",
+    "UnorderedExec",
     "VisibleRowsExec",
     "WindowAggExec",
     "WriteFilesExec",

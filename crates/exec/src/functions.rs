@@ -8,8 +8,8 @@ use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, bucket_place, date_trunc, long_texts, only, row_numbers, samples, shown_times, sums, times,
-    whole_times, written_rows,
+    arithmetic, bucket_place, date_trunc, exact_doubles, local_times, long_texts, only, row_numbers, samples,
+    shown_times, sums, times, whole_times, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -17,7 +17,10 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         bucket(),
         bucket_place::function(),
         date_trunc::function(),
+        exact_doubles::function(),
         intervals::function(),
+        local_times::moment(),
+        local_times::timezone(),
         only::only(),
         shown_times::function(),
         table_partition_function(),
@@ -49,6 +52,7 @@ pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
         session.register_udf(function)?;
     }
     session.register_udf(date_trunc::function())?;
+    session.register_udf(local_times::timezone())?;
     for function in row_numbers::functions() {
         session.register_udwf(function)?;
     }

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, StringArray, StringBuilder};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::table_files::infinity;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const ZONE: &str = "%:z";
@@ -57,18 +60,29 @@ fn shown(values: &ArrayRef) -> Result<StringArray> {
     let options =
         FormatOptions::new().with_timestamp_format(Some(TIMESTAMP)).with_timestamp_tz_format(Some(&zoned));
     let formatter = ArrayFormatter::try_new(values, &options)?;
+    let DataType::Timestamp(unit, _) = values.data_type() else {
+        return internal_err!("timestamps that are {}", values.data_type());
+    };
+    let infinity = infinity(*unit);
+    let counts = cast(values, &DataType::Int64)?;
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
-    for at in 0..values.len() {
-        match values.is_valid(at) {
-            true => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
-            false => texts.append_null(),
+    for (at, count) in counts.as_primitive::<Int64Type>().iter().enumerate() {
+        match count {
+            // DuckDB has them.
+            Some(count) if count == infinity => texts.append_value("infinity"),
+            Some(count) if count == -infinity => texts.append_value("-infinity"),
+            Some(_) => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
+            None => texts.append_null(),
         }
     }
     Ok(texts.finish())
 }
 
-/// Without the zeros at the end of a fraction, and the minutes of a zone that has none.
+/// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone that has none.
 fn trimmed(mut text: String) -> String {
+    if text.starts_with('+') {
+        text.remove(0);
+    }
     if text.ends_with(":00") && text.rfind(['+', '-']).is_some_and(|sign| sign + 6 == text.len()) {
         text.truncate(text.len() - 3);
     }
@@ -103,5 +117,6 @@ mod tests {
         assert_eq!(of(Some("UTC")), expected);
         assert_eq!(of(Some("+05:30"))[..2], ["2024-03-10 06:32:03.5+05:30", "1970-01-01 05:30:00+05:30"]);
         assert_eq!(of(Some("-08:00"))[1], "1969-12-31 16:00:00-08");
+        assert_eq!(trimmed("+10000-01-01 00:00:00".to_string()), "10000-01-01 00:00:00");
     }
 }

@@ -604,10 +604,14 @@ fn of_bad_text(text: &str) -> Option<SqlState> {
     bad_text(text).map(|(state, _)| state)
 }
 
-/// Whether what could not be cast, which an error of a cast has in quotes, is three numbers as a day is: one that there is not.
+/// Whether what could not be cast, which an error of a cast has in quotes, is a day that there is not.
 fn has_day(text: &str) -> bool {
-    let quoted = text.split('\'').nth(1).unwrap_or_default();
-    let mut parts = quoted.trim().split(['-', ' ', 'T']);
+    is_day(text.split('\'').nth(1).unwrap_or_default())
+}
+
+/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008), and no other text (22007).
+pub fn is_day(text: &str) -> bool {
+    let mut parts = text.trim().split(['-', ' ', 'T']);
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     (0..3).all(|_| parts.next().is_some_and(is_number))
 }

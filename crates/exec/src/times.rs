@@ -59,6 +59,8 @@ impl Kind {
             Self::Time => is(2, b':') && text.last().is_some_and(u8::is_ascii_digit),
             _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
             Self::Date => false,
+            // A cast would take a zone into account for a timestamp that has none.
+            Self::Timestamp if text.iter().skip(19).any(|byte| !matches!(byte, b'.' | b'0'..=b'9')) => false,
             _ => is(4, b'-') && is(7, b'-') && is(13, b':') && is(16, b':'),
         }
     }

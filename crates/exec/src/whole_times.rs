@@ -107,7 +107,8 @@ impl Whole {
     }
 }
 
-fn in_a_second(unit: TimeUnit) -> i64 {
+/// Units of a second.
+pub(crate) fn in_a_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,

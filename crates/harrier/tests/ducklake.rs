@@ -384,6 +384,45 @@ fn columns_that_cannot_be_read_are_named() {
     assert_eq!(names, ["z"]);
 }
 
+/// Harrier writes none of them, and reads what DuckDB has in the catalog and in files.
+#[test]
+fn infinity_and_far_years_are_read() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE other (id INT)");
+    let mut duck = Duck::attached(&lake);
+    let far = "(1, DATE 'infinity', TIMESTAMP 'infinity', TIMESTAMPTZ 'infinity'), \
+               (2, DATE '-infinity', TIMESTAMP '-infinity', TIMESTAMPTZ '-infinity'), \
+               (3, DATE '12024-01-15', TIMESTAMP '12024-01-15 10:00:00.5', TIMESTAMPTZ '12024-01-15 10:00:00+00'), \
+               (4, DATE '0044-03-15 (BC)', TIMESTAMP '0044-03-15 (BC) 10:00:00', TIMESTAMPTZ '0044-03-15 (BC) 10:00:00+00'), \
+               (5, DATE '2024-01-15', TIMESTAMP '2024-01-15', TIMESTAMPTZ '2024-01-15 00:00:00+00'), (6, NULL, NULL, NULL)";
+    for (table, kept) in [("in_catalog", 100), ("in_files", 0)] {
+        duck.run(&format!("CALL lake.set_option('data_inlining_row_limit', {kept})"));
+        duck.run(&format!("CREATE TABLE {table} (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ)"));
+        duck.run(&format!("INSERT INTO {table} VALUES {far}"));
+        for column in ["d", "t", "z"] {
+            agree(
+                &mut harrier,
+                &mut duck,
+                &[
+                    &format!("SELECT v FROM {table} ORDER BY {column} NULLS LAST, v"),
+                    &format!("SELECT count(*), count({column}) FROM {table}"),
+                    &format!("SELECT v FROM {table} WHERE {column} > DATE '9000-01-01' ORDER BY v"),
+                    &format!("SELECT v FROM {table} WHERE {column} < DATE '0100-01-01' ORDER BY v"),
+                    &format!("SELECT v FROM {table} WHERE {column} = DATE '2024-01-15'"),
+                ],
+            );
+        }
+        let shown = rows(&mut harrier, &format!("SELECT t::text FROM {table} WHERE v <> 4 ORDER BY v"));
+        let shown: Vec<_> = shown.iter().map(|row| row[0].as_deref()).collect();
+        let expected = ["infinity", "-infinity", "12024-01-15 10:00:00.5", "2024-01-15 00:00:00"];
+        assert_eq!(shown, expected.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+    }
+}
+
 /// Every part of an interval in a column `v`, in words of both.
 const PARTS: &str = "extract(year FROM v), extract(month FROM v), extract(day FROM v), extract(hour FROM v), \
                      replace(CAST(TIMESTAMP '2000-01-31 00:00:00' + v AS VARCHAR), 'T', ' ')";

@@ -7,8 +7,6 @@
 #include <string.h>
 
 #define DAMPING 0.85
-/* An edge to it says only that a node is there. */
-#define NOTHING UINT64_MAX
 
 static double sums[2]; /* The nodes, and the ranks of those that lead nowhere, which go to all alike. */
 static double everybody = 1; /* What every node has before it gets something. */
@@ -39,7 +37,7 @@ static void read_edges(int argc, char **argv) {
     MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank), MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size);
     for (int file = rank + 2; file < argc; file += size) {
         char line[256];
-        uint64_t number = 0, from, to, nothing = NOTHING;
+        uint64_t number = 0, from, to;
         unsigned char key[8];
         FILE *edges = fopen(argv[file], "r");
         MPI_D_Reads(argv[file]); /* Errors name it, and the line. */
@@ -51,7 +49,7 @@ static void read_edges(int argc, char **argv) {
                 break;
             }
             big_endian(from, key), MPI_D_Send(key, 8, &to, 8);
-            big_endian(to, key), MPI_D_Send(key, 8, &nothing, 8);
+            big_endian(to, key), MPI_D_Send(key, 8, NULL, 0); /* Without bytes it says only that the node is there. */
         }
         if (edges != NULL) fclose(edges);
     }
@@ -83,8 +81,7 @@ static void gather_edges(void) {
         first = 0;
         memcpy(node, key, 8);
         if (count == room) edges = realloc(edges, 8 * (room = room * 2 + 16));
-        memcpy(&edges[count], value, 8);
-        count += edges[count] != NOTHING;
+        if (value_bytes == 8) memcpy(&edges[count++], value, 8);
     } while (more);
 }
 

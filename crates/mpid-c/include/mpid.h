@@ -12,7 +12,7 @@
  * A program is started alone, or on ranks by mpirun, srun or mpidrun; it does not call MPI itself. Tasks are scheduled onto the
  * ranks: each rank runs its loop body once for every task that it is given, first O tasks, then A tasks. All functions are
  * called on one thread, that of MPI_D_Init, and none of them by a combiner, a partitioner or a comparator: MPI_D_ERR_USAGE. (What returns
- * no error returns 0 then, or does nothing; MPI_D_Error_message may be asked.) The environment variables HARRIER_MPID_* set the knobs;
+ * no error returns 0 then, or does nothing; MPI_D_Fail and MPI_D_Error_message may be called.) The environment variables HARRIER_MPID_* set the knobs;
  * see the README.
  *
  * Rounds over what stays in memory (mode MPI_D_ITERATION, mpidrun -mode ITER): A tasks keep pairs, of which the tasks of their number in the
@@ -45,8 +45,11 @@
  *
  * Functions return MPI_D_SUCCESS or an error; MPI_D_Error_message then says more. After an error of a task the program goes on to
  * MPI_D_Finalize, which returns the job's error, the same on every rank. A program that leaves the loop before MPI_D_Next_task has returned 0
- * has not done its tasks: MPI_D_Finalize, or MPI_D_Next_round, is then an error on every rank, too, as pairs are missing. So it is with what is wrong in the library itself: it does not end
- * the process. */
+ * has not done its tasks: MPI_D_Finalize, or MPI_D_Next_round, is then an error on every rank, too, as pairs are missing. One that ends
+ * without MPI_D_Finalize has failed: it says so on stderr, with why its job failed, and ends with status 1 instead of 0; the other ranks lose
+ * it. What is wrong in the library itself is an error of the job, too: it does not end the process.
+ *
+ * A process joins its ranks once: after MPI_D_Finalize another MPI_D_Init begins another job alone, and is MPI_D_ERR_RANKS on ranks. */
 
 #ifndef MPID_H
 #define MPID_H
@@ -61,12 +64,12 @@ extern "C" {
 #define MPI_D_SUCCESS 0
 /* An A task has no more pairs. */
 #define MPI_D_END 1
-/* A call that cannot be here: before MPI_D_Init, by a task of the other kind, or by a function that the library has called; or null for
- * something that has bytes. The job goes on. */
+/* A call that cannot be here: before MPI_D_Init, in another mode, by a task of the other kind or one that has ended its input, or by a function
+ * that the library has called; or null for something that has bytes. The job goes on. */
 #define MPI_D_ERR_USAGE 2
 /* The job has failed, here or on another rank, or could not begin. */
 #define MPI_D_ERR_JOB 3
-/* The ranks could not meet, or one is lost. */
+/* The ranks could not meet, or have parted, or one is lost. */
 #define MPI_D_ERR_RANKS 4
 /* A pair of a window that the O task has said to be past: it was counted, and left out. */
 #define MPI_D_LATE 5
@@ -87,7 +90,8 @@ MPI_D_Comm MPI_D_Comm_bipartite(int a_side);
 #define MPI_D_SORTED 2
 
 /* The three kinds of functions that the library calls, on several threads at a time. They call no function of this library, which does
- * nothing but say so (above), and throw nothing: an exception of C++ that leaves one ends the process. */
+ * nothing but say so (above), but MPI_D_Fail: the job then fails with that message, whatever they return. They throw nothing: an exception of
+ * C++ that leaves one ends the process. */
 
 /* What a combiner returns for two values that it accepts, but whose sum, or whatever it makes of them, is none. */
 #define MPI_D_OUT_OF_RANGE (-2)
@@ -121,8 +125,11 @@ void MPI_D_Set_comparator(MPI_D_Comparator comparator);
 /* Adds up values that are int64_t in the machine's byte order. A sum that is none is an error of the job. */
 extern int64_t MPI_D_Sum_int64(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
                                const void *value, size_t value_bytes);
+/* Adds up values that are double in the machine's byte order. Pairs come in any order, on which the last digits of a sum depend. */
+extern int64_t MPI_D_Sum_double(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room,
+                                const void *value, size_t value_bytes);
 
-/* Joins the ranks, and begins the job. Collective. The arguments may be null; they are left as they are. */
+/* Joins the ranks, and begins the job. Collective; on ranks once in a process. The arguments may be null; they are left as they are. */
 int MPI_D_Init(int *argc, char ***argv);
 
 /* Ends the current task, and begins the next one of this rank. Returns 1, or 0 when there is none left or the job has failed, or there is no job:
@@ -159,7 +166,7 @@ int MPI_D_Recv_many(size_t pairs, void *keys, size_t key_bytes, void *values, si
  * what was kept before; that of a task that keeps nothing stays. Bytes are copied, and nothing bounds how many. */
 int MPI_D_Keep(const void *key, size_t key_bytes, const void *value, size_t value_bytes);
 
-/* The next of the pairs that were kept for the task before it began, in their order, or MPI_D_END; O and A tasks. What the pointers point to stays
+/* The next of the pairs that were kept for the task before it began, in their order, or MPI_D_END, as always in the first round; O and A tasks. What the pointers point to stays
  * until the task ends. An error of an O task names the pair's place among them, unless the task says with MPI_D_Reads what it reads. */
 int MPI_D_Kept(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);
 
@@ -184,13 +191,13 @@ int MPI_D_Send_at(uint64_t time, const void *key, size_t key_bytes, const void *
  * this even without pairs; and a loop body that waits for its input holds up the windows of its rank. */
 int MPI_D_Advance(uint64_t time);
 
-/* The O task sends nothing more, and is not come back to. */
+/* The O task sends nothing more, and is not come back to. MPI_D_Send_at and MPI_D_Advance are MPI_D_ERR_USAGE after it. */
 int MPI_D_End_input(void);
 
-/* The window of an A task: times from `*begin` to before `*end`. */
+/* The window of an A task: times from `*begin` to before `*end`; the end of the last window is 2^64-1, which belongs to it. */
 int MPI_D_Window(uint64_t *begin, uint64_t *end);
 
-/* The current task has failed, and the job with it. */
+/* The current task has failed, and the job with it. By a combiner or a partitioner: the error names the record; by a comparator, the A task. */
 int MPI_D_Fail(const char *message);
 
 /* Ends the job, and leaves the ranks. Collective, when MPI_D_Next_task has returned 0. Returns the job's error; also that of a rank on which

@@ -10,14 +10,16 @@
 // The names are the papers'.
 #![allow(non_snake_case)]
 
+mod ends;
+
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
 use harrier_mpid::{EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// When something may be set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +71,11 @@ struct State {
 impl Drop for State {
     /// The thread has not called `MPI_D_Finalize`, and does not any more. Nobody waits for the others when it ends, as they do not know.
     fn drop(&mut self) {
-        std::mem::forget(self.session.take());
+        let Some(session) = self.session.take() else { return };
+        if let (Some(failure), Ok(mut untold)) = (session.failure(), UNTOLD.lock()) {
+            *untold = Some(failure.to_string());
+        }
+        std::mem::forget(session);
     }
 }
 
@@ -78,10 +84,39 @@ thread_local! {
     static STATE: RefCell<Box<State>> = RefCell::default();
     /// What the last error was. Apart from the state, as it is written when that is in use.
     static MESSAGE: RefCell<CString> = RefCell::default();
+    /// Whether a function of the program runs that the library has called.
+    static CALLING: Cell<Calling> = const { Cell::new(Calling::Nothing) };
+    /// Why that has failed, if it has said so.
+    static SAID: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calling {
+    Nothing,
+    Function,
+    /// It has called `MPI_D_Fail`.
+    Failed,
+}
+
+/// Calls a combiner, a partitioner or a comparator. Returns what it returns; what it has said with `MPI_D_Fail` if it did, whatever it returns.
+#[inline]
+fn calls<R>(function: impl FnOnce() -> R) -> Result<R, Rejected> {
+    CALLING.set(Calling::Function);
+    let returned = function();
+    match CALLING.replace(Calling::Nothing) {
+        Calling::Failed => Err(Rejected(SAID.take().unwrap_or_default())),
+        _ => Ok(returned),
+    }
 }
 
 /// Whether a thread of this process has begun a job, so that the others are told why they have none.
 static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has left ranks, which it cannot join again: MPI is initialised once.
+static PARTED: AtomicBool = AtomicBool::new(false);
+
+/// Why the job failed that the thread had, which has ended without `MPI_D_Finalize`.
+static UNTOLD: Mutex<Option<String>> = Mutex::new(None);
 
 /// Goes before every call that cannot be here because of who calls.
 const CALLED_BACK: &str =
@@ -148,12 +183,15 @@ impl State {
         fails(ERR_USAGE, if other { CALLED_BACK } else { "MPI_D_Init was not called" })
     }
 
-    /// The library is wrong: the current task fails, and the job with it; between tasks, when it ends.
+    /// The library is wrong, or a comparator has failed: the current task fails, and the job with it; between tasks, when it ends.
     #[cold]
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> c_int {
         let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        let message = format!("the library panicked: {said}");
+        let message = match SAID.take() {
+            Some(why) if why == said => why,
+            _ => format!("the library panicked: {said}"),
+        };
         let told = self.session.as_mut().filter(|session| session.task().is_some());
         // What is left of the task may be too little to say so.
         let told =
@@ -249,17 +287,19 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
     let combine = combiner.map(|combiner| {
         let combine: Arc<CombineBytes> = Arc::new(move |key, held, value, out| {
             let room = held.len() + value.len() + COMBINED_ROOM;
-            out.extend_from_slice(held);
-            out.resize(room, 0);
-            let bytes = combiner(
-                key.as_ptr().cast(),
-                key.len(),
-                out.as_mut_ptr().cast(),
-                held.len(),
-                room,
-                value.as_ptr().cast(),
-                value.len(),
-            );
+            // Behind what is held, anything: it is room.
+            [held, value, &[0; COMBINED_ROOM]].iter().for_each(|bytes| out.extend_from_slice(bytes));
+            let bytes = calls(|| {
+                combiner(
+                    key.as_ptr().cast(),
+                    key.len(),
+                    out.as_mut_ptr().cast(),
+                    held.len(),
+                    room,
+                    value.as_ptr().cast(),
+                    value.len(),
+                )
+            })?;
             let why = match usize::try_from(bytes) {
                 Ok(bytes) if bytes <= room => {
                     out.truncate(bytes);
@@ -282,7 +322,7 @@ pub extern "C" fn MPI_D_Set_combiner(combiner: Option<Combiner>) {
 pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
     let partition = partitioner.map(|partitioner| {
         let partition: Arc<PartitionBytes> =
-            Arc::new(move |key, tasks| partitioner(key.as_ptr().cast(), key.len(), tasks));
+            Arc::new(move |key, tasks| calls(|| partitioner(key.as_ptr().cast(), key.len(), tasks)));
         partition
     });
     uncoded(|state| state.set(Settable::InRounds, Ok(|shaping: &mut Shaping| shaping.partition = partition)));
@@ -292,7 +332,16 @@ pub extern "C" fn MPI_D_Set_partitioner(partitioner: Option<Partitioner>) {
 pub extern "C" fn MPI_D_Set_comparator(comparator: Option<Comparator>) {
     let compare = comparator.map(|comparator| {
         let compare: Arc<CompareBytes> = Arc::new(move |left, right| {
-            comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()).cmp(&0)
+            let order =
+                calls(|| comparator(left.as_ptr().cast(), left.len(), right.as_ptr().cast(), right.len()));
+            match order {
+                Ok(order) => order.cmp(&0),
+                // An order has no errors: as a comparator in Rust that panics, but without a word on stderr.
+                Err(Rejected(why)) => {
+                    SAID.set(Some(why.clone()));
+                    resume_unwind(Box::new(why))
+                }
+            }
         });
         compare
     });
@@ -323,6 +372,29 @@ pub unsafe extern "C" fn MPI_D_Sum_int64(
     8
 }
 
+/// # Safety
+/// As of [`MPI_D_Sum_int64`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_D_Sum_double(
+    _key: *const c_void,
+    _key_bytes: usize,
+    held: *mut c_void,
+    held_bytes: usize,
+    _room: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> i64 {
+    if held_bytes != 8 || value_bytes != 8 {
+        return -1;
+    }
+    // SAFETY: both have eight bytes, as was just checked, and `held` is the caller's to write to; they need not be aligned.
+    unsafe {
+        let sum = held.cast::<f64>().read_unaligned() + value.cast::<f64>().read_unaligned();
+        held.cast::<f64>().write_unaligned(sum);
+    }
+    8
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
     coded(|state| {
@@ -332,6 +404,10 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
         if BEGUN.load(Ordering::Relaxed) {
             return fails(ERR_USAGE, CALLED_BACK);
         }
+        if PARTED.load(Ordering::Relaxed) {
+            let why = "a process joins its ranks once, and has left them with MPI_D_Finalize: a second job in it runs alone only";
+            return fails(ERR_RANKS, why);
+        }
         state.panicked = None;
         tell_warnings();
         let world = match World::join() {
@@ -339,6 +415,7 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
             Err(error) => return state.job_fails(&error),
         };
         BEGUN.store(true, Ordering::Relaxed);
+        ends::watch();
         // Before what follows, so that the ranks part in good order whatever comes of it.
         let shaping = state.take_shaping();
         let world = state.world.insert(world);
@@ -466,7 +543,7 @@ pub unsafe extern "C" fn MPI_D_Send_at(
     coded(|state| {
         let Some((key, value)) = pair else { return nothing_given() };
         let mut in_time = true;
-        let sent = state.in_stream(|session| {
+        let sent = state.in_open_input(|session| {
             in_time = session.send_at(time, key, value)?;
             Ok(())
         });
@@ -476,7 +553,7 @@ pub unsafe extern "C" fn MPI_D_Send_at(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Advance(time: u64) -> c_int {
-    coded(|state| state.in_stream(|session| session.advance(time)))
+    coded(|state| state.in_open_input(|session| session.advance(time)))
 }
 
 #[unsafe(no_mangle)]
@@ -549,6 +626,14 @@ impl State {
             }
             _ => self.in_o_task(work),
         }
+    }
+
+    /// As [`State::in_stream`], before the input has ended.
+    fn in_open_input(&mut self, work: impl FnOnce(&mut Session) -> Result<(), EmitError>) -> c_int {
+        if self.session.as_ref().is_some_and(Session::has_ended_input) {
+            return fails(ERR_USAGE, "the O task has ended its input with MPI_D_End_input");
+        }
+        self.in_stream(work)
     }
 }
 
@@ -750,6 +835,9 @@ pub unsafe extern "C" fn MPI_D_Kept(
         let Some(session) = state.session.as_mut().filter(|session| session.task().is_some()) else {
             return fails(ERR_USAGE, "no task runs");
         };
+        if session.mode() != Mode::Iteration {
+            return fails(ERR_USAGE, "only jobs of rounds have pairs that were kept (MPI_D_ITERATION)");
+        }
         if !session.next_kept() {
             return END;
         }
@@ -774,6 +862,11 @@ pub unsafe extern "C" fn MPI_D_Fail(message: *const c_char) -> c_int {
         // SAFETY: as the header says.
         false => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
     };
+    if CALLING.get() != Calling::Nothing {
+        CALLING.set(Calling::Failed);
+        SAID.set(Some(message));
+        return SUCCESS;
+    }
     coded(|state| match &mut state.session {
         Some(session) if session.task().is_some() => {
             session.fail(&message);
@@ -814,6 +907,9 @@ pub extern "C" fn MPI_D_Finalize() -> c_int {
                 }
             },
         };
+        if world.ranks() > 1 {
+            PARTED.store(true, Ordering::Relaxed);
+        }
         match world.leave(code) {
             Ok(()) => code,
             Err(error) => state.job_fails(&error),
@@ -894,7 +990,7 @@ mod tests {
         assert!(functions.len() > 25, "{}", functions.len());
         for (name, body) in functions {
             let guarded = body.contains(" coded(") || body.contains(" uncoded(");
-            assert!(guarded || ["Sum_int64", "Error_message"].contains(&name), "MPI_D_{name}");
+            assert!(guarded || ["Sum_int64", "Sum_double", "Error_message"].contains(&name), "MPI_D_{name}");
         }
     }
 
@@ -913,5 +1009,22 @@ mod tests {
         // What was held stays.
         assert_eq!(sum(i64::MAX, 1), (OUT_OF_RANGE, i64::MAX));
         assert_eq!(sum(i64::MIN, -1), (OUT_OF_RANGE, i64::MIN));
+    }
+
+    #[test]
+    fn doubles_are_added_as_such() {
+        let sum = |left: f64, right: f64| {
+            let (mut held, value) = (left, right);
+            // SAFETY: both are the eight bytes of a number.
+            let bytes = unsafe {
+                MPI_D_Sum_double(null(), 0, (&raw mut held).cast(), 8, 8, (&raw const value).cast(), 8)
+            };
+            (bytes, held)
+        };
+        assert_eq!(sum(1.5, -4.25), (8, -2.75));
+        assert_eq!(sum(f64::MAX, f64::MAX), (8, f64::INFINITY));
+        // SAFETY: a value of four bytes is not read.
+        let bytes = unsafe { MPI_D_Sum_double(null(), 0, null_mut(), 8, 8, null(), 4) };
+        assert_eq!(bytes, -1);
     }
 }

@@ -96,6 +96,7 @@ static int streaming(const char *fails) {
         if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
             must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "pairs of a stream have times");
             must(MPI_D_Window(NULL, NULL) == MPI_D_ERR_USAGE, "O tasks have no window");
+            must(MPI_D_Kept(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "streams keep nothing");
             /* More than one window at a time, so that some wait. */
             for (int at = 0; at < 1000; at++, time++) {
                 uint32_t key = (uint32_t)time % 10;
@@ -105,6 +106,10 @@ static int streaming(const char *fails) {
             inputs++;
             late += MPI_D_Send_at(5, "late", 4, "late", 4) == MPI_D_LATE;
             must(MPI_D_End_input() == MPI_D_SUCCESS, "the end of the input");
+            must(MPI_D_Send_at(time, "a", 1, "b", 1) == MPI_D_ERR_USAGE, "no pair behind the end of the input");
+            must(strstr(MPI_D_Error_message(), "MPI_D_End_input") != NULL, "why there is none");
+            must(MPI_D_Advance(time + 1000) == MPI_D_ERR_USAGE, "nothing is behind the end of the input");
+            must(MPI_D_End_input() == MPI_D_SUCCESS, "it has ended");
         } else {
             uint64_t begin, end, number;
             int rank, size;
@@ -144,8 +149,7 @@ static void call_back(void) {
         MPI_D_Init(NULL, NULL), MPI_D_Send("a", 1, "b", 1), MPI_D_Send_many(1, "a", 1, "b", 1), MPI_D_Send_at(1, "a", 1, "b", 1),
         MPI_D_Advance(1), MPI_D_End_input(), MPI_D_Window(&time, &time), MPI_D_Recv(&bytes, &length, &bytes, &length),
         MPI_D_Recv_many(1, own, 1, other, 1, &length), MPI_D_Keep("a", 1, "b", 1), MPI_D_Kept(&bytes, &length, &bytes, &length),
-        MPI_D_Reads("a"), MPI_D_At(1), MPI_D_Comm_rank(1, &number), MPI_D_Comm_size(1, &number), MPI_D_Sum(&sum, 1), MPI_D_Fail("no"),
-        MPI_D_Finalize(),
+        MPI_D_Reads("a"), MPI_D_At(1), MPI_D_Comm_rank(1, &number), MPI_D_Comm_size(1, &number), MPI_D_Sum(&sum, 1), MPI_D_Finalize(),
     };
     for (size_t at = 0; at < sizeof codes / sizeof codes[0]; at++) must(codes[at] == MPI_D_ERR_USAGE, "a call within a call");
     must(strstr(MPI_D_Error_message(), "no combiner, partitioner or comparator") != NULL, "who may not call");
@@ -189,6 +193,42 @@ static int calling(void) {
     }
     printf("sum %" PRId64 "\nrefusals %ld\n", sum, refusals);
     return MPI_D_Finalize();
+}
+
+static int64_t failing_combiner(const void *key, size_t key_bytes, void *held, size_t held_bytes, size_t room, const void *value,
+                                size_t value_bytes) {
+    MPI_D_Fail("on purpose");
+    return MPI_D_Sum_int64(key, key_bytes, held, held_bytes, room, value, value_bytes);
+}
+
+static size_t failing_partitioner(const void *key, size_t bytes, size_t tasks) {
+    MPI_D_Fail("on purpose");
+    return by_last_byte(key, bytes, tasks);
+}
+
+static int failing_comparator(const void *left, size_t left_bytes, const void *right, size_t right_bytes) {
+    MPI_D_Fail("on purpose");
+    return backwards(left, left_bytes, right, right_bytes);
+}
+
+/* A function of the program that says that it has failed fails the job with its message. */
+static int failing(const char *which) {
+    MPI_D_Set_arrangement(MPI_D_SORTED);
+    if (strcmp(which, "combiner") == 0) MPI_D_Set_combiner(failing_combiner);
+    if (strcmp(which, "partitioner") == 0) MPI_D_Set_partitioner(failing_partitioner);
+    if (strcmp(which, "both") == 0) MPI_D_Set_combiner(MPI_D_Sum_int64), MPI_D_Set_partitioner(failing_partitioner);
+    if (strcmp(which, "comparator") == 0) MPI_D_Set_comparator(failing_comparator);
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    while (MPI_D_Next_task())
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
+            MPI_D_Reads("numbers");
+            for (uint64_t at = 0; at < 100 && MPI_D_At(at) == MPI_D_SUCCESS; at++)
+                if (MPI_D_Send(&(char){(char)('a' + at % 10)}, 1, &(int64_t){1}, 8) != MPI_D_SUCCESS) break;
+        } else
+            while (MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_SUCCESS) must(0, "a pair");
+    int code = MPI_D_Finalize();
+    printf("failed: %s\n", MPI_D_Error_message());
+    return code == MPI_D_ERR_JOB ? 0 : 1;
 }
 
 /* What is said to have bytes, and is null, is refused and not read. */
@@ -321,6 +361,49 @@ static int different(const char *how) {
     return MPI_D_Finalize();
 }
 
+/* Sends a pair from each O task, and receives it. Returns how many pairs came. */
+static int small_job(void) {
+    int pairs = 0;
+    while (MPI_D_Next_task()) {
+        if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL)
+            must(MPI_D_Send("a", 1, "b", 1) == MPI_D_SUCCESS, "a pair");
+        else
+            while (MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_SUCCESS) pairs++;
+    }
+    return pairs;
+}
+
+/* Two jobs in one process. */
+static int twice(void) {
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    small_job();
+    must(MPI_D_Finalize() == MPI_D_SUCCESS, "the end");
+    int code = MPI_D_Init(NULL, NULL);
+    printf("second %d %s\n", code, MPI_D_Error_message());
+    printf("pairs %d\n", small_job());
+    return MPI_D_Finalize();
+}
+
+/* The program goes without MPI_D_Finalize. */
+static int leaving(const char *how) {
+    must(MPI_D_Init(NULL, NULL) == MPI_D_SUCCESS, "the beginning");
+    printf("a line that is not lost\n");
+    if (strcmp(how, "at once") == 0) return 0;
+    if (strcmp(how, "after all") == 0) return small_job(), 0;
+    while (MPI_D_Next_task()) {
+        int rank;
+        if (MPI_D_COMM_BIPARTITE_O == MPI_D_COMM_NULL) continue;
+        MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_O, &rank);
+        if (rank == 0 && strcmp(how, "exit") == 0) exit(0);
+        if (rank == 0 && strcmp(how, "exit 7") == 0) exit(7);
+        if (rank == 0) {
+            MPI_D_Fail("on purpose");
+            if (strcmp(how, "fail") == 0) return 0;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *asked = argc > 1 ? argv[1] : "";
     must(MPI_D_Send("a", 1, "b", 1) == MPI_D_ERR_USAGE, "a pair before the beginning");
@@ -329,9 +412,12 @@ int main(int argc, char **argv) {
     if (strcmp(asked, "iteration") == 0) return iteration(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "streaming") == 0) return streaming(argc > 2 ? argv[2] : "");
     if (strcmp(asked, "calling") == 0) return calling();
+    if (strcmp(asked, "failing") == 0) return failing(argv[2]);
     if (strcmp(asked, "killed") == 0) return killed(argv[2]);
     if (strcmp(asked, "early") == 0) return early(argv[2]);
     if (strcmp(asked, "settings") == 0) return settings(argv[2]);
+    if (strcmp(asked, "twice") == 0) return twice();
+    if (strcmp(asked, "leaving") == 0) return leaving(argv[2]);
     if (strcmp(asked, "different") == 0) return different(argv[2]);
     int overflows = strcmp(asked, "overflow") == 0;
     if (strcmp(asked, "wrong") == 0 || overflows) MPI_D_Set_combiner(MPI_D_Sum_int64);
@@ -356,6 +442,7 @@ int main(int argc, char **argv) {
             must(MPI_D_Comm_size(MPI_D_COMM_BIPARTITE_O, &size) == MPI_D_SUCCESS, "the size");
             must(rank >= 0 && rank < size, "a rank below the size");
             must(MPI_D_Recv(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "O tasks receive nothing");
+            must(MPI_D_Kept(NULL, NULL, NULL, NULL) == MPI_D_ERR_USAGE, "jobs without rounds keep nothing");
             uint32_t keys[100];
             int64_t values[100];
             for (int at = 0; at < 100; at++) {
@@ -376,6 +463,7 @@ int main(int argc, char **argv) {
                     if (MPI_D_At(at) != MPI_D_SUCCESS || MPI_D_Send("key", 3, &number, is_wrong && !overflows ? 3 : 8) != MPI_D_SUCCESS) break;
                 }
             }
+            if (strcmp(asked, "sizes") == 0 && rank == 2) MPI_D_Send("odd", 3, &(int64_t){1}, 8);
             if (strcmp(asked, "fail") == 0 && rank == 1) must(MPI_D_Fail("on purpose") == MPI_D_SUCCESS, "a failure");
         } else {
             must(MPI_D_Comm_rank(MPI_D_COMM_BIPARTITE_A, &rank) == MPI_D_SUCCESS, "the rank");
@@ -390,7 +478,8 @@ int main(int argc, char **argv) {
             size_t received, pairs = 0;
             int64_t last = -1;
             do {
-                must(MPI_D_Recv_many(7, keys, 4, values, 8, &received) == MPI_D_SUCCESS, "pairs");
+                int code = MPI_D_Recv_many(7, keys, 4, values, 8, &received);
+                must(code == MPI_D_SUCCESS || (strcmp(asked, "sizes") == 0 && code == MPI_D_ERR_JOB), "pairs");
                 for (size_t at = 0; at < received; at++) {
                     must((int64_t)__builtin_bswap32(keys[at]) == values[at] && values[at] > last, "pairs in order");
                     last = values[at];

@@ -192,6 +192,19 @@ fn a_sum_that_is_too_large_names_its_record() {
     }
 }
 
+/// A pair that an A task does not take is told with its number and its key.
+#[test]
+fn a_wrong_pair_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let run = run(&launcher, &program, &["sizes"], &[("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "1")]);
+        let words =
+            "A task 0 on rank 0, record 501 (key \"odd\"): failed: a pair of 3 and 8 bytes, not 4 and 8";
+        assert!(!run.success && run.stderr.contains(words), "{run:#?}");
+    }
+}
+
 /// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer is right.
 #[test]
 fn functions_of_the_program_may_not_call() {
@@ -203,6 +216,30 @@ fn functions_of_the_program_may_not_call() {
         assert!(run.success, "{run:#?}");
         assert_eq!(told(&run, "sum "), 500, "{run:#?}");
         assert!(told(&run, "refusals ") > 100, "{run:#?}");
+    }
+}
+
+/// What a combiner, a partitioner or a comparator says with MPI_D_Fail is said by every rank, with the place.
+#[test]
+fn functions_of_the_program_may_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for (which, place) in [
+        ("combiner", "numbers at "),
+        ("partitioner", "numbers at "),
+        ("both", "numbers at "),
+        ("comparator", "A task "),
+    ] {
+        for launcher in launchers() {
+            let knobs = [("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "3")];
+            let run = run(&launcher, &program, &["failing", which], &knobs);
+            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("failed: ")).collect();
+            assert!(run.success && !told.is_empty(), "{which}: {run:#?}");
+            for line in told {
+                assert!(line.contains("on purpose") && line.contains(place), "{which}: {run:#?}");
+            }
+            assert!(!run.stderr.contains("panicked at"), "{which}: {run:#?}");
+        }
     }
 }
 
@@ -271,6 +308,52 @@ fn tasks_that_are_left_fail_the_job() {
                 run.stderr.lines().filter(|line| line.contains("before its tasks were done")).count();
             assert_eq!(printed, 1, "{how}: {run:#?}");
         }
+    }
+}
+
+/// A second job runs alone, and is told on ranks why it cannot.
+#[test]
+fn a_process_joins_the_ranks_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+        let run = run(&launcher, &program, &["twice"], &[("HARRIER_MPID_O", "3")]);
+        assert!(!run.timed_out && run.success == by_itself, "{run:#?}");
+        let second: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("second ")).collect();
+        assert!(!second.is_empty() && told(&run, "pairs ") == if by_itself { 3 } else { 0 }, "{run:#?}");
+        let words = "second 4 a process joins its ranks once";
+        assert!(second.iter().all(|line| by_itself || line.starts_with(words)), "{run:#?}");
+    }
+}
+
+/// A program that goes without MPI_D_Finalize has failed, and says why, on every rank that does; no rank waits for it.
+#[test]
+fn a_program_that_goes_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
+    for launcher in launchers() {
+        let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
+        for (how, words) in [
+            ("at once", ""),
+            ("after all", ""),
+            ("exit", ""),
+            ("exit 7", ""),
+            ("fail", "O task 0 on rank"),
+            ("fail and go on", "O task 0 on rank"),
+        ] {
+            let run = run(&launcher, &program, &["leaving", how], &[("HARRIER_MPID_O", "3")]);
+            assert!(!run.success && !run.timed_out, "{how}: {run:#?}");
+            assert!(run.stderr.contains("mpid: the program ends without MPI_D_Finalize"), "{how}: {run:#?}");
+            assert!(run.stderr.contains(words), "{how}: {run:#?}");
+            assert!(words.is_empty() || run.stderr.contains("failed: on purpose"), "{how}: {run:#?}");
+            assert!(!by_itself || run.stdout == "a line that is not lost\n", "{how}: {run:#?}");
+        }
+    }
+    // What the program says itself stays.
+    for (how, expected) in [("fail", 1), ("exit", 1), ("exit 7", 7)] {
+        let status = Command::new(&program).args(["leaving", how]).output().unwrap().status;
+        assert_eq!(status.code(), Some(expected), "{how}");
     }
 }
 
@@ -393,6 +476,41 @@ fn an_installed_library_is_found() {
     assert!(run.success && run.stdout.contains("be\t2\n"), "{run:#?}");
 }
 
+/// A prefix whose flags no compiler would get is refused, before anything is in it.
+#[test]
+fn a_prefix_that_has_no_flags_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-mpid.sh");
+    let install = |prefix: &str, from: &Path| {
+        let mut command = Command::new("sh");
+        command.arg(&script).arg(prefix).arg(library()).current_dir(from).output().unwrap()
+    };
+    for name in [
+        "a b", "a\tb", "a'b", "a\"b", "a\\b", "a$b", "a`b", "a#b", "a,b", "a:b", "a[b", "a]b", "a{b", "a;b",
+        "a\nb", "a\n",
+    ] {
+        let refused = install(name, folder.path());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && said.contains("has other characters than letters"),
+            "{name}: {refused:?}"
+        );
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Also one that is said from within such a folder.
+    let within = folder.path().join("a b");
+    std::fs::create_dir(&within).unwrap();
+    assert!(!install("prefix", &within).status.success());
+    for name in ["a-b_c.d+e@f%g=h~i", "ä"] {
+        let installed = install(name, folder.path());
+        assert!(installed.status.success(), "{name}: {installed:?}");
+        let prefix = folder.path().join(name);
+        let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/mpid.pc")).unwrap();
+        assert!(description.contains(&format!("prefix={}\n", prefix.display())), "{description}");
+    }
+}
+
 /// What goes on otherwise than it was asked is told, and what is no knob is refused.
 #[test]
 fn warnings_and_wrong_knobs_are_told() {
@@ -473,7 +591,9 @@ fn nodes_are_ranked_in_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "examples/pagerank.c") else { return };
     // Nodes of 300 and more lead nowhere.
-    let edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
+    let mut edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
+    // A number as any other.
+    edges.extend([(7, u64::MAX), (u64::MAX, 8), (u64::MAX, u64::MAX)]);
     let files: Vec<String> = edges
         .chunks(800)
         .enumerate()

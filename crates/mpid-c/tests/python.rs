@@ -33,14 +33,22 @@ fn wheel() -> Option<Python> {
     Some(Python { program, variables: vec![] })
 }
 
+/// The environment's Python, which has NumPy, with the package of the checkout.
+fn with_numpy() -> Option<Python> {
+    wheel().map(|Python { program, .. }| Python { program, variables: from_checkout() })
+}
+
+fn from_checkout() -> Vec<(&'static str, PathBuf)> {
+    vec![("PYTHONPATH", checkout().join("python")), ("HARRIER_MPID_LIBRARY", library())]
+}
+
 /// The one of the system, with the package of the checkout.
 fn system() -> Option<Python> {
     let Some(program) = on_path("python3") else {
         absent("python3");
         return None;
     };
-    let variables = vec![("PYTHONPATH", checkout().join("python")), ("HARRIER_MPID_LIBRARY", library())];
-    Some(Python { program, variables })
+    Some(Python { program, variables: from_checkout() })
 }
 
 /// Runs a script alone and on ranks.
@@ -159,6 +167,10 @@ fn numbers_are_not_cut_off() {
     for run in runs("tests/checks.py", &["ranges"]) {
         assert_eq!(totals(&run), (1, 4, 0), "{run:#?}");
     }
+    for run in runs("tests/checks.py", &["float_sums"]) {
+        let sum: f64 = (0..1000u32).map(|number| f64::from(number) / 2.0).sum();
+        assert_eq!(totals(&run), (3, 10, sum as u64), "{run:#?}");
+    }
     for run in runs("tests/checks.py", &["overflows"]) {
         assert!(run.stdout.contains("failed: O task") && run.stdout.contains("int64_t"), "{run:#?}");
     }
@@ -179,7 +191,7 @@ fn what_functions_raise_is_not_lost() {
         ("combine", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
         ("combine", "SystemExit", "SystemExit from NoneType"),
         ("combine", "early", "KeyboardInterrupt from NoneType"),
-        ("combine", "none", "JobError from error"),
+        ("combine", "none", "JobError from TypeError"),
         ("partition", "ValueError", "JobError from ValueError"),
         ("partition", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
         ("partition", "early", "KeyboardInterrupt from NoneType"),
@@ -191,9 +203,22 @@ fn what_functions_raise_is_not_lost() {
         ("compare", "SystemExit", "SystemExit from NoneType"),
         ("compare", "none", "JobError from TypeError"),
         ("compare", "float", "JobError from TypeError"),
+        ("compare", "bool", "JobError from TypeError"),
     ] {
+        let said = match what {
+            "ValueError" | "KeyboardInterrupt" | "SystemExit" => format!("{what}: on purpose ({which}, key"),
+            "early" => "KeyboardInterrupt".to_string(),
+            "none" if which == "combine" => "the combined value None is of type NoneType".to_string(),
+            "bool" => "compare returns True, and not an int below 0".to_string(),
+            _ => format!("{which} returns "),
+        };
         for run in runs_on(vec![system()], "tests/checks.py", &["raises", which, what]) {
             assert!(run.stdout.contains(&format!("raised {told}\n")), "{which} {what}: {run:#?}");
+            // The ranks on which the job alone has failed say the same, where another one has told them.
+            let others = run.stdout.lines().filter_map(|line| line.strip_prefix("told JobError "));
+            for line in others.filter(|_| what != "early") {
+                assert!(line.contains(&said) && line.contains(" task "), "{which} {what}: {run:#?}");
+            }
             assert!(!run.stdout.contains("an answer"), "{which} {what}: {run:#?}");
             assert!(!run.stderr.contains("ctypes callback"), "{which} {what}: {run:#?}");
         }
@@ -204,6 +229,23 @@ fn what_functions_raise_is_not_lost() {
             "{run:#?}"
         );
         assert!(!run.stderr.contains("ctypes callback"), "{run:#?}");
+    }
+}
+
+/// Also the ranks on which nothing was raised say what was, and with which key.
+#[test]
+fn what_one_rank_raises_all_are_told() {
+    for (which, keys) in [("combine", "key "), ("partition", "key "), ("compare", "keys ")] {
+        for (number, run) in
+            runs_on(vec![system()], "tests/checks.py", &["one_raises", which]).iter().enumerate()
+        {
+            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("told ")).collect();
+            assert_eq!(told.len(), if number == 0 { 1 } else { 2 }, "{which}: {run:#?}");
+            for line in told {
+                let said = format!("ValueError: on purpose ({which}, {keys}");
+                assert!(line.contains(" task ") && line.contains(&said), "{which}: {run:#?}");
+            }
+        }
     }
 }
 
@@ -237,6 +279,18 @@ fn what_cannot_be_is_refused() {
         for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
             assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
         }
+    }
+}
+
+/// A variable that is empty says nothing, beside a number of the program's own, too.
+#[test]
+fn an_empty_variable_is_none() {
+    let python = system().map(|mut python| {
+        python.variables.push(("HARRIER_MPID_O", PathBuf::new()));
+        python
+    });
+    for run in runs_on(vec![python], "tests/checks.py", &["float_sums"]) {
+        assert_eq!(totals(&run).0, 3, "{run:#?}");
     }
 }
 
@@ -315,6 +369,90 @@ fn windows_close_while_inputs_go_on() {
     for run in runs("examples/windows.py", &["10", path.to_str().unwrap()]) {
         let place = format!("{} at 3", path.display());
         assert!(!run.success && run.stderr.contains("O task 0") && run.stderr.contains(&place), "{run:#?}");
+    }
+}
+
+/// What cannot be is told in words of the program, where it can be before the job begins.
+#[test]
+fn what_is_wrong_is_told() {
+    for run in runs("tests/checks.py", &["refusals"]) {
+        assert_eq!(totals(&run), (1, 1, 0), "{run:#?}");
+    }
+    for check in ["wrong_bytes", "wrong_pairs"] {
+        for run in runs_on(vec![system()], "tests/checks.py", &[check]) {
+            assert_eq!(totals(&run), (1, 1, 0), "{run:#?}");
+        }
+    }
+    for (what, told) in [
+        ("text", "yields 'ab', and not (key, value)"),
+        ("none", "yields None, and not (key, value)"),
+        ("three", "yields ('a', 1, 2), and not (key, value)"),
+        ("number", "returns 5: it yields pairs, or returns an iterable of them, or None"),
+        ("async", "returns <coroutine object"),
+        ("generator", "returns a generator, and its work would not be done"),
+        ("callable", "returns a generator, and its work would not be done"),
+        ("coroutine", "returns a coroutine, and its work would not be done"),
+    ] {
+        for run in runs_on(vec![system()], "tests/checks.py", &["yields", what]) {
+            assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{what}: {run:#?}");
+            assert!(!run.stderr.contains("never awaited"), "{what}: {run:#?}");
+        }
+    }
+    for run in runs_on(vec![system()], "tests/checks.py", &["odd_place"]) {
+        assert!(run.stdout.contains("caf\u{fffd} at 7: failed: ValueError: on purpose"), "{run:#?}");
+    }
+    for how in ["groups", "pairs"] {
+        for run in runs_on(vec![system()], "tests/checks.py", &["fails_at_key", how]) {
+            assert!(run.stdout.contains("ValueError: on purpose (key -7)"), "{how}: {run:#?}");
+        }
+    }
+}
+
+/// Jobs are one after the other, and on ranks there is one.
+#[test]
+fn jobs_are_not_within_each_other() {
+    for (which, told) in [
+        ("o", "a job of this process has not ended"),
+        ("a", "a job of this process has not ended"),
+        ("combine", "a job of this process has not ended"),
+        ("rounds", "a job of this process has not ended, and goes on"),
+        ("round", "run of Rounds is called between rounds"),
+        ("sum", "sum of Rounds is called between rounds"),
+    ] {
+        for run in runs_on(vec![system()], "tests/checks.py", &["nested", which]) {
+            assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{which}: {run:#?}");
+        }
+    }
+    for (number, run) in runs_on(vec![system()], "tests/checks.py", &["several"]).iter().enumerate() {
+        match number {
+            0 => assert_eq!(run.stdout, "A 2 2 0\nA 3 3 0\n", "{run:#?}"),
+            _ => assert!(run.stdout.contains("it joins its ranks once"), "{run:#?}"),
+        }
+    }
+}
+
+/// Numbers in arrays are those of pairs that are yielded, and are added up, ordered and sent to their A task as such.
+#[test]
+fn arrays_are_pairs() {
+    for value in ["int", "float"] {
+        for how in ["pairs", "arrays"] {
+            for run in runs_on(vec![with_numpy()], "tests/checks.py", &["array_pairs", value, how]) {
+                assert_eq!(totals(&run), (3, 200, 0), "{value} {how}: {run:#?}");
+            }
+        }
+    }
+    for run in runs_on(vec![with_numpy()], "tests/checks.py", &["array_bytes"]) {
+        assert_eq!(totals(&run), (1, 6, 0), "{run:#?}");
+    }
+}
+
+#[test]
+fn arrays_of_other_things_are_refused() {
+    for run in runs_on(vec![with_numpy()], "tests/checks.py", &["wrong_arrays"]) {
+        assert_eq!(totals(&run), (1, 19, 0), "{run:#?}");
+    }
+    for run in runs_on(vec![with_numpy()], "tests/checks.py", &["arrays_of_others"]) {
+        assert_eq!(totals(&run), (1, 1, 0), "{run:#?}");
     }
 }
 

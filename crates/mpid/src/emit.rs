@@ -438,6 +438,14 @@ impl Emitter {
         self.tell_all(BlockKind::Watermark, before)
     }
 
+    /// All windows are complete: sends what is left of them, and says so to every A task.
+    pub fn end_windows(&mut self) -> Result<(), EmitError> {
+        while !self.windows.is_empty() {
+            self.send_window(0)?;
+        }
+        self.tell_all(BlockKind::TaskEnd, 0)
+    }
+
     /// Sends what the window that is likely to close first has so far; more of its pairs may follow.
     #[cold]
     fn send_oldest(&mut self) -> Result<(), EmitError> {

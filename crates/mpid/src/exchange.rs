@@ -23,7 +23,7 @@ use crate::control::Up;
 use crate::error::{Cause, Error, Side, TaskError};
 use crate::origin::{self, Work};
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
-use crate::spill::SpillFolders;
+use crate::spill::{SpillFolders, Spiller};
 use crate::store::{Shape, Store, StoreError};
 use crate::table::Table;
 use crate::world::World;
@@ -484,7 +484,7 @@ pub(crate) struct BatchSink {
     rank: usize,
     world: World,
     plan: Arc<Plan>,
-    folders: Arc<SpillFolders>,
+    spiller: Spiller,
     stores: BTreeMap<u32, Store>,
     logs: HashMap<u32, Log>,
     /// Above this its stores are spilled.
@@ -500,7 +500,7 @@ impl BatchSink {
             rank: world.launched_rank(),
             world: world.clone(),
             plan: Arc::clone(plan),
-            folders: Arc::clone(folders),
+            spiller: Spiller::new(folders),
             stores: mine.map(|a_task| (a_task, Store::new(plan.shape.clone()))).collect(),
             logs: HashMap::new(),
             bytes_max: plan.cache_bytes / plan.mergers,
@@ -514,16 +514,15 @@ impl BatchSink {
             message: format!("a block for A task {}, which is not merged here", header.a_task),
         })?;
         origin::works_on(Work { a_task: header.a_task, window: None });
-        let added = store.add(pairs, header.pairs, &self.folders);
+        let added = store.add(pairs, header.pairs, &mut self.spiller);
         added.map_err(|error| store_error(error, header.a_task, None, rank))?;
         while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let (a_task, store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
             origin::works_on(Work { a_task: *a_task, window: None });
-            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, None, rank))?;
+            store.spill(&mut self.spiller).map_err(|error| store_error(error, *a_task, None, rank))?;
             if store.bytes() >= before {
-                // What is left cannot go to disk: empty tables.
                 break;
             }
         }

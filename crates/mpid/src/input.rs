@@ -1,9 +1,12 @@
 //! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line. A named pipe is one
 //! split without an end, which is read as it is written.
+//!
+//! # Memory bound
+//! The line that is read, and so [`LINE_BYTES_MAX`]; a piece of the file. A split in which no line begins is read once, and not kept.
 
 use crate::config::O_TASKS_MAX;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a split if nobody says otherwise: what an O task reads in a fraction of a second, and large enough that asking for the
@@ -12,6 +15,10 @@ pub const SPLIT_BYTES: u64 = 16 << 20;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
+
+/// Bytes of a line at most, with its end. A longer one is no text, or not for this: a pair has no more than 2 GiB, and without a limit the
+/// process would be ended for want of memory, without a word.
+pub const LINE_BYTES_MAX: u64 = 1 << 30;
 
 /// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which may lie behind it. From 0 to
 /// [`u64::MAX`] for what is no file and can be read only once.
@@ -74,18 +81,20 @@ pub struct Lines {
     position: u64,
     end: u64,
     line: Vec<u8>,
+    line_bytes_max: u64,
 }
 
 impl Split {
     /// Errors: the file cannot be read.
     pub fn lines(&self) -> io::Result<Lines> {
         let file = BufReader::with_capacity(READ_BYTES, File::open(&self.path)?);
-        let mut lines = Lines { position: self.begin, end: self.end, line: Vec::new(), file };
+        let line_bytes_max = LINE_BYTES_MAX;
+        let mut lines = Lines { position: self.begin, end: self.end, line: Vec::new(), line_bytes_max, file };
         if self.begin > 0 {
-            // One byte before: if that is the end of a line, the first line begins here.
+            // One byte before: if that is the end of a line, the first line begins here. Not further than its lines may begin.
             lines.file.seek(SeekFrom::Start(self.begin - 1))?;
-            let mut rest = Vec::new();
-            lines.position = self.begin - 1 + lines.file.read_until(b'\n', &mut rest)? as u64;
+            lines.position = self.begin - 1;
+            lines.skip_to_line()?;
         }
         Ok(lines)
     }
@@ -102,21 +111,59 @@ impl Split {
 }
 
 impl Lines {
+    /// Goes to the next line that begins in the split; if there is none, to the end of the split.
+    fn skip_to_line(&mut self) -> io::Result<()> {
+        // The end of a line whose next one begins in the split lies before the split's last byte.
+        while self.position + 1 < self.end {
+            let read = self.file.fill_buf()?;
+            if read.is_empty() {
+                break;
+            }
+            let left = (self.end - 1 - self.position).min(read.len() as u64) as usize;
+            let found = memchr::memchr(b'\n', &read[..left]);
+            let taken = found.map_or(left, |at| at + 1);
+            self.file.consume(taken);
+            self.position += taken as u64;
+            if found.is_some() {
+                return Ok(());
+            }
+        }
+        self.position = self.end;
+        Ok(())
+    }
+
+    /// Reads up to the end of a line, which is in `line` then. Returns how many bytes.
+    ///
+    /// Errors: it is too long.
+    fn read_line(&mut self) -> io::Result<u64> {
+        let room = self.line_bytes_max.saturating_sub(self.line.len() as u64);
+        let bytes = (&mut self.file).take(room).read_until(b'\n', &mut self.line)? as u64;
+        if bytes == room && !self.line.ends_with(b"\n") && !self.file.fill_buf()?.is_empty() {
+            let within = memchr::memrchr(b'\n', &self.line).map_or(0, |at| at + 1);
+            let (begin, most) = (self.position + within as u64, self.line_bytes_max);
+            let message = format!("the line at {begin} has more than {most} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(bytes)
+    }
+
     /// The next line without its end, and where it begins in the file.
     pub fn next_line(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         if self.position >= self.end {
             return Ok(None);
         }
         self.line.clear();
-        let bytes = self.file.read_until(b'\n', &mut self.line)?;
+        let bytes = self.read_line()?;
         if bytes == 0 {
             return Ok(None);
         }
         let begin = self.position;
-        self.position += bytes as u64;
-        let mut line = &self.line[..];
-        line = line.strip_suffix(b"\n").unwrap_or(line);
-        line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.position += bytes;
+        // Without the end of a line a carriage return is the line's own.
+        let line = match self.line.strip_suffix(b"\n") {
+            Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+            None => &self.line[..],
+        };
         Ok(Some((begin, line)))
     }
 
@@ -138,7 +185,7 @@ impl Lines {
             self.file.consume(taken);
         }
         if !self.line.ends_with(b"\n") {
-            self.file.read_until(b'\n', &mut self.line)?;
+            self.read_line()?;
         }
         let begin = self.position;
         self.position += self.line.len() as u64;
@@ -149,6 +196,112 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::rngs::StdRng;
+    use rand::seq::IndexedRandom;
+    use rand::{Rng, SeedableRng};
+
+    /// The file at once, cut at the ends of its lines: where each begins, and what it has.
+    fn plain_lines(text: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let mut at = 0;
+        let whole = text.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            let begin = at;
+            at += line.len() as u64;
+            let bare = match line.strip_suffix(b"\n") {
+                Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+                None => line,
+            };
+            (begin, bare.to_vec())
+        });
+        whole.collect()
+    }
+
+    /// Whatever a file is cut into, all splits together have each line once: also lines that are longer than many splits, and than what is
+    /// read at once.
+    #[test]
+    fn splits_have_each_line_once() {
+        let seed: u64 =
+            std::env::var("HARRIER_SEED").map_or_else(|_| rand::rng().random(), |seed| seed.parse().unwrap());
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for case in 0..60 {
+            let mut text = Vec::new();
+            for _ in 0..random.random_range(0..40) {
+                let length = match random.random_range(0..20) {
+                    0 if case % 10 == 0 => 2 * READ_BYTES + random.random_range(0..3),
+                    0..5 => random.random_range(0..5000),
+                    _ => random.random_range(0..10),
+                };
+                text.extend((0..length).map(|_| b"ab \r"[random.random_range(0..4)]));
+                text.extend(*[&b"\n"[..], b"\r\n", b"\n\n"].choose(&mut random).unwrap());
+            }
+            if random.random() {
+                text.extend(*[&b"last"[..], b"last\r", b"\r"].choose(&mut random).unwrap());
+            }
+            std::fs::write(&path, &text).unwrap();
+            let split_bytes = match random.random_range(0..4) {
+                0 => random.random_range(1..8).max(text.len() as u64 / 10_000),
+                1 => random.random_range(1..1000).max(text.len() as u64 / 10_000),
+                2 => random.random_range(1..3 << 20).max(text.len() as u64 / 10_000),
+                _ => u64::MAX,
+            };
+            let splits = splits(std::slice::from_ref(&path), split_bytes).unwrap();
+            let (mut read, mut whole) = (Vec::new(), Vec::new());
+            for split in &splits {
+                let mut lines = split.lines().unwrap();
+                while let Some((at, line)) = lines.next_line().unwrap() {
+                    assert!((split.begin..split.end).contains(&at), "seed {seed}: {at} is not of {split:?}");
+                    read.push((at, line.to_vec()));
+                }
+                let mut lines = split.lines().unwrap();
+                while let Some((at, lines)) = lines.next_lines().unwrap() {
+                    assert_eq!(at, whole.len() as u64, "seed {seed}");
+                    whole.extend_from_slice(lines);
+                }
+            }
+            let context =
+                format!("seed {seed}, case {case}: {} splits of {} bytes", splits.len(), text.len());
+            assert!(read == plain_lines(&text), "{context}");
+            assert!(whole == text, "{context}");
+        }
+    }
+
+    /// A split that lies within a line reads what it has, and not the line to its end.
+    #[test]
+    fn splits_within_a_long_line_are_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, [&vec![b'a'; 8 << 20][..], b"\nb\n"].concat()).unwrap();
+        for split in &splits(std::slice::from_ref(&path), 1 << 20).unwrap()[1..8] {
+            let mut lines = split.lines().unwrap();
+            assert!(lines.next_line().unwrap().is_none());
+            let read = lines.file.stream_position().unwrap();
+            assert!(read <= split.end, "{read} is behind {split:?}");
+            assert!(lines.line.capacity() == 0);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, "four\nfour5\n6six66").unwrap();
+        let split = &splits(&[path], u64::MAX).unwrap()[0];
+        let read = |most: u64| -> io::Result<usize> {
+            let mut lines = Lines { line_bytes_max: most, ..split.lines()? };
+            let mut count = 0;
+            while lines.next_line()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        };
+        assert_eq!([read(6).unwrap(), read(100).unwrap()], [3, 3]);
+        let error = read(5).unwrap_err().to_string();
+        assert_eq!(error, "the line at 5 has more than 5 bytes");
+        let mut lines = Lines { line_bytes_max: 5, ..split.lines().unwrap() };
+        assert!(lines.next_lines().unwrap().is_some());
+    }
 
     #[test]
     fn every_line_is_read_once_however_it_is_cut() {

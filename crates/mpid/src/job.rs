@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of the blocks into which pairs are put that stay.
 const KEPT_BLOCK_BYTES: usize = 1 << 20;
@@ -373,23 +373,23 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
         // Keys that were compared or combined to find the next record.
         origin::panicked_at().map_or(place.clone(), |keys| format!("{place}, {keys}"))
     };
-    let received = |error: &ReceiveError| {
+    let received = |error: &ReceiveError, place: String| {
         let rank = running.world.launched_rank();
         match error {
             ReceiveError::Rejected(rejected) => {
-                running.task_error(Side::A, a_task, place(), Cause::Rejected, rejected)
+                running.task_error(Side::A, a_task, place, Cause::Rejected, rejected)
             }
             ReceiveError::Spill(message) => Error::Spill { rank, message: message.clone() },
             ReceiveError::Damaged(message) => Error::Damaged { rank, message: message.clone() },
         }
     };
-    let error = match (outcome, task.as_ref().and_then(|task| task.failed.as_ref())) {
+    let error = match (outcome, task.as_ref().and_then(|task| task.failed.get())) {
         (Err(panic), _) => running.panicked(Side::A, a_task, place(), &*panic),
         // Also where the function has passed over it: pairs are missing.
-        (Ok(_), Some(failed)) => received(failed),
+        (Ok(_), Some((failed, at))) => received(failed, work.place(at)),
         (Ok(Ok(output)), None) => return Some(output),
         (Ok(Err(error)), None) => match error.downcast_ref::<ReceiveError>() {
-            Some(error) => received(error),
+            Some(error) => received(error, place()),
             None => running.task_error(Side::A, a_task, place(), Cause::Failed, error),
         },
     };
@@ -676,10 +676,18 @@ enum State {
     End,
 }
 
+/// Why a pair was not given, and which one.
+type Failed = OnceLock<(ReceiveError, String)>;
+
 /// Keeps the first error.
 #[cold]
-fn note(failed: &mut Option<ReceiveError>, error: ReceiveError) -> ReceiveError {
-    failed.get_or_insert(error).clone()
+fn note(failed: &Failed, error: ReceiveError, place: String) -> ReceiveError {
+    failed.get_or_init(|| (error, place)).0.clone()
+}
+
+/// Of a pair, which is the `number`th that its A task was given.
+fn place_of(number: u64, key: &[u8]) -> String {
+    format!("record {number} (key {})", shown(key))
 }
 
 /// A received pair.
@@ -695,8 +703,10 @@ pub struct ATask<K: ?Sized, V: ?Sized> {
     state: State,
     /// Of the current group.
     key: Vec<u8>,
-    /// Why a pair was not given; none is after it.
-    failed: Option<ReceiveError>,
+    /// The pairs have ended with a group.
+    group_ended: bool,
+    /// No pair is given after it.
+    failed: Failed,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -710,7 +720,8 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
             records: 0,
             state: State::Given,
             key: Vec::new(),
-            failed: None,
+            group_ended: false,
+            failed: Failed::new(),
             types: PhantomData,
         }
     }
@@ -731,19 +742,29 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
     }
 
     fn place(&self) -> String {
-        if self.records == 0 {
-            return "before its first record".to_string();
+        match self.state {
+            _ if self.records == 0 => "before its first record".to_string(),
+            // The pair behind the group was read to see that it is none of it.
+            State::Waiting => place_of(self.records - 1, &self.key),
+            State::End if self.group_ended => place_of(self.records, &self.key),
+            State::End => format!("after its last record, {}", self.records),
+            State::Given | State::GroupBegins | State::InGroup => place_of(self.records, self.source.key()),
         }
-        let key = if self.state == State::End { &self.key[..] } else { self.source.key() };
-        format!("record {} (key {})", self.records, shown(key))
     }
 
     #[inline]
     fn advance(&mut self) -> Result<bool, ReceiveError> {
-        if let Some(failed) = &self.failed {
+        if let Some((failed, _)) = self.failed.get() {
             return Err(failed.clone());
         }
-        let more = self.source.advance().map_err(|error| note(&mut self.failed, error.into()))?;
+        let more = self.source.advance().map_err(|error| {
+            let place = match &error {
+                // Of a pair that cannot be combined from others, whose key is known.
+                StoreError::Rejected(_) => place_of(self.records + 1, self.source.key()),
+                StoreError::Spill(_) | StoreError::Damaged(_) => String::new(),
+            };
+            note(&self.failed, error.into(), place)
+        })?;
         self.records += u64::from(more);
         Ok(more)
     }
@@ -761,10 +782,9 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
                 self.state = State::Given;
             }
         }
-        let ATask { source, failed, .. } = self;
-        let key = K::decode(source.key()).map_err(|rejected| note(failed, rejected.into()))?;
-        let value = V::decode(source.value()).map_err(|rejected| note(failed, rejected.into()))?;
-        Ok(Some((key, value)))
+        let ATask { source, records, failed, .. } = self;
+        let refused = |rejected: Rejected| note(failed, rejected.into(), place_of(*records, source.key()));
+        Ok(Some((K::decode(source.key()).map_err(refused)?, V::decode(source.value()).map_err(refused)?)))
     }
 
     /// The next key with all its values; those that were not read of the one before are passed over.
@@ -791,7 +811,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
             State::GroupBegins => self.state = State::InGroup,
             State::InGroup => {
                 self.state = match self.advance()? {
-                    false => State::End,
+                    false => {
+                        self.group_ended = true;
+                        State::End
+                    }
                     true if self.source.key() == self.key => State::InGroup,
                     true => State::Waiting,
                 }
@@ -844,16 +867,17 @@ pub struct Group<'a, K: ?Sized, V: ?Sized> {
 
 impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
     pub fn key(&self) -> Result<K::View<'_>, ReceiveError> {
-        Ok(K::decode(&self.task.key)?)
+        let task = &*self.task;
+        K::decode(&task.key).map_err(|rejected| note(&task.failed, rejected.into(), task.place()))
     }
 
     pub fn next_value(&mut self) -> Result<Option<V::View<'_>>, ReceiveError> {
         if !self.task.next_in_group()? {
             return Ok(None);
         }
-        let ATask { source, failed, .. } = &mut *self.task;
-        let value = V::decode(source.value()).map_err(|rejected| note(failed, rejected.into()))?;
-        Ok(Some(value))
+        let task = &*self.task;
+        let value = V::decode(task.source.value());
+        value.map(Some).map_err(|rejected| note(&task.failed, rejected.into(), task.place()))
     }
 
     /// The key, and what `fold` makes of the values that are left.
@@ -887,10 +911,13 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> Pairs<K, V> {
     }
 
     /// In the order in which they were received.
+    ///
+    /// Errors: a codec does not accept a pair, which the text names.
     pub fn iter(&self) -> impl Iterator<Item = Result<(K::View<'_>, V::View<'_>), Rejected>> {
-        self.blocks.iter().flat_map(|block| records::Pairs::new(block)).map(|pair| {
+        self.blocks.iter().flat_map(|block| records::Pairs::new(block)).zip(1..).map(|(pair, number)| {
             let (key, value) = pair.map_err(|damaged| Rejected(damaged.to_string()))?;
-            Ok((K::decode(key)?, V::decode(value)?))
+            let refused = |Rejected(why)| Rejected(format!("{}: {why}", place_of(number, key)));
+            Ok((K::decode(key).map_err(refused)?, V::decode(value).map_err(refused)?))
         })
     }
 }

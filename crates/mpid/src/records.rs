@@ -15,7 +15,7 @@ pub const BLOCK_HEADER_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     Pairs,
-    /// The O task sends nothing more to this A task.
+    /// The O task sends nothing more to this A task; streaming: of any window.
     TaskEnd,
     /// Streaming: the O task sends nothing more of windows before `window`.
     Watermark,

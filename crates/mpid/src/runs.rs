@@ -505,7 +505,7 @@ mod tests {
                     assert_eq!(sorted.entries.len(), pairs.len());
                     all.extend(pairs);
                     if run % 3 == 0 {
-                        let run = folders.write::<SpillError>(|writer| {
+                        let run = folders.write::<SpillError>(None, |writer| {
                             let one = std::slice::from_ref(&sorted);
                             let mut merge = Merge::new(one, &[], &order);
                             while merge.advance().map_err(WriteError::Other)? {

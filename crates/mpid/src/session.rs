@@ -16,8 +16,8 @@
 //! All calls on one thread. A rank runs one task at a time, so that it has one O task of a stream at most.
 //!
 //! # Memory bound
-//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for their A task are spilled
-//! but for a few.
+//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for their A task
+//! have half of the job's share of memory, or are one: others go to disk, where small ones share a file.
 
 mod kept;
 
@@ -47,8 +47,8 @@ pub use crate::store::Arrangement;
 /// Joins two values of a key: is given the key, both values, and where to write what they are together.
 pub type CombineBytes = dyn Fn(&[u8], &[u8], &[u8], &mut Vec<u8>) -> Result<(), Rejected> + Send + Sync;
 
-/// Chooses the A task of a key.
-pub type PartitionBytes = dyn Fn(&[u8], usize) -> usize + Send + Sync;
+/// Chooses the A task of a key, among so many, or does not accept the key.
+pub type PartitionBytes = dyn Fn(&[u8], usize) -> Result<usize, Rejected> + Send + Sync;
 
 pub use crate::runs::CompareBytes;
 
@@ -176,7 +176,7 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
         run_bytes: config.run_bytes,
     };
     let partition = shaping.partition.clone().map(|partition| {
-        let chooses: Arc<crate::emit::Partition> = Arc::new(move |key, parts| Ok(partition(key, parts)));
+        let chooses: Arc<crate::emit::Partition> = Arc::new(move |key, parts| partition(key, parts));
         chooses
     });
     Spec {
@@ -350,10 +350,9 @@ impl Session {
             closed = streaming.closed.recv().ok();
         }
         let Closed { window, a_task, store } = closed.filter(|_| !running.stop().is_set())?;
-        streaming.closing.taken();
-        let begin = window * streaming.width;
-        let end = (window + 1).saturating_mul(streaming.width);
-        self.begin_a(a_task, store, Some(Window { begin, end }))
+        streaming.closing.taken(&store);
+        let window = Window::of(window, streaming.width);
+        self.begin_a(a_task, store, Some(window))
     }
 
     fn end_task(&mut self) {
@@ -365,7 +364,7 @@ impl Session {
                     return;
                 }
                 let finished = match self.streaming {
-                    Some(_) => input.emitter.close_windows(u64::MAX),
+                    Some(_) => input.emitter.end_windows(),
                     None => input.emitter.finish(),
                 };
                 self.running().o_task_done(input.index, input.begin, &input.emitter, input.late);
@@ -433,11 +432,14 @@ impl Session {
 
     /// Sends a pair of this time. Returns whether it was in time; a late one is counted, and left out.
     ///
-    /// Errors: as [`Session::send`]; it is no stream.
+    /// Errors: as [`Session::send`]; it is no stream, or the input has ended.
     pub fn send_at(&mut self, time: u64, key: &[u8], value: &[u8]) -> Result<bool, EmitError> {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
             return Err(refused("only an O task of a stream sends pairs of a time"));
         };
+        if input.over {
+            return Err(refused("the input has ended"));
+        }
         let window = time / streaming.width;
         if window < input.horizon {
             input.late += 1;
@@ -454,6 +456,9 @@ impl Session {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
             return Err(refused("only an O task of a stream says how far it has come"));
         };
+        if input.over {
+            return Err(refused("the input has ended"));
+        }
         let horizon = time / streaming.width;
         if horizon <= input.horizon {
             return Ok(());
@@ -472,6 +477,11 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Whether the current O task of a stream has ended its input.
+    pub fn has_ended_input(&self) -> bool {
+        matches!(&self.current, Current::O(input) if input.over)
     }
 
     fn blame_sent(&mut self, sent: Result<(), EmitError>) -> Result<(), EmitError> {
@@ -496,6 +506,8 @@ impl Session {
             }
             Err(error) => {
                 let told = ReceiveError::from(error);
+                // The pair that was to be made of others.
+                output.received += u64::from(matches!(told, ReceiveError::Rejected(_)));
                 let blamed = (output.index, self.place_of_output());
                 let rank = self.running().world.launched_rank();
                 match &told {
@@ -587,6 +599,11 @@ impl Session {
         };
         let place = if self.round > 0 { format!("round {}, {place}", self.round) } else { place };
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
+    }
+
+    /// Why the job has failed, as far as this rank has a part in it.
+    pub fn failure(&self) -> Option<Error> {
+        self.running.as_ref().and_then(|running| running.stop().error()).or_else(|| self.failed.clone())
     }
 
     /// The job has failed, whether or not a task runs: it was told what it cannot be told any more.

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - A file has no name once it is open: whatever ends the process, nothing of it stays.
-//! - A run is written whole to one folder. A folder that refuses a write is not used again, and the run is written to the next.
+//! - A run is written whole to one file of one folder. A folder that refuses a write is not used again, and the run is written to the next.
+//! - A file may have several runs, one behind the other, which are written by one thread. It is gone, with its space, when none of them is left.
 //!
 //! # Errors
 //! [`SpillError`]: no folder is left, no file can be opened, or what was written cannot be read back.
@@ -15,7 +16,7 @@ use crate::records::{self, Place};
 use parking_lot::Mutex;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,10 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 /// Length and checksum before each piece.
 const PIECE_HEADER_BYTES: usize = 8;
+
+/// Bytes of a file up to which runs go into it that share files: so few that their space comes back while others are written, so many that
+/// a thousand windows of a stream are one file, or few.
+const SHARED_FILE_BYTES: u64 = 64 << 20;
 
 /// Why pairs could not go to disk, or not come back.
 #[derive(Debug)]
@@ -60,7 +65,7 @@ impl std::error::Error for SpillError {}
 pub struct SpillFolders {
     folders: Mutex<Vec<PathBuf>>,
     turn: AtomicU64,
-    files: AtomicU64,
+    runs: AtomicU64,
     bytes: AtomicU64,
     dropped: AtomicU64,
 }
@@ -70,7 +75,7 @@ impl SpillFolders {
         SpillFolders {
             folders: Mutex::new(folders),
             turn: AtomicU64::new(0),
-            files: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
@@ -79,35 +84,43 @@ impl SpillFolders {
     /// Runs written, their bytes, and folders that were dropped, so far.
     pub fn totals(&self) -> (u64, u64, u64) {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        (get(&self.files), get(&self.bytes), get(&self.dropped))
+        (get(&self.runs), get(&self.bytes), get(&self.dropped))
     }
 
-    /// Writes one run. `write` is called again, from the beginning, if a folder fails.
+    /// Writes one run: behind another one, into its file, or into a file of its own. `write` is called again, from the beginning, if a
+    /// folder fails.
     ///
     /// Errors: no folder is left; or those of `write` itself.
     pub fn write<E: From<SpillError>>(
         &self,
+        behind: Option<&DiskRun>,
         mut write: impl FnMut(&mut RunWriter) -> Result<(), WriteError<E>>,
     ) -> Result<DiskRun, E> {
         let mut last = "none was given".to_string();
         loop {
-            let folder = {
+            let (folder, behind) = {
                 let folders = self.folders.lock();
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
-                match folders.len() {
-                    0 => return Err(SpillError::NoFolder(last).into()),
-                    count => folders[turn % count].clone(),
+                match behind.map(|run| &run.file).filter(|file| folders.contains(&file.folder)) {
+                    Some(file) => (file.folder.clone(), Some(Arc::clone(file))),
+                    None => {
+                        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+                        match folders.len() {
+                            0 => return Err(SpillError::NoFolder(last).into()),
+                            count => (folders[turn % count].clone(), None),
+                        }
+                    }
                 }
             };
-            let written = create(&folder).map_err(WriteError::Folder).and_then(|file| {
-                let mut writer = RunWriter { file, piece: Vec::with_capacity(PIECE_BYTES), written: 0 };
+            let file = behind.map_or_else(|| RunFile::create(&folder), Ok);
+            let written = file.map_err(WriteError::Folder).and_then(|file| {
+                let mut writer = RunWriter::new(file);
                 write(&mut writer)?;
                 writer.finish().map_err(WriteError::Folder)
             });
             match written {
                 Ok(run) => {
-                    self.files.fetch_add(1, Ordering::Relaxed);
-                    self.bytes.fetch_add(run.bytes, Ordering::Relaxed);
+                    self.runs.fetch_add(1, Ordering::Relaxed);
+                    self.bytes.fetch_add(run.bytes(), Ordering::Relaxed);
                     return Ok(run);
                 }
                 Err(WriteError::Other(error)) => return Err(error),
@@ -142,24 +155,76 @@ fn are_descriptors(error: &io::Error) -> bool {
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-fn create(folder: &Path) -> io::Result<File> {
-    static NAMES: AtomicU64 = AtomicU64::new(0);
-    std::fs::create_dir_all(folder)?;
-    let name = NAMES.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("mpid-{}-{name}.run", std::process::id()));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+/// A file of runs, one behind the other.
+struct RunFile {
+    file: File,
+    folder: PathBuf,
+    /// Where the next run begins.
+    end: AtomicU64,
+}
+
+impl RunFile {
+    fn create(folder: &Path) -> io::Result<Arc<RunFile>> {
+        static NAMES: AtomicU64 = AtomicU64::new(0);
+        std::fs::create_dir_all(folder)?;
+        let name = NAMES.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("mpid-{}-{name}.run", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(Arc::new(RunFile { file, folder: folder.to_path_buf(), end: AtomicU64::new(0) }))
+    }
+}
+
+/// Where one thread writes its runs.
+pub struct Spiller {
+    folders: Arc<SpillFolders>,
+    /// Bytes of a file up to which the next run goes into it, too.
+    shared_bytes: u64,
+    /// The run that the next one may go behind.
+    last: Option<DiskRun>,
+}
+
+impl Spiller {
+    /// Every run has a file of its own, whose space is given back with it.
+    pub fn new(folders: &Arc<SpillFolders>) -> Spiller {
+        Spiller { folders: Arc::clone(folders), shared_bytes: 0, last: None }
+    }
+
+    /// Runs are many, small, and given back in about the order in which they are written: they share files.
+    pub fn sharing(folders: &Arc<SpillFolders>) -> Spiller {
+        Spiller { shared_bytes: SHARED_FILE_BYTES, ..Spiller::new(folders) }
+    }
+
+    /// As [`SpillFolders::write`]; `behind`: of this thread's runs.
+    pub fn write<E: From<SpillError>>(
+        &mut self,
+        behind: Option<&DiskRun>,
+        write: impl FnMut(&mut RunWriter) -> Result<(), WriteError<E>>,
+    ) -> Result<DiskRun, E> {
+        let end = |run: &DiskRun| run.file.end.load(Ordering::Relaxed);
+        self.last.take_if(|run| end(run) >= self.shared_bytes);
+        let run = self.folders.write(behind.or(self.last.as_ref()), write)?;
+        if end(&run) < self.shared_bytes {
+            self.last = Some(run.clone());
+        }
+        Ok(run)
+    }
 }
 
 /// Writes the pairs of a run, in their order.
 pub struct RunWriter {
-    file: File,
+    file: Arc<RunFile>,
     piece: Vec<u8>,
-    written: u64,
+    begin: u64,
+    end: u64,
 }
 
 impl RunWriter {
+    fn new(file: Arc<RunFile>) -> RunWriter {
+        let begin = file.end.load(Ordering::Relaxed);
+        RunWriter { file, piece: Vec::with_capacity(PIECE_BYTES), begin, end: begin }
+    }
+
     /// Errors: the folder's.
     #[inline]
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
@@ -175,30 +240,39 @@ impl RunWriter {
             return Ok(());
         }
         let length = u32::try_from(self.piece.len()).map_err(|_| io::Error::other("a pair of 4 GiB"))?;
-        self.file.write_all(&length.to_le_bytes())?;
-        self.file.write_all(&crc32fast::hash(&self.piece).to_le_bytes())?;
-        self.file.write_all(&self.piece)?;
-        self.written += (PIECE_HEADER_BYTES + self.piece.len()) as u64;
+        let mut header = [0; PIECE_HEADER_BYTES];
+        header[..4].copy_from_slice(&length.to_le_bytes());
+        header[4..].copy_from_slice(&crc32fast::hash(&self.piece).to_le_bytes());
+        self.file.file.write_all_at(&header, self.end)?;
+        self.file.file.write_all_at(&self.piece, self.end + PIECE_HEADER_BYTES as u64)?;
+        self.end += (PIECE_HEADER_BYTES + self.piece.len()) as u64;
         self.piece.clear();
         Ok(())
     }
 
     fn finish(mut self) -> io::Result<DiskRun> {
         self.flush()?;
-        Ok(DiskRun { file: Arc::new(self.file), bytes: self.written })
+        self.file.end.store(self.end, Ordering::Relaxed);
+        Ok(DiskRun { file: self.file, begin: self.begin, end: self.end })
     }
 }
 
-/// A run on disk. Its file is gone when the last reference to it is dropped.
+/// A run on disk. Its file is gone when the last reference to the last of its runs is dropped.
 #[derive(Clone)]
 pub struct DiskRun {
-    file: Arc<File>,
-    pub bytes: u64,
+    file: Arc<RunFile>,
+    /// In the file.
+    begin: u64,
+    end: u64,
 }
 
 impl DiskRun {
+    pub fn bytes(&self) -> u64 {
+        self.end - self.begin
+    }
+
     pub fn read(&self) -> DiskCursor {
-        DiskCursor { run: self.clone(), piece: Vec::new(), at: 0, place: Place::default() }
+        DiskCursor { run: self.clone(), piece: Vec::new(), at: self.begin, place: Place::default() }
     }
 }
 
@@ -249,19 +323,19 @@ impl DiskCursor {
     }
 
     fn read_piece(&mut self) -> Result<bool, SpillError> {
-        if self.at == self.run.bytes {
+        if self.at == self.run.end {
             return Ok(false);
         }
         let mut header = [0; PIECE_HEADER_BYTES];
-        self.run.file.read_exact_at(&mut header, self.at).map_err(SpillError::Read)?;
+        self.run.file.file.read_exact_at(&mut header, self.at).map_err(SpillError::Read)?;
         let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let length = number(0) as usize;
         let begin = self.at + PIECE_HEADER_BYTES as u64;
-        if begin + length as u64 > self.run.bytes {
+        if begin + length as u64 > self.run.end {
             return Err(SpillError::Damaged(Damaged("a piece that reaches past its run")));
         }
         self.piece.resize(length, 0);
-        self.run.file.read_exact_at(&mut self.piece, begin).map_err(SpillError::Read)?;
+        self.run.file.file.read_exact_at(&mut self.piece, begin).map_err(SpillError::Read)?;
         if crc32fast::hash(&self.piece) != number(4) {
             return Err(SpillError::Damaged(Damaged("a piece with another checksum")));
         }
@@ -275,7 +349,15 @@ mod tests {
     use super::*;
 
     fn write(folders: &SpillFolders, pairs: usize) -> Result<DiskRun, SpillError> {
-        folders.write(|run| {
+        write_behind(folders, None, pairs)
+    }
+
+    fn write_behind(
+        folders: &SpillFolders,
+        behind: Option<&DiskRun>,
+        pairs: usize,
+    ) -> Result<DiskRun, SpillError> {
+        folders.write(behind, |run| {
             for number in 0..pairs {
                 let key = number.to_string();
                 run.push(key.as_bytes(), &vec![b'x'; number % 1000]).map_err(WriteError::Folder)?;
@@ -303,6 +385,50 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path().join("a")).unwrap().count(), 0);
     }
 
+    fn count(run: &DiskRun) -> usize {
+        let mut cursor = run.read();
+        let mut pairs = 0;
+        while cursor.advance().unwrap() {
+            pairs += 1;
+        }
+        pairs
+    }
+
+    #[test]
+    fn runs_share_a_file_as_long_as_its_folder_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]);
+        let first = write(&folders, 10).unwrap();
+        let second = write_behind(&folders, Some(&first), 2000).unwrap();
+        let third = write_behind(&folders, Some(&first), 30).unwrap();
+        assert!([&second, &third].iter().all(|run| Arc::ptr_eq(&run.file, &first.file)));
+        assert_eq!([&first, &second, &third].map(count), [11, 2001, 31]);
+        let bytes = [&first, &second, &third].map(DiskRun::bytes).iter().sum::<u64>();
+        assert_eq!((folders.totals().1, third.end), (bytes, bytes));
+        // As if it had failed.
+        folders.folders.lock().retain(|known| *known != first.file.folder);
+        let other = write_behind(&folders, Some(&first), 40).unwrap();
+        assert!(!Arc::ptr_eq(&other.file, &first.file));
+        assert_eq!([&third, &other].map(count), [31, 41]);
+    }
+
+    #[test]
+    fn files_that_are_shared_are_no_larger_than_they_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()]));
+        let mut spiller = Spiller { shared_bytes: 3 << 20, ..Spiller::sharing(&folders) };
+        let write = |spiller: &mut Spiller| {
+            let large = |run: &mut RunWriter| run.push(b"key", &[0; 1 << 20]).map_err(WriteError::Folder);
+            spiller.write::<SpillError>(None, large).unwrap()
+        };
+        let runs: Vec<DiskRun> = (0..9).map(|_| write(&mut spiller)).collect();
+        let same: Vec<bool> = runs.windows(2).map(|two| Arc::ptr_eq(&two[0].file, &two[1].file)).collect();
+        assert_eq!(same, [true, true, false, true, true, false, true, true]);
+        let mut spiller = Spiller::new(&folders);
+        let runs: Vec<DiskRun> = (0..2).map(|_| write(&mut spiller)).collect();
+        assert!(!Arc::ptr_eq(&runs[0].file, &runs[1].file) && spiller.last.is_none());
+    }
+
     #[test]
     fn a_folder_that_fails_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
@@ -324,7 +450,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
         let run = write(&folders, 1000).unwrap();
-        run.file.write_all_at(b"?", 100_000).unwrap();
+        run.file.file.write_all_at(b"?", 100_000).unwrap();
         let mut cursor = run.read();
         let failed = loop {
             match cursor.advance() {

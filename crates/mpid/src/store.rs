@@ -8,8 +8,8 @@
 //! ```
 //!
 //! # Memory bound
-//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory; that leaves nothing in
-//! memory. Reading back takes one piece of each run.
+//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory ([`Store::bytes`]); that leaves
+//! nothing in memory. Reading back takes one piece of each run.
 
 use crate::datum::Rejected;
 use crate::error::Damaged;
@@ -17,13 +17,14 @@ use crate::hash::hash;
 use crate::origin::AtKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
-use crate::spill::{DiskCursor, DiskRun, SpillError, SpillFolders, WriteError};
+use crate::spill::{DiskCursor, DiskRun, SpillError, Spiller, WriteError};
 use crate::table::{Combine, Table, Upsert};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read.
+/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs that are in no order, which are
+/// read one run after the other, files from which the next run goes into one of them: each is an open file.
 const DISK_RUNS_MAX: usize = 64;
 
 /// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used. Half of a block of the default
@@ -87,6 +88,7 @@ pub struct Store {
     pending_bytes: usize,
     runs: Vec<Arc<MemoryRun>>,
     run_bytes: usize,
+    /// With a combiner, as long as there are pairs in memory.
     table: Option<Table>,
     disk: Vec<DiskRun>,
     /// Pairs and their bytes as they came.
@@ -98,14 +100,13 @@ pub struct Store {
 
 impl Store {
     pub fn new(shape: Shape) -> Store {
-        let table = shape.combine.is_some().then(Table::default);
         Store {
             shape,
             pending: Vec::new(),
             pending_bytes: 0,
             runs: Vec::new(),
             run_bytes: 0,
-            table,
+            table: None,
             disk: Vec::new(),
             received_pairs: 0,
             received_bytes: 0,
@@ -119,11 +120,11 @@ impl Store {
     }
 
     /// Takes the pairs of one block, which are `count`.
-    pub fn add(&mut self, pairs: Bytes, count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
+    pub fn add(&mut self, pairs: Bytes, count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
         self.received_pairs += u64::from(count);
         self.received_bytes += pairs.len() as u64;
-        if self.table.is_some() {
-            return self.combine_all(&pairs, count, folders);
+        if let Some(combine) = self.shape.combine.clone() {
+            return self.combine_all(&*combine, &pairs, count, spiller);
         }
         self.pending_bytes += pairs.len();
         let small = pairs.len() < COPIED_BYTES_MAX;
@@ -134,8 +135,14 @@ impl Store {
         Ok(())
     }
 
-    fn combine_all(&mut self, pairs: &[u8], count: u32, folders: &SpillFolders) -> Result<(), StoreError> {
-        let combine = Arc::clone(self.shape.combine.as_ref().expect("there is a table"));
+    fn combine_all(
+        &mut self,
+        combine: &dyn Combine,
+        pairs: &[u8],
+        count: u32,
+        spiller: &mut Spiller,
+    ) -> Result<(), StoreError> {
+        let before = self.received_pairs - u64::from(count);
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
         // Looked up together, as in an O task.
@@ -152,18 +159,22 @@ impl Store {
                 break;
             }
             seen += len as u32;
-            let table = self.table.as_mut().expect("there is a table");
+            let table = self.table.get_or_insert_default();
             table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
-            for (hash, key, value) in &batch[..len] {
+            for (place, (hash, key, value)) in batch[..len].iter().enumerate() {
                 at.keys = [key, key];
                 loop {
-                    let table = self.table.as_mut().expect("there is a table");
-                    let put = table.upsert(*hash, key, value, &*combine, None);
-                    match put.map_err(|refusal| StoreError::Rejected(refusal.told(key)))? {
+                    let table = self.table.get_or_insert_default();
+                    let put = table.upsert(*hash, key, value, combine, None);
+                    match put.map_err(|refusal| {
+                        let number = before + u64::from(seen) - (len - place) as u64 + 1;
+                        let Rejected(why) = refusal.told(key);
+                        StoreError::Rejected(Rejected(format!("{why}, pair {number} of those that came")))
+                    })? {
                         Upsert::Inserted => {}
                         Upsert::Combined => self.combined += 1,
                         Upsert::Full => {
-                            self.spill(folders)?;
+                            self.spill(spiller)?;
                             continue;
                         }
                     }
@@ -188,10 +199,11 @@ impl Store {
     }
 
     /// Moves what is in memory to disk.
-    pub fn spill(&mut self, folders: &SpillFolders) -> Result<(), StoreError> {
-        if let Some(table) = self.table.as_mut().filter(|table| !table.is_empty()) {
-            let blocks = blocks_of(table);
-            table.clear();
+    pub fn spill(&mut self, spiller: &mut Spiller) -> Result<(), StoreError> {
+        // Its memory too is given back.
+        if let Some(table) = self.table.take().filter(|table| !table.is_empty()) {
+            let blocks = blocks_of(&table);
+            drop(table);
             self.runs.push(Arc::new(MemoryRun::sort(blocks, &self.shape.order)?));
         }
         let run = match self.shape.arrangement {
@@ -200,7 +212,9 @@ impl Store {
                     return Ok(());
                 }
                 let pending = &self.pending;
-                folders.write::<StoreError>(|run| {
+                // Into as many files as there may be in turn, so that the runs of each follow one another.
+                let behind = self.disk.len().checked_sub(DISK_RUNS_MAX).map(|at| &self.disk[at]);
+                spiller.write::<StoreError>(behind, |run| {
                     for block in pending {
                         for pair in Pairs::new(block) {
                             let (key, value) = pair.map_err(|damaged| WriteError::Other(damaged.into()))?;
@@ -215,20 +229,16 @@ impl Store {
                 if self.runs.is_empty() {
                     return Ok(());
                 }
-                merge_to_disk(&self.runs, &[], &self.shape, folders)?
+                merge_to_disk(&self.runs, &[], &self.shape, spiller)?
             }
         };
         self.pending.clear();
         self.runs.clear();
         (self.pending_bytes, self.run_bytes) = (0, 0);
-        if let Some(table) = &mut self.table {
-            // Its memory too is given back.
-            *table = Table::default();
-        }
         self.disk.push(run);
         let ordered = self.shape.arrangement != Arrangement::Plain || self.shape.combine.is_some();
         if ordered && self.disk.len() >= DISK_RUNS_MAX {
-            let merged = merge_to_disk(&[], &self.disk, &self.shape, folders)?;
+            let merged = merge_to_disk(&[], &self.disk, &self.shape, spiller)?;
             self.disk = vec![merged];
         }
         Ok(())
@@ -273,9 +283,9 @@ fn merge_to_disk(
     memory: &[Arc<MemoryRun>],
     disk: &[DiskRun],
     shape: &Shape,
-    folders: &SpillFolders,
+    spiller: &mut Spiller,
 ) -> Result<DiskRun, StoreError> {
-    folders.write(|run| {
+    spiller.write(None, |run| {
         let merge = Merge::new(memory, disk, &shape.order);
         let mut source = match &shape.combine {
             Some(combine) => Source::Combined(Combined::new(merge, Arc::clone(combine))),
@@ -434,6 +444,7 @@ impl Combined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spill::SpillFolders;
     use crate::table::Refusal;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -465,8 +476,10 @@ mod tests {
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
-        let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
+        let folders = Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()]));
+        let mut spillers = [Spiller::new(&folders), Spiller::sharing(&folders)];
         for case in 0..60 {
+            let spiller = &mut spillers[random.random_range(0..2)];
             let arrangement = [Arrangement::Plain, Arrangement::Grouped, Arrangement::Sorted][case % 3];
             let combine = (case % 2 == 0).then(|| Arc::new(Sum) as Arc<dyn Combine>);
             let spills = case % 4 < 2;
@@ -483,9 +496,9 @@ mod tests {
                     records::push_pair(&mut block, &key, &value.to_be_bytes());
                     expected.entry(key).or_default().push(value);
                 }
-                store.add(Bytes::from(block), count, &folders).unwrap();
+                store.add(Bytes::from(block), count, spiller).unwrap();
                 if spills && random.random_ratio(1, 2) {
-                    store.spill(&folders).unwrap();
+                    store.spill(spiller).unwrap();
                     assert!(store.bytes() < 20_000);
                 }
             }
@@ -520,9 +533,59 @@ mod tests {
         }
     }
 
+    /// However often pairs in no order are spilled, so many files are open at most, and pairs come as they came.
+    #[test]
+    fn pairs_as_they_came_are_in_few_files() {
+        const SPILLS: u32 = 1000;
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Arc::new(SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]));
+        let mut spiller = Spiller::new(&folders);
+        let shape =
+            Shape { arrangement: Arrangement::Plain, order: KeyOrder::Bytes, combine: None, run_bytes: 1 };
+        let mut store = Store::new(shape);
+        for number in 0..SPILLS {
+            let mut block = Vec::new();
+            records::push_pair(&mut block, b"key", &number.to_be_bytes());
+            store.add(Bytes::from(block), 1, &mut spiller).unwrap();
+            store.spill(&mut spiller).unwrap();
+        }
+        // A file that has no name any more is still among those that are open.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open =
+            open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
+        assert_eq!(open.count(), DISK_RUNS_MAX);
+        let mut source = store.finish().unwrap();
+        for number in 0..SPILLS {
+            assert!(source.advance().unwrap());
+            assert_eq!(source.value(), number.to_be_bytes());
+        }
+        assert!(!source.advance().unwrap());
+    }
+
+    /// There may be thousands of them.
+    #[test]
+    fn what_is_combined_takes_little_memory_if_it_is_little() {
+        let folder = tempfile::tempdir().unwrap();
+        let spiller = &mut Spiller::sharing(&Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()])));
+        let shape = Shape {
+            arrangement: Arrangement::Grouped,
+            order: KeyOrder::Bytes,
+            combine: Some(Arc::new(Sum)),
+            run_bytes: 1,
+        };
+        let mut store = Store::new(shape);
+        assert_eq!(store.bytes(), 0);
+        let mut block = Vec::new();
+        (0..4u32).for_each(|key| records::push_pair(&mut block, &key.to_be_bytes(), &1u64.to_be_bytes()));
+        store.add(Bytes::from(block), 4, spiller).unwrap();
+        assert!((1..1000).contains(&store.bytes()), "{}", store.bytes());
+        store.spill(spiller).unwrap();
+        assert_eq!(store.bytes(), 0);
+    }
+
     #[test]
     fn a_block_that_is_not_what_it_says_is_refused() {
-        let folders = SpillFolders::new(vec![]);
+        let spiller = &mut Spiller::new(&Arc::new(SpillFolders::new(vec![])));
         let shape = Shape {
             arrangement: Arrangement::Grouped,
             order: KeyOrder::Bytes,
@@ -533,10 +596,10 @@ mod tests {
         let mut block = Vec::new();
         records::push_pair(&mut block, b"key", &1u64.to_be_bytes());
         let whole = Bytes::from(block);
-        assert!(matches!(store.add(whole.clone(), 2, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(whole.clone(), 2, spiller), Err(StoreError::Damaged(_))));
         let cut = whole.slice(..whole.len() - 1);
-        assert!(matches!(store.add(cut.clone(), 1, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(cut.clone(), 1, spiller), Err(StoreError::Damaged(_))));
         let mut store = Store::new(Shape { combine: None, ..shape });
-        assert!(matches!(store.add(cut, 1, &folders), Err(StoreError::Damaged(_))));
+        assert!(matches!(store.add(cut, 1, spiller), Err(StoreError::Damaged(_))));
     }
 }

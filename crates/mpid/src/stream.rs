@@ -6,7 +6,9 @@
 //!   and given to its A tasks, once every O task has come past it: then all of its pairs are there.
 //!
 //! # Memory bound
-//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled.
+//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled. Closed windows that wait for the A
+//! function: [`CLOSED_WAITING_MAX`]; in a [`crate::session::Session`] one, or all together half of that memory, which open windows have less
+//! then: others go to disk, where thousands of small ones share a file.
 //!
 //! # Order of calls
 //! All O tasks run at the same time, each on a thread of its own, on the rank that an A task of its number would have. The A
@@ -23,7 +25,7 @@ use crate::job::{ATask, Job, OTask, run_a};
 use crate::origin::{self, Work};
 use crate::records::{BlockHeader, BlockKind};
 use crate::running::{Running, Spec};
-use crate::spill::SpillFolders;
+use crate::spill::{SpillFolders, Spiller};
 use crate::store::{Store, StoreError};
 use crate::world::World;
 use bytes::Bytes;
@@ -41,8 +43,16 @@ const CLOSED_WAITING_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window {
     pub begin: u64,
-    /// Not within it any more.
+    /// Not within it any more; but the last window ends with 2^64-1, which is within it.
     pub end: u64,
+}
+
+impl Window {
+    /// The one with this number, of those of this width.
+    pub(crate) fn of(number: u64, width: u64) -> Window {
+        let begin = number.saturating_mul(width);
+        Window { begin, end: begin.saturating_add(width) }
+    }
 }
 
 /// An O task of a stream as its function sees it.
@@ -100,6 +110,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
         self.horizon = horizon;
         self.task.emitter.close_windows(horizon).map_err(|error| self.task.remember(error))
     }
+
+    fn end(&mut self) -> Result<(), EmitError> {
+        self.task.emitter.end_windows().map_err(|error| self.task.remember(error))
+    }
 }
 
 impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
@@ -146,7 +160,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                 let begin = now();
                 running_ref.a_task_begins(&store);
                 let pairs = store.received_pairs;
-                let within = Window { begin: window * width, end: (window + 1).saturating_mul(width) };
+                let within = Window::of(window, width);
                 let work = Work { a_task, window: Some(within.begin) };
                 run_a(running_ref, work, store, &|task: &mut ATask<K, V>| a(within, task));
                 running_ref.span(Side::A, a_task, begin, pairs);
@@ -182,7 +196,7 @@ fn run_stream<K: Datum + ?Sized, V: Datum + ?Sized>(
     let mut task = StreamTask { task: OTask::new(running, o_task, emitter), width, horizon: 0 };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         o(&mut task)?;
-        task.close(u64::MAX)?;
+        task.end()?;
         Ok(())
     }));
     task.task.settle(outcome);
@@ -201,38 +215,48 @@ pub(crate) struct Closed {
 pub(crate) enum Closing {
     /// The merger waits while there are too many.
     Waiting(SyncSender<Closed>),
-    /// Who takes them sends, too, and so must not be waited for: what are too many go to disk.
-    Spilling { way: Option<Sender<Closed>>, waiting: Arc<AtomicUsize> },
+    /// Who takes them sends, too, and so must not be waited for: what are too many bytes of them go to disk.
+    Spilling { way: Option<Sender<Closed>>, waiting_bytes: Arc<AtomicUsize> },
 }
 
 impl Closing {
     pub fn spilling(way: Sender<Closed>) -> Closing {
-        Closing::Spilling { way: Some(way), waiting: Arc::default() }
+        Closing::Spilling { way: Some(way), waiting_bytes: Arc::default() }
     }
 
     /// For who takes them: it must not hold the way open.
     pub fn without_way(self) -> Closing {
         match self {
-            Closing::Spilling { waiting, .. } => Closing::Spilling { way: None, waiting },
+            Closing::Spilling { waiting_bytes, .. } => Closing::Spilling { way: None, waiting_bytes },
             waiting => waiting,
         }
     }
 
     /// One was taken.
-    pub fn taken(&self) {
-        if let Closing::Spilling { waiting, .. } = self {
-            waiting.fetch_sub(1, Ordering::Relaxed);
+    pub fn taken(&self, store: &Store) {
+        if let Closing::Spilling { waiting_bytes, .. } = self {
+            waiting_bytes.fetch_sub(store.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Memory of those that wait, where their number has no bound.
+    fn waiting_bytes(&self) -> usize {
+        match self {
+            Closing::Waiting(_) => 0,
+            Closing::Spilling { waiting_bytes, .. } => waiting_bytes.load(Ordering::Relaxed),
         }
     }
 
     /// Nobody takes it any more when the job is to stop.
-    fn give(&self, mut closed: Closed, folders: &SpillFolders) -> Result<(), StoreError> {
+    fn give(&self, mut closed: Closed, bytes_max: usize, spiller: &mut Spiller) -> Result<(), StoreError> {
         match self {
             Closing::Waiting(way) => drop(way.send(closed)),
-            Closing::Spilling { way, waiting } => {
-                if waiting.fetch_add(1, Ordering::Relaxed) >= CLOSED_WAITING_MAX {
-                    closed.store.spill(folders)?;
+            Closing::Spilling { way, waiting_bytes } => {
+                let waiting = self.waiting_bytes();
+                if waiting > 0 && waiting + closed.store.bytes() > bytes_max {
+                    closed.store.spill(spiller)?;
                 }
+                waiting_bytes.fetch_add(closed.store.bytes(), Ordering::Relaxed);
                 if let Some(way) = way {
                     drop(way.send(closed));
                 }
@@ -242,17 +266,28 @@ impl Closing {
     }
 }
 
+/// How far an O task has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reached {
+    /// It sends nothing more of windows before this one.
+    Window(u64),
+    /// It sends nothing more. Not the same as any window: there may be pairs of the last one.
+    End,
+}
+
 /// Keeps the pairs of open windows, and hands on each that is closed.
 pub(crate) struct WindowSink {
     rank: usize,
     plan: Arc<Plan>,
     /// Of a window.
     width: u64,
-    folders: Arc<SpillFolders>,
+    spiller: Spiller,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
-    /// By A task: the window that each O task has come to.
-    reached: HashMap<u32, Vec<u64>>,
+    /// Of all of them.
+    open_bytes: usize,
+    /// By A task: how far each O task has come.
+    reached: HashMap<u32, Vec<Reached>>,
     bytes_max: usize,
     closing: Closing,
 }
@@ -269,8 +304,9 @@ impl WindowSink {
             rank: world.launched_rank(),
             plan: Arc::clone(plan),
             width,
-            folders: Arc::clone(folders),
+            spiller: Spiller::sharing(folders),
             stores: BTreeMap::new(),
+            open_bytes: 0,
             reached: HashMap::new(),
             bytes_max: plan.cache_bytes / plan.mergers,
             closing,
@@ -281,17 +317,23 @@ impl WindowSink {
         let (rank, a_task) = (self.rank, header.a_task);
         let shape = &self.plan.shape;
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
-        let window = Some(header.window.saturating_mul(self.width));
+        let window = Some(Window::of(header.window, self.width).begin);
         origin::works_on(Work { a_task, window });
-        let added = store.add(pairs, header.pairs, &self.folders);
+        let before = store.bytes();
+        let added = store.add(pairs, header.pairs, &mut self.spiller);
+        self.open_bytes = self.open_bytes - before + store.bytes();
         added.map_err(|error| store_error(error, a_task, window, rank))?;
-        while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
+        // However much waits, blocks are not spilled one by one.
+        let bytes_max = self.bytes_max.saturating_sub(self.closing.waiting_bytes()).max(self.bytes_max / 2);
+        while self.open_bytes > bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let ((a_task, window), store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
-            let window = Some(window.saturating_mul(self.width));
+            let window = Some(Window::of(*window, self.width).begin);
             origin::works_on(Work { a_task: *a_task, window });
-            store.spill(&self.folders).map_err(|error| store_error(error, *a_task, window, rank))?;
+            let spilled = store.spill(&mut self.spiller);
+            self.open_bytes = self.open_bytes - before + store.bytes();
+            spilled.map_err(|error| store_error(error, *a_task, window, rank))?;
             if store.bytes() >= before {
                 break;
             }
@@ -299,22 +341,28 @@ impl WindowSink {
         Ok(())
     }
 
-    fn reach(&mut self, a_task: u32, o_task: u32, window: u64) -> Result<(), Error> {
+    fn reach(&mut self, a_task: u32, o_task: u32, to: Reached) -> Result<(), Error> {
         let o_tasks = self.plan.o_tasks as usize;
-        let reached = self.reached.entry(a_task).or_insert_with(|| vec![0; o_tasks]);
-        let before = reached.iter().copied().min().unwrap_or(0);
-        reached[o_task as usize] = reached[o_task as usize].max(window);
-        let low = reached.iter().copied().min().unwrap_or(0);
+        let reached = self.reached.entry(a_task).or_insert_with(|| vec![Reached::Window(0); o_tasks]);
+        let lowest = |reached: &[Reached]| reached.iter().copied().min().unwrap_or(Reached::Window(0));
+        let before = lowest(reached);
+        reached[o_task as usize] = reached[o_task as usize].max(to);
+        let low = lowest(reached);
         if low == before {
             return Ok(());
         }
-        while let Some((&(a_task, window), _)) = self.stores.range((a_task, 0)..(a_task, low)).next() {
+        while let Some((&(_, window), _)) = self.stores.range((a_task, 0)..=(a_task, u64::MAX)).next()
+            && Reached::Window(window) < low
+        {
             let store = self.stores.remove(&(a_task, window)).expect("it was just seen");
-            let begin = Some(window.saturating_mul(self.width));
+            self.open_bytes -= store.bytes();
+            let within = Window::of(window, self.width);
+            let begin = Some(within.begin);
             origin::works_on(Work { a_task, window: begin });
-            let given = self.closing.give(Closed { window, a_task, store }, &self.folders);
+            let closed = Closed { window, a_task, store };
+            let given = self.closing.give(closed, self.bytes_max / 2, &mut self.spiller);
             given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
-            self.plan.closed_until.fetch_max((window + 1).saturating_mul(self.width), Ordering::Relaxed);
+            self.plan.closed_until.fetch_max(within.end, Ordering::Relaxed);
             self.plan.closed.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -325,8 +373,10 @@ impl Sink for WindowSink {
     fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         match header.kind {
             BlockKind::Pairs => self.keep(header, pairs)?,
-            BlockKind::Watermark => self.reach(header.a_task, header.o_task, header.window)?,
-            BlockKind::TaskEnd => {}
+            BlockKind::Watermark => {
+                self.reach(header.a_task, header.o_task, Reached::Window(header.window))?
+            }
+            BlockKind::TaskEnd => self.reach(header.a_task, header.o_task, Reached::End)?,
         }
         Ok(())
     }

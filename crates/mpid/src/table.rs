@@ -92,7 +92,8 @@ const DEAD: u32 = u32::MAX;
 /// Bytes that an arena may hold: an offset has 32 bits.
 const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 
-const SLOTS_MIN: usize = 1024;
+/// Few, as there may be a table for each of thousands of windows.
+const SLOTS_MIN: usize = 16;
 
 /// Hot slots, if there are as many slots: 128 KiB, which fit into a second cache of 1 MiB beside the entries that they name. With the words
 /// of a text half as many, or twice as many, took longer.

@@ -1,9 +1,11 @@
 //! What a job holds at most, and that an error which a program passes over fails the job all the same.
 
+use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{
-    A_TASKS_MAX, BoxError, Cause, Config, Datum, Error, Job, O_TASKS_MAX, Parallelism, Rejected, Side, World,
-    input,
+    A_TASKS_MAX, BoxError, Cause, Config, Datum, Error, Job, Mode, O_TASKS_MAX, Parallelism, Rejected, Side,
+    World, input,
 };
+use std::sync::Arc;
 
 /// Values that grow as they are combined do not stay until the end of their O task.
 #[test]
@@ -72,6 +74,72 @@ fn as_many_windows_as_there_are_may_be_open() {
     }
     all.sort_unstable();
     assert!(all.into_iter().eq(0..WINDOWS * 10), "a pair is missing, or was given twice");
+}
+
+/// Runs a stream of so many windows with a combiner, all of which close before the first is taken, in a loop. Returns how many runs were
+/// spilled, and how many files of them were open at a time.
+fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
+        out.extend(held.iter().zip(value).map(|(held, value)| held + value));
+        Ok(())
+    });
+    let shaping = Shaping {
+        mode: Mode::Streaming,
+        window_width: 1,
+        arrangement: Arrangement::Sorted,
+        combine: Some(sum),
+        ..Shaping::default()
+    };
+    let config = Config {
+        a_tasks: Some(1),
+        memory_bytes: Some(memory_bytes),
+        spill_folders: vec![folder.path().to_path_buf()],
+        ..Config::default()
+    };
+    let mut session = Session::start(&World::alone(), &config, "small windows", &shaping).unwrap();
+    let (mut open_max, mut next) = (0, 0);
+    while let Some((side, _)) = session.next_task() {
+        if side == Side::O {
+            for time in 0..windows {
+                (0..20u32)
+                    .for_each(|key| assert!(session.send_at(time, &key.to_be_bytes(), b"\x01").unwrap()));
+                assert!(session.send_at(time, &7u32.to_be_bytes(), b"\x01").unwrap());
+                session.advance(time + 1).unwrap();
+            }
+            session.end_input();
+            continue;
+        }
+        // A file that has no name any more is still among those that are open.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open =
+            open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
+        open_max = open_max.max(open.count());
+        assert_eq!(session.window().map(|window| window.begin), Some(next));
+        let mut received = Vec::new();
+        while session.receive().unwrap() {
+            let (key, value) = session.pair();
+            received.push((u32::from_be_bytes(key.try_into().unwrap()), value[0]));
+        }
+        let expected: Vec<(u32, u8)> = (0..20).map(|key| (key, if key == 7 { 2 } else { 1 })).collect();
+        assert_eq!(received, expected, "window {next}");
+        next += 1;
+    }
+    assert_eq!(next, windows);
+    (session.finish().unwrap().counters.runs_spilled, open_max)
+}
+
+/// Windows that have closed, and wait, are in memory as long as there is room, whatever their number.
+#[test]
+fn small_windows_wait_in_memory() {
+    assert_eq!(small_windows(1500, 64 << 20), (0, 0));
+}
+
+/// Where there is none, they share files.
+#[test]
+fn small_windows_that_wait_on_disk_share_files() {
+    let (runs, files) = small_windows(1500, 100_000);
+    assert!(runs > 1000 && files <= 2, "{runs} runs in {files} files");
 }
 
 #[test]
@@ -179,5 +247,157 @@ fn an_error_that_is_passed_over_fails_the_job() {
             }
             error => panic!("{what:?}: {error}"),
         }
+    }
+}
+
+/// A name that is none if it is k13.
+struct Name(String);
+
+impl Datum for Name {
+    type View<'a> = &'a str;
+    const BYTE_ORDER: bool = true;
+
+    fn encode<'a>(&'a self, _: &'a mut Vec<u8>) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<&str, Rejected> {
+        match <str as Datum>::decode(bytes)? {
+            "k13" => Err(Rejected("an unlucky name".to_string())),
+            name => Ok(name),
+        }
+    }
+}
+
+/// Where a job fails that has two pairs of each of twenty keys, in order.
+fn place<K: Datum + ?Sized + 'static, V: Datum + 'static>(
+    key: impl Fn(&str) -> Box<K> + Sync,
+    value: impl Fn(u64) -> V + Sync,
+    a: impl Fn(&mut harrier_mpid::ATask<K, V>) -> Result<(), BoxError> + Sync,
+) -> String {
+    let job = Job::<K, V>::new("places").o_tasks(1).a_tasks(1).sorted();
+    let outcome = job.run(
+        &World::alone(),
+        &Config::default(),
+        |task| {
+            for number in 0..40 {
+                task.emit(&key(&format!("k{:02}", number / 2)), &value(number / 2))?;
+            }
+            Ok(())
+        },
+        a,
+    );
+    match outcome.map(|outcome| outcome.outputs).unwrap_err() {
+        Error::Task(error) if error.side == Side::A => error.place,
+        error => panic!("{error}"),
+    }
+}
+
+/// Whatever an A task does when it meets what is no key or value, the error names the pair.
+#[test]
+fn what_is_no_value_is_told_with_its_pair() {
+    let (text, name) = (|key: &str| Box::<str>::from(key), |key: &str| Box::new(Name(key.to_string())));
+    let first = "record 27 (key \"k13\")";
+    let by_pairs = place(text, Number, |task| {
+        while task.next_pair()?.is_some() {}
+        Ok(())
+    });
+    assert_eq!(by_pairs, first);
+    let by_folding = place(text, Number, |task| {
+        while let Some(mut group) = task.next_group()? {
+            group.fold(0, |sum, number| sum + number)?;
+        }
+        Ok(())
+    });
+    assert_eq!(by_folding, first);
+    // The key is looked at when all of its values were read, and the first pair behind them.
+    for passes_over in [false, true] {
+        let by_key = place(
+            name,
+            |number| number,
+            |task| {
+                while let Some(mut group) = task.next_group()? {
+                    while group.next_value()?.is_some() {}
+                    let key = group.key().map(drop);
+                    if !passes_over {
+                        key?;
+                    }
+                }
+                Ok(())
+            },
+        );
+        assert_eq!(by_key, "record 28 (key \"k13\")");
+    }
+    let by_kept = place(text, Number, |task| {
+        let pairs = task.keep()?;
+        pairs.iter().try_for_each(|pair| Ok(pair.map(drop)?))
+    });
+    assert_eq!(by_kept, "after its last record, 40");
+}
+
+/// So does that of a function which fails, also where the pair behind was read already.
+#[test]
+fn a_failure_is_told_with_its_pair() {
+    let text = |key: &str| Box::<str>::from(key);
+    for (unlucky, expected) in [("k13", "record 28 (key \"k13\")"), ("k19", "record 40 (key \"k19\")")] {
+        let told = place(
+            text,
+            |number| number,
+            |task| {
+                while let Some(mut group) = task.next_group()? {
+                    let (key, _) = group.fold(0, |sum, number| sum + number)?;
+                    if key == unlucky {
+                        return Err("on purpose".into());
+                    }
+                }
+                Ok(())
+            },
+        );
+        assert_eq!(told, expected);
+    }
+    let behind = place(
+        text,
+        |number| number,
+        |task| {
+            while task.next_pair()?.is_some() {}
+            Err("on purpose".into())
+        },
+    );
+    assert_eq!(behind, "after its last record, 40");
+}
+
+/// A value that the combiner does not accept, and that meets another one only when runs are merged.
+#[test]
+fn what_cannot_be_combined_is_told_with_its_pair() {
+    let folder = tempfile::tempdir().unwrap();
+    let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
+        out.extend(held);
+        if held == value { Ok(()) } else { Err(Rejected("not the same".to_string())) }
+    });
+    for (spills, expected) in [(true, "record 301 (key \"bad\")"), (false, "while its pairs were combined")] {
+        let shaping = Shaping { combine: Some(Arc::clone(&sum)), ..Shaping::default() };
+        let config = Config {
+            o_tasks: Some(1),
+            a_tasks: Some(1),
+            memory_bytes: Some(if spills { 1 } else { 1 << 30 }),
+            combine_bytes: 1,
+            block_bytes: 1024,
+            spill_folders: vec![folder.path().to_path_buf()],
+            ..Config::default()
+        };
+        let mut session = Session::start(&World::alone(), &config, "merged", &shaping).unwrap();
+        while let Some((side, _)) = session.next_task() {
+            if side == Side::A {
+                while session.receive().is_ok_and(|more| more) {}
+                continue;
+            }
+            session.send(b"bad", b"one").unwrap();
+            (0..300).for_each(|at| session.send(format!("a{at:03}").as_bytes(), b"value").unwrap());
+            session.send(b"bad", b"another").unwrap();
+        }
+        let Err(Error::Task(error)) = session.finish() else { panic!("there is no answer") };
+        assert_eq!((error.side, &error.place[..]), (Side::A, expected), "{error}");
+        assert!(error.message.contains("of key \"bad\": not the same"), "{error}");
+        assert!(spills || error.message.ends_with(", pair 302 of those that came"), "{error}");
     }
 }

@@ -524,7 +524,7 @@ fn ranks_that_were_told_different_jobs_find_out() {
 fn ranks_that_shape_a_job_differently_find_out() {
     let other = |world: &World| world.rank() == 1;
     let compare: Arc<harrier_mpid::session::CompareBytes> = Arc::new(|left, right| right.cmp(left));
-    let partition: Arc<harrier_mpid::session::PartitionBytes> = Arc::new(|_, _| 0);
+    let partition: Arc<harrier_mpid::session::PartitionBytes> = Arc::new(|_, _| Ok(0));
     let streaming = Shaping { mode: Mode::Streaming, window_width: 10, ..Shaping::default() };
     let shapes = [
         (Shaping::default(), Shaping { mode: Mode::Iteration, ..Shaping::default() }),

@@ -124,6 +124,11 @@ fn programs_over_tables() {
     let answer =
         check(&["join", "--rankings", rankings, "--input", visits, "--split-bytes", "100000"], &[SMALL]);
     assert!(!answer.contains(" 0 lines"), "{answer}");
+    // Both write revenue in hundredths, and say so.
+    for program in ["aggregate", "join"] {
+        let help = Command::new(PROGRAMS).args([program, "--help"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&help.stdout).contains("in hundredths"), "{help:?}");
+    }
     // The files one after the other are in the order of revenue.
     let out = folder.path().join("joined");
     check(
@@ -146,11 +151,67 @@ fn programs_that_go_round() {
     check(&["kmeans", "--rounds", "5", "--input", points.to_str().unwrap(), "--split-bytes", "50000"], &[]);
 }
 
+/// A node may have any number, also the largest.
+#[test]
+fn the_last_node_is_one_like_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (graph, out) = (folder.path().join("graph"), folder.path().join("out"));
+    let last = u64::MAX;
+    std::fs::write(&graph, format!("1\t{last}\n{last}\t2\n2\t1\n{last}\t{last}\n0\t{last}\n")).unwrap();
+    let (input, output) = (graph.to_str().unwrap(), out.to_str().unwrap());
+    check(&["pagerank", "--rounds", "4", "--input", input, "--split-bytes", "30", "--output", output], &[]);
+    let parts =
+        std::fs::read_dir(&out).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    assert!(parts.collect::<Vec<_>>().concat().lines().any(|line| line.starts_with(&format!("{last}\t"))));
+}
+
 #[test]
 fn a_stream_of_several_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let events = generate(folder.path(), "events", 300_000, 3);
     check(&["sliding", "--window", "600", "--slide", "100", "--input", events.to_str().unwrap()], &[SMALL]);
+}
+
+/// Events whose windows were told of already are left out, and how many there are is told.
+#[test]
+fn late_events_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let inputs = ["one", "two"].map(|name| folder.path().join(name));
+    // At a border, and before it; late is what is behind its own input, however far the other one is.
+    std::fs::write(&inputs[0], "19\ta\n20\ta\n19\ta\n20\ta\n3\tb\n55\ta\n50\ta\n49\ta\n").unwrap();
+    std::fs::write(&inputs[1], "3\tb\n7\tb\n5\tb\n").unwrap();
+    let inputs = inputs.each_ref().map(|path| path.to_str().unwrap());
+    for launcher in launchers() {
+        for (inputs, late) in [(&inputs[..], true), (&inputs[1..], false)] {
+            let arguments =
+                [&["sliding", "--window", "20", "--slide", "10", "--check", "--input"], inputs].concat();
+            let run = run(&launcher, &arguments, &[]);
+            assert!(run.success && run.stdout.contains(", checked"), "{run:#?}");
+            let told: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("mpid: ")).collect();
+            let expected =
+                "mpid: sliding: 3 events were late, and were left out: their windows had been told of";
+            assert_eq!(told, if late { vec![expected] } else { vec![] }, "{run:#?}");
+        }
+    }
+}
+
+/// Windows that end behind the last time, 2^64-1, are none that begin anew at 0.
+#[test]
+fn windows_slide_over_the_last_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, out) = (folder.path().join("events"), folder.path().join("out"));
+    let times = [u64::MAX - 25, u64::MAX - 4, u64::MAX, u64::MAX];
+    std::fs::write(&events, times.map(|time| format!("{time}\ta\n")).concat()).unwrap();
+    for (window, slide, last) in [("30", "10", 18_446_744_073_709_551_640u128), ("2", "1", (1 << 64) + 1)] {
+        let (input, output) = (events.to_str().unwrap(), out.to_str().unwrap());
+        check(&["sliding", "--window", window, "--slide", slide, "--input", input, "--output", output], &[]);
+        let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
+        let texts: Vec<String> = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let ends = texts.iter().flat_map(|text| text.lines()).map(|line| line.split_once('\t').unwrap().0);
+        let ends: Vec<u128> = ends.map(|end| end.parse().unwrap()).collect();
+        assert!(ends.iter().all(|end| *end >= (1 << 64) - 26), "{ends:?}");
+        assert_eq!(ends.into_iter().max(), Some(last));
+    }
 }
 
 /// What is known of a stream is there to be read while its input stays open.

@@ -365,7 +365,7 @@ fn array(values: Vec<Value>, data_type: &DataType) -> Result<ArrayRef> {
 pub(crate) fn functions(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
     let own = DEFINITIONS.iter().chain(VISIBLE.iter()).chain(PRIVILEGES.iter()).map(|definition| {
         let aliases: &[&str] = match definition.0 {
-            "current_user" => &["current_role", "user"],
+            "current_user" => &["current_role"],
             "current_database" => &["current_catalog"],
             _ => &[],
         };

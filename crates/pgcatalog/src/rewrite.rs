@@ -241,15 +241,17 @@ impl VisitorMut for Rewriter {
                 {
                     function.name = ObjectName::from(vec![Ident::new(*plain)]);
                 }
-                let is_register = |name: &str| match name {
-                    "current_user" | "session_user" | "current_role" | "current_catalog" => true,
-                    "user" => self.names_columns,
-                    _ => false,
-                };
                 if matches!(function.args, FunctionArguments::None)
-                    && known.first().is_some_and(|name| is_register(name))
+                    && let Some(name) = known.first()
                 {
-                    function.args = FunctionArguments::List(list(vec![]));
+                    let register = ["current_user", "session_user", "current_role", "current_catalog"];
+                    let is_user = self.names_columns && name == "user";
+                    if is_user {
+                        function.name = ObjectName::from(vec![Ident::new("current_user")]);
+                    }
+                    if is_user || register.contains(&name.as_str()) {
+                        function.args = FunctionArguments::List(list(vec![]));
+                    }
                 }
             }
             Expr::Identifier(identifier)

@@ -20,14 +20,14 @@ use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
-use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::times;
+use harrier_exec::local_times::moments_or_null;
+use harrier_exec::sqlstate::{CodedError, SqlState, is_day};
+use harrier_exec::times::{self, Kind};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::parse::{CopyOptions, Header, OnError};
-use crate::texts_of_times::kind_of;
 
 const BATCH_ROWS: usize = 8192;
 /// Pieces of input that wait to be read.
@@ -270,8 +270,16 @@ impl Reading {
                 }
                 kind => {
                     let normal =
-                        kind_of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
-                    cast_with_options(normal.as_ref().unwrap_or(text), kind, &safe)?
+                        Kind::of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
+                    let text = normal.as_ref().unwrap_or(text);
+                    let value = cast_with_options(text, kind, &safe)?;
+                    match kind {
+                        // A local time that its zone does not have, or twice.
+                        DataType::Timestamp(_, Some(zone)) if value.null_count() > text.null_count() => {
+                            cast_with_options(&moments_or_null(text, zone)?, kind, &safe)?
+                        }
+                        _ => value,
+                    }
                 }
             };
             if value.logical_null_count() > text.null_count() {
@@ -348,6 +356,10 @@ fn misfit(text: &str, kind: &DataType) -> (SqlState, String) {
     if kind.is_integer() && is_whole || kind.is_decimal() && is_number {
         let message = format!("value \"{text}\" is out of range for type {name}");
         return (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message);
+    }
+    if kind.is_temporal() && is_day(text) {
+        let message = format!("date/time field value out of range: \"{text}\"");
+        return (SqlState::DATETIME_FIELD_OVERFLOW, message);
     }
     let state = match kind.is_temporal() {
         true => SqlState::INVALID_DATETIME_FORMAT,

@@ -1,6 +1,12 @@
-//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults.
+//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults. And VALUES in subqueries of an INSERT.
 
-use datafusion::sql::sqlparser::ast::{Ident, Insert, ObjectName, Query, SetExpr};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Ident, Insert, ObjectName, Query, SetExpr, Statement, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 
 /// Whether an INSERT is of VALUES, and does not say for which columns.
 pub(crate) fn has_bare_rows(insert: &Insert) -> bool {
@@ -14,6 +20,63 @@ pub(crate) fn name_columns(insert: &mut Insert, columns: &[&str]) {
     insert.columns = names.collect();
 }
 
+/// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them for rows of the table.
+pub(super) fn unbind_values(statement: &mut Statement) {
+    let writes = match statement {
+        Statement::Insert(_) => true,
+        Statement::CreateTable(create) => create.query.is_some(),
+        _ => false,
+    };
+    if writes {
+        let _ = statement.visit(&mut Subqueries { depth: 0 });
+    }
+}
+
+struct Subqueries {
+    depth: usize,
+}
+
+impl VisitorMut for Subqueries {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    // After what is in it: a relation of VALUES is a subquery, too.
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        if self.depth > 0 {
+            as_relation(&mut query.body);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `VALUES …` as `SELECT * FROM (VALUES …) AS rows`.
+fn as_relation(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            as_relation(left);
+            as_relation(right);
+        }
+        SetExpr::Values(values) => {
+            let sql = "SELECT * FROM (VALUES (1)) AS rows";
+            let parsed = Parser::parse_sql(&PostgreSqlDialect {}, sql).ok().and_then(|mut all| all.pop());
+            let Some(Statement::Query(mut query)) = parsed else { return };
+            if let SetExpr::Select(select) = query.body.as_mut()
+                && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
+                    select.from.first_mut()
+            {
+                *subquery.body = SetExpr::Values(values.clone());
+                *body = *query.body;
+            }
+        }
+        _ => {}
+    }
+}
+
 /// How many values each row has.
 fn width(insert: &Insert) -> Option<usize> {
     let Query { body, with: None, .. } = insert.source.as_deref()? else { return None };
@@ -25,9 +88,6 @@ fn width(insert: &Insert) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::sql::sqlparser::ast::Statement;
-    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use datafusion::sql::sqlparser::parser::Parser;
 
     #[test]
     fn columns_are_named_where_values_are_missing() {
@@ -46,6 +106,27 @@ mod tests {
             "INSERT INTO t VALUES (1), (2, 3)",
             "INSERT INTO t (a) VALUES (1)",
             "INSERT INTO t SELECT 1",
+        ] {
+            check(same, same);
+        }
+    }
+
+    #[test]
+    fn values_of_subqueries_are_relations() {
+        let check = |sql: &str, expected: &str| {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            unbind_values(&mut statements[0]);
+            assert_eq!(statements[0].to_string(), expected);
+        };
+        check(
+            "INSERT INTO t WITH w AS (VALUES (1)) SELECT * FROM w WHERE a IN (SELECT 1 UNION ALL VALUES (2))",
+            "INSERT INTO t WITH w AS (SELECT * FROM (VALUES (1)) AS rows) SELECT * FROM w \
+             WHERE a IN (SELECT 1 UNION ALL SELECT * FROM (VALUES (2)) AS rows)",
+        );
+        for same in [
+            "INSERT INTO t VALUES (1), (2)",
+            "INSERT INTO t SELECT 1 UNION ALL VALUES (2)",
+            "SELECT * FROM (VALUES (1)) v",
         ] {
             check(same, same);
         }

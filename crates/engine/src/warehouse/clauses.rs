@@ -9,10 +9,12 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_catalog::state::{SnapshotId, Transform};
+use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::names::PAST;
 use crate::dialect::SqlDialect;
+use crate::zones::UTC;
 
 mod partitions;
 
@@ -80,8 +82,8 @@ pub(crate) fn read_past(text: &str) -> String {
     Words::of(text).map_or_else(|| text.to_string(), |words| words.read_past(text))
 }
 
-/// The text of a parsed query with the names that [`read_past`] makes as what they stand for.
-pub(crate) fn tell_past(text: &str) -> String {
+/// The text of a parsed query with the names that [`read_past`] makes as what they stand for. `zone`: in which its times are, if it is not UTC.
+pub(crate) fn tell_past(text: &str, zone: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(PAST) {
@@ -97,7 +99,10 @@ pub(crate) fn tell_past(text: &str) -> String {
         let past = after[..end].replace("\"\"", "\"");
         let place = match past.parse::<SnapshotId>() {
             Ok(snapshot) => format!("SNAPSHOT {snapshot}"),
-            Err(_) => format!("TIMESTAMP '{}'", past.replace('\'', "''")),
+            Err(_) => {
+                let moment = if zone == UTC { None } else { in_utc(&past, zone) };
+                format!("TIMESTAMP '{}'", moment.unwrap_or(past).replace('\'', "''"))
+            }
         };
         told.extend([before, "\" AS OF ", place.as_str()]);
         rest = after.get(end + 1..).unwrap_or_default();
@@ -684,7 +689,7 @@ mod tests {
             ),
         ] {
             let read = read_past(sql);
-            assert_eq!(tell_past(&read), expected);
+            assert_eq!(tell_past(&read, UTC), expected);
             assert_eq!(read_past(expected), read);
         }
     }

@@ -39,6 +39,7 @@ use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use crate::names::{plain, without_casts};
 use crate::texts_of_times::readable;
+use crate::zones::session_zone;
 
 mod partitions;
 
@@ -146,7 +147,7 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            column.default = Some(default_value(default, column)?);
+            column.default = Some(default_value(default, column, &session_zone(&self.context.state()))?);
         }
         let clauses = clauses.cloned().unwrap_or_default();
         let partition = partition_keys(&columns, clauses.partition.unwrap_or_default())?;
@@ -626,7 +627,8 @@ impl Ddl<'_> {
         };
         let exact = CastOptions { safe: false, ..CastOptions::default() };
         let kind = type_of(column, false)?;
-        let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind)?.to_array()?;
+        let zone = session_zone(&self.context.state());
+        let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &zone)?.to_array()?;
         let values = cast_with_options(&value, &kind, &exact)?;
         check_years(&values, &column.name)?;
         let texts = text_of(&storable(&values, &column.name)?)?;
@@ -874,7 +876,7 @@ fn kept_default(value: &ast::Expr, text: Option<String>) -> Option<DefaultValue>
     }
 }
 
-fn default_value(default: &Expr, column: &Column) -> Result<DefaultValue> {
+fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<DefaultValue> {
     let literal = match default {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Negative(inner) => match inner.as_ref() {
@@ -894,7 +896,7 @@ fn default_value(default: &Expr, column: &Column) -> Result<DefaultValue> {
         });
     };
     let kind = type_of(column, false)?;
-    let value: ScalarValue = readable(value, &kind)?.cast_to(&kind)?;
+    let value: ScalarValue = readable(value, &kind, zone)?.cast_to(&kind)?;
     let texts = text_of(&storable(&value.to_array()?, &column.name)?)?;
     let text = texts.iter().next().flatten().map(str::to_string);
     Ok(DefaultValue::Literal(text.unwrap_or_else(|| "NULL".to_string())))

@@ -18,6 +18,7 @@ use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
+use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
@@ -32,6 +33,7 @@ use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 use crate::dialect::SqlDialect;
 use crate::joined_columns;
+use crate::zones::session_zone;
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
@@ -251,7 +253,14 @@ impl Names {
         if let Some(past) = past {
             let state = match past.parse::<SnapshotId>() {
                 Ok(snapshot) => catalog.at(snapshot).await,
-                Err(_) => catalog.at_time(past).await,
+                Err(_) => {
+                    let moment = match place {
+                        Place::Session => in_utc(past, &session_zone(&self.session()?)),
+                        // It was told so, where it was made in another zone.
+                        Place::View(_) => None,
+                    };
+                    catalog.at_time(moment.as_deref().unwrap_or(past)).await
+                }
             };
             sight.state = Some(state.map_err(explain)?);
             sight.data = Arc::default();

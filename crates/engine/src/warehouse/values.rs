@@ -15,7 +15,7 @@ use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::text_of;
+use harrier_exec::table_files::{text_of, with_far};
 
 use super::types::type_of;
 use crate::dialect::normal_interval;
@@ -33,7 +33,7 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
             let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();
             Ok(cast(&texts, kind)?)
         }
-        _ => Ok(cast(&texts, kind)?),
+        _ => with_far(cast(&texts, kind)?, &texts),
     }
 }
 
@@ -109,7 +109,7 @@ fn column_of_cells<'a>(
     let nulls = texts.null_count();
     let values = match column.kind {
         ColumnType::Interval => parse(texts, kind)?,
-        _ => cast(&texts, kind)?,
+        _ => with_far(cast(&texts, kind)?, &texts)?,
     };
     if values.null_count() > nulls {
         return Err(match column.kind {

@@ -28,15 +28,16 @@ use crate::dispatch::{Bucket, DispatchExec};
 use crate::functions::scalar_function;
 use crate::orc::{OrcSource, Stripes};
 use crate::planning::file_scan;
+use crate::unordered::UnorderedExec;
 use crate::{avro, orc, wire};
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     kind: Option<Kind>,
 }
 
@@ -55,6 +56,8 @@ enum Kind {
     DelimitedScan(DelimitedScan),
     #[prost(message, tag = "6")]
     Dispatch(Dispatch),
+    #[prost(message, tag = "7")]
+    Unordered(Unordered),
 }
 
 /// The bucket that everything below is in.
@@ -107,6 +110,9 @@ impl Delimited {
 
 #[derive(Clone, PartialEq, Message)]
 struct VisibleRows {}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unordered {}
 
 #[derive(Clone, PartialEq, Message)]
 struct LiveRows {
@@ -374,6 +380,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
+            Kind::Unordered(_) => Arc::new(UnorderedExec::new(input)),
             Kind::Dispatch(Dispatch { number, count }) => {
                 Arc::new(DispatchExec::new(input, Bucket { number, count }))
             }
@@ -393,6 +400,8 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::WriteFiles(WriteFiles::of(write.spec())?)
         } else if node.is::<VisibleRowsExec>() {
             Kind::VisibleRows(VisibleRows {})
+        } else if node.is::<UnorderedExec>() {
+            Kind::Unordered(Unordered {})
         } else if let Some(dispatch) = node.downcast_ref::<DispatchExec>() {
             let Bucket { number, count } = dispatch.bucket();
             Kind::Dispatch(Dispatch { number, count })

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast;
 use harrier_catalog::access::Object;
 use harrier_catalog::state::{Column, TABLE_PARTITIONS_OPTION, Table};
 use harrier_catalog::types::ColumnType;
+use harrier_exec::local_times::is_local;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
     Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
@@ -30,6 +31,7 @@ use crate::warehouse::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::types::type_of;
 use crate::warehouse::values::parse_one;
+use crate::zones::session_zone;
 
 /// A bound as a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +130,8 @@ impl Ddl<'_> {
                         return Err(wrong("EVERY needs a START and an END"));
                     };
                     let step = self.evaluate(every).await?;
-                    for (at, interval) in (1..).zip(steps(start, end, &step, &kind)?) {
+                    let zone = session_zone(&self.context.state());
+                    for (at, interval) in (1..).zip(steps(start, end, &step, &kind, &zone)?) {
                         let name = label.name.as_ref().map(|name| format!("{name}_{at}"));
                         intervals.push((Label { name, options: label.options.clone() }, interval));
                     }
@@ -173,7 +176,7 @@ impl Ddl<'_> {
 
     /// The value of an expression that is one of `column`.
     async fn constant(&self, sql: &str, column: &Column, kind: &DataType) -> Result<ScalarValue> {
-        fitted(&self.evaluate(sql).await?, column, kind)
+        fitted(&self.evaluate(sql).await?, column, kind, &session_zone(&self.context.state()))
     }
 
     async fn evaluate(&self, sql: &str) -> Result<ScalarValue> {
@@ -373,7 +376,7 @@ fn check_key(column: &Column, by: DividedBy) -> Result<()> {
 /// `value` as one of the column, if it is the same in its type.
 ///
 /// Errors: its type is another (42804); a text says no such value (22P02, 22007); it does not fit (22003).
-fn fitted(value: &ScalarValue, column: &Column, kind: &DataType) -> Result<ScalarValue> {
+fn fitted(value: &ScalarValue, column: &Column, kind: &DataType, zone: &str) -> Result<ScalarValue> {
     let from = value.data_type();
     if from == *kind || value.is_null() {
         return value.cast_to(kind);
@@ -396,7 +399,7 @@ fn fitted(value: &ScalarValue, column: &Column, kind: &DataType) -> Result<Scala
         let array = cast_with_options(&value.to_array().ok()?, kind, &exact).ok()?;
         ScalarValue::try_from_array(&array, 0).ok()
     };
-    let fitted = there(&readable(value.clone(), kind)?, kind);
+    let fitted = readable(value.clone(), kind, zone).ok().and_then(|value| there(&value, kind));
     if from.is_string() {
         return fitted.ok_or_else(|| {
             let state = match kind.is_temporal() {
@@ -406,7 +409,8 @@ fn fitted(value: &ScalarValue, column: &Column, kind: &DataType) -> Result<Scala
             error(state, format!("invalid input syntax for type {}: \"{value}\"", column.kind))
         });
     }
-    fitted.filter(|fitted| there(fitted, &from).as_ref() == Some(value)).ok_or_else(|| {
+    let gets_zone = matches!(kind, DataType::Timestamp(_, Some(_))) && is_local(&from);
+    fitted.filter(|fitted| gets_zone || there(fitted, &from).as_ref() == Some(value)).ok_or_else(|| {
         let message =
             format!("{value} is no value of column \"{}\", whose type is {}", column.name, column.kind);
         error(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message)
@@ -414,7 +418,7 @@ fn fitted(value: &ScalarValue, column: &Column, kind: &DataType) -> Result<Scala
 }
 
 /// From `start` to `end` in steps; the last may be shorter.
-fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType) -> Result<Vec<Interval>> {
+fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType, zone: &str) -> Result<Vec<Interval>> {
     let mut intervals = Vec::new();
     let mut lower = start.clone();
     for times in 1.. {
@@ -422,7 +426,7 @@ fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType) -> Resul
             return Err(too_many());
         }
         // What cannot be said is beyond the end.
-        let upper = stepped(&start.value, &lower.value, step, times, kind)?
+        let upper = stepped(&start.value, &lower.value, step, times, kind, zone)?
             .map(|value| Bound { value, after: false })
             .filter(|upper| upper.order(&end).is_lt());
         let Some(upper) = upper else { break };
@@ -436,7 +440,7 @@ fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType) -> Resul
     Ok(intervals)
 }
 
-/// The bound after `times` steps; `last` is the one before it. `None`: it is greater than all values of its type.
+/// The bound after `times` steps; `last` is the one before it. Days and months are those of `zone`. `None`: it is greater than all values of its type.
 ///
 /// Errors: one cannot step so (42804).
 fn stepped(
@@ -445,6 +449,7 @@ fn stepped(
     step: &ScalarValue,
     times: i32,
     kind: &DataType,
+    zone: &str,
 ) -> Result<Option<ScalarValue>> {
     let exact = CastOptions { safe: false, ..CastOptions::default() };
     let unfit = || {
@@ -480,6 +485,10 @@ fn stepped(
         step => (last, Some(step)),
     };
     let Some(step) = step else { return Ok(None) };
+    let from = match kind {
+        DataType::Timestamp(unit, Some(_)) => from.cast_to(&DataType::Timestamp(*unit, Some(zone.into())))?,
+        _ => from.clone(),
+    };
     let sum = numeric::add(&from.to_scalar()?, &step.to_scalar()?);
     let fitted = sum.and_then(|sum| cast_with_options(&sum, kind, &exact));
     fitted.ok().map(|sum| ScalarValue::try_from_array(&sum, 0)).transpose()

@@ -19,8 +19,8 @@ fn edge(line: &[u8]) -> Result<(u64, u64), BoxError> {
     Ok((from.parse()?, to.parse()?))
 }
 
-/// An edge from a node to nothing: says that the node is there.
-const NOTHING: u64 = u64::MAX;
+/// What an edge from a node to nothing leads to: says that the node is there. No number, as each is that of a node.
+const NOTHING: &[u8] = &[];
 
 /// The nodes of one part: their edges, one behind the other, and their ranks.
 struct Nodes {
@@ -44,15 +44,15 @@ fn rank_line(id: u64, rank: f64) -> Vec<u8> {
 pub fn pagerank(world: &World, config: &Config, io: &InOut, rounds: usize) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
     let loading =
-        Job::<u64, u64>::new("pagerank, loading").o_tasks_unless_told(splits.len()).in_any_mode().sorted();
+        Job::<u64, [u8]>::new("pagerank, loading").o_tasks_unless_told(splits.len()).in_any_mode().sorted();
     let loaded = loading.run(
         world,
         config,
         |task| {
             task.read_lines(&splits, |task, _, line| {
                 let (from, to) = edge(line)?;
-                task.emit(&from, &to)?;
-                Ok(task.emit(&to, &NOTHING)?)
+                task.emit(&from, &to.to_be_bytes())?;
+                Ok(task.emit(&to, NOTHING)?)
             })
         },
         |task| {
@@ -61,7 +61,7 @@ pub fn pagerank(world: &World, config: &Config, io: &InOut, rounds: usize) -> Re
                 nodes.ids.push(group.key()?);
                 while let Some(to) = group.next_value()? {
                     if to != NOTHING {
-                        nodes.edges.push(to);
+                        nodes.edges.push(u64::from_be_bytes(to.try_into()?));
                     }
                 }
                 nodes.first_edge.push(nodes.edges.len());

@@ -69,9 +69,10 @@ enum Program {
     },
     /// For every word, the lines in which it stands.
     Index(InOut),
-    /// Sum the revenue of uservisits by source address.
+    /// Sum the revenue of uservisits by source address, in hundredths: an answer of 1234 is 12.34.
     Aggregate(InOut),
-    /// Join rankings and the uservisits of a year: average rank and revenue by source address, the largest revenue first.
+    /// Join rankings and the uservisits of a year: average rank and revenue (in hundredths, as aggregate has it) by source address, the largest
+    /// revenue first.
     Join {
         #[arg(long)]
         rankings: PathBuf,
@@ -94,7 +95,8 @@ enum Program {
         #[command(flatten)]
         io: InOut,
     },
-    /// How often each key occurs in windows that slide over streams of events: files or named pipes, each read by an O task of its own.
+    /// How often each key occurs in windows that slide over streams of events: files or named pipes in the order of times, each read by an O
+    /// task of its own. Late events are left out, and their number is told on stderr.
     Sliding {
         /// Length of a window, in the unit of the events' times; a multiple of --slide.
         #[arg(long, default_value_t = 60, value_parser = positive::<u64>())]

@@ -125,7 +125,7 @@ impl Part {
     }
 
     /// Of one window of an A task, by the window's end: names are in the order of windows.
-    pub fn of_window(folder: Option<&Path>, end: u64, a_task: usize) -> Result<Part, BoxError> {
+    pub fn of_window(folder: Option<&Path>, end: u128, a_task: usize) -> Result<Part, BoxError> {
         Part::named(folder, &format!("window-{end:020}-part-{a_task:05}"))
     }
 

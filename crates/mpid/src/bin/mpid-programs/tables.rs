@@ -9,8 +9,8 @@
 //!               WHERE visitDate BETWEEN … GROUP BY sourceIP ORDER BY totalRevenue DESC
 //! ```
 //!
-//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up in cents, so that sums do not depend on
-//! their order; addresses of the same revenue are in their own order.
+//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up, and written, in cents, so that sums do not
+//! depend on their order; addresses of the same revenue are in their own order.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};

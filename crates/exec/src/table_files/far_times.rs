@@ -1,0 +1,102 @@
+//! Days and timestamps that DuckDB keeps in the catalog and a cast does not read: `infinity`, and years before 1 or after 9999.
+
+use chrono::{NaiveDate, NaiveTime};
+use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray};
+use datafusion::arrow::compute::kernels::zip::zip;
+use datafusion::arrow::compute::{cast, is_null};
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::Result;
+
+use crate::whole_times::in_a_second;
+
+/// `values`, which a cast has made of `texts`, with those that it has not read, as far as they are days or timestamps.
+pub fn with_far(values: ArrayRef, texts: &StringArray) -> Result<ArrayRef> {
+    let kind = values.data_type();
+    let is_time = matches!(kind, DataType::Date32 | DataType::Timestamp(..));
+    if !is_time || values.null_count() == texts.null_count() {
+        return Ok(values);
+    }
+    let far = texts.iter().enumerate().map(|(at, text)| count_of(text.filter(|_| values.is_null(at))?, kind));
+    let far = far.collect::<Int64Array>();
+    let far = match kind {
+        DataType::Date32 => cast(&cast(&far, &DataType::Int32)?, kind)?,
+        _ => cast(&far, kind)?,
+    };
+    Ok(zip(&is_null(&values)?, &far, &values)?)
+}
+
+/// The count that stands for a moment after all others, and with a minus for one before them.
+pub fn infinity(unit: TimeUnit) -> i64 {
+    match unit {
+        // Files have all but those of nanoseconds as microseconds, and so has DuckDB its infinity.
+        TimeUnit::Second => i64::MAX / 1_000_000,
+        TimeUnit::Millisecond => i64::MAX / 1_000,
+        TimeUnit::Microsecond | TimeUnit::Nanosecond => i64::MAX,
+    }
+}
+
+/// Days or units of a timestamp since 1970: of `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or `0044-03-15 BC`.
+fn count_of(text: &str, kind: &DataType) -> Option<i64> {
+    let (infinity, in_a_second) = match kind {
+        DataType::Date32 => (i32::MAX.into(), None),
+        DataType::Timestamp(unit, _) => (infinity(*unit), Some(in_a_second(*unit))),
+        _ => return None,
+    };
+    match text {
+        "infinity" => return Some(infinity),
+        "-infinity" => return Some(-infinity),
+        _ => {}
+    }
+    let before_christ = text.contains("BC");
+    let text = text.replace(" (BC)", "").replace(" BC", "");
+    let (day, time) = text.split_once(' ').unwrap_or((&text, "00:00:00"));
+    let mut parts = day.splitn(3, '-');
+    let year: i32 = parts.next()?.parse().ok()?;
+    let (month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let day = NaiveDate::from_ymd_opt(if before_christ { 1 - year } else { year }, month, day)?;
+    let time = time.strip_suffix("+00").unwrap_or(time);
+    let moment = day.and_time(NaiveTime::parse_from_str(time, "%H:%M:%S%.f").ok()?).and_utc();
+    match in_a_second {
+        None => Some(moment.timestamp().div_euclid(86_400)),
+        Some(units) => {
+            let part = i64::from(moment.timestamp_subsec_nanos()) / (1_000_000_000 / units);
+            moment.timestamp().checked_mul(units)?.checked_add(part)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn far_days_and_timestamps_are_read() {
+        let read = |texts: &[&str], kind: &DataType| {
+            let texts = StringArray::from(texts.to_vec());
+            let values = with_far(cast(&texts, kind).unwrap(), &texts).unwrap();
+            let numbers = match kind {
+                DataType::Date32 => {
+                    cast(&cast(&values, &DataType::Int32).unwrap(), &DataType::Int64).unwrap()
+                }
+                _ => cast(&values, &DataType::Int64).unwrap(),
+            };
+            let numbers = numbers.as_any().downcast_ref::<Int64Array>().unwrap().clone();
+            numbers.iter().collect::<Vec<_>>()
+        };
+        let days =
+            ["1970-01-02", "infinity", "-infinity", "12024-01-01", "0001-12-31 (BC)", "0001-12-31 BC", "no"];
+        let last: i64 = i32::MAX.into();
+        let expected =
+            [Some(1), Some(last), Some(-last), Some(3_672_148), Some(-719_163), Some(-719_163), None];
+        assert_eq!(read(&days, &DataType::Date32), expected);
+        let moments =
+            ["-infinity", "0044-03-15 (BC) 10:00:00.5+00", "12024-01-01 10:00:00", "2024-01-01 00:00:00"];
+        let zone: Arc<str> = "UTC".into();
+        let expected =
+            [-i64::MAX, -63_517_788_000_000_000 + 500_000, 317_273_623_200_000_000, 1_704_067_200_000_000];
+        let found = read(&moments, &DataType::Timestamp(TimeUnit::Microsecond, Some(zone)));
+        assert_eq!(found, expected.map(Some));
+    }
+}
