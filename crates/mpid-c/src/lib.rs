@@ -13,7 +13,7 @@
 mod ends;
 
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
-use harrier_mpid::{Config, EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
+use harrier_mpid::{EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -410,9 +410,8 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
         }
         state.panicked = None;
         tell_warnings();
-        let joined = Config::from_environment().and_then(|config| Ok((World::join()?, config)));
-        let (world, config) = match joined {
-            Ok(joined) => joined,
+        let world = match World::join() {
+            Ok(world) => world,
             Err(error) => return state.job_fails(&error),
         };
         BEGUN.store(true, Ordering::Relaxed);
@@ -420,7 +419,9 @@ pub extern "C" fn MPI_D_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) ->
         // Before what follows, so that the ranks part in good order whatever comes of it.
         let shaping = state.take_shaping();
         let world = state.world.insert(world);
-        match Session::start(world, &config, "program", &shaping) {
+        let started =
+            world.configure().and_then(|config| Session::start(world, &config, "program", &shaping));
+        match started {
             Err(error) => state.job_fails(&error),
             Ok(session) => {
                 state.session = Some(session);

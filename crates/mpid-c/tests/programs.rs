@@ -248,10 +248,39 @@ fn functions_of_the_program_may_fail() {
 fn a_rank_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
-    let Some(run) = killed::killed_and_started_again(&[program.to_str().unwrap(), "killed"], &[]) else {
-        return;
-    };
-    killed::check(&run);
+    for launcher in killed::launchers() {
+        let words = [program.to_str().unwrap(), "killed"];
+        let Some(run) = killed::killed_and_started_again(&launcher, &words, &[]) else { return };
+        killed::check(&run);
+    }
+}
+
+/// Ranks that a signal ends after they have met are started again; those that exit, or end well or not, are not.
+#[test]
+fn only_lost_ranks_are_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
+    for launcher in killed::launchers() {
+        for (how, again, success) in
+            [("exit", false, false), ("fail", false, false), ("well", false, true), ("abort", true, false)]
+        {
+            let _turn = alone();
+            let folder = tempfile::tempdir().unwrap();
+            let starts = folder.path().join("starts");
+            let words = [program.to_str().unwrap(), how, starts.to_str().unwrap()];
+            let Some(command) = killed::with_restarts(&launcher, folder.path(), &words) else { return };
+            let run = finish(command, RUN_TIME_MAX);
+            let context = format!("{launcher} {how}: {run:#?}");
+            assert!(!run.timed_out && run.success == success, "{context}");
+            let starts = std::fs::read_to_string(&starts).unwrap().lines().count();
+            assert_eq!(run.stderr.matches("started again").count(), if again { 2 } else { 0 }, "{context}");
+            // A rank may be killed for another one before it says so.
+            assert!(
+                if again { starts >= 3 } else { (1..=3).contains(&starts) },
+                "{starts} starts, {context}"
+            );
+        }
+    }
 }
 
 /// A program that goes out of its loop before its tasks are done has no answer, on any rank.
@@ -362,6 +391,26 @@ fn ranks_say_the_same() {
             let told = |line: &str| line.contains("were given different jobs or knobs");
             assert!(run.stdout.lines().all(told), "{how}: {run:#?}");
         }
+    }
+}
+
+/// A rank whose environment is wrong is not waited for.
+#[test]
+fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
+    for launcher in
+        launchers().into_iter().filter(|launcher| launcher.words().is_ok_and(|words| !words.is_empty()))
+    {
+        let _turn = alone();
+        let script =
+            "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
+        let mut command = launcher.command("/bin/sh").unwrap();
+        command.args(["-c", script, "sh"]).arg(&program).args(["well", "/dev/null"]);
+        let run = finish(command, RUN_TIME_MAX);
+        assert!(!run.success && !run.timed_out, "{run:#?}");
+        assert!(run.stderr.contains("there is no knob NOSUCH"), "{run:#?}");
+        assert!(!run.stderr.contains("is lost"), "{run:#?}");
     }
 }
 

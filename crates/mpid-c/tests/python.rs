@@ -255,8 +255,10 @@ fn a_rank_is_killed() {
     for Python { program, variables } in [system(), wheel()].into_iter().flatten() {
         let script = checkout().join("python/tests/checks.py");
         let words = [program.to_str().unwrap(), script.to_str().unwrap(), "killed"];
-        let Some(run) = killed::killed_and_started_again(&words, &variables) else { return };
-        killed::check(&run);
+        for launcher in killed::launchers() {
+            let Some(run) = killed::killed_and_started_again(&launcher, &words, &variables) else { return };
+            killed::check(&run);
+        }
     }
 }
 

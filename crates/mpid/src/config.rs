@@ -1,6 +1,7 @@
 //! Every knob of a job, with its unit, its default and the reason for that; and the variables that set them.
 
 use crate::error::Error;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,18 @@ pub const RUN_BYTES: usize = 32 << 20;
 
 /// Bytes of pairs that an O task combines before it sends them.
 pub const COMBINE_BYTES: usize = 32 << 20;
+
+/// Bytes of memory of a rank at most, which no machine has.
+const MEMORY_BYTES_MAX: u64 = 1 << 50;
+
+/// Blocks that wait for one rank at most. Queues are made for so many, and have a bound of their own far above.
+const SEND_QUEUE_BLOCKS_MAX: usize = 1 << 16;
+
+/// Bytes of pairs that are sorted at once at most: in blocks of the smallest size their number fits the index of a run.
+const RUN_BYTES_MAX: usize = 1 << 36;
+
+/// Tasks that a rank runs at once at most: each has a thread, and so has what receives for it.
+const THREADS_MAX: usize = 1024;
 
 /// Share of the memory for pairs that is used when pairs are spilled.
 pub const SPILL_THRESHOLD: f64 = 0.9;
@@ -116,7 +129,7 @@ impl Default for Config {
             spill_threshold: SPILL_THRESHOLD,
             parallelism: Parallelism::Default,
             blocking: false,
-            spill_folders: vec![std::env::temp_dir()],
+            spill_folders: vec![temporary_folder(std::env::temp_dir())],
             checkpoint: None,
             threads: None,
             o_tasks: None,
@@ -130,47 +143,61 @@ impl Default for Config {
 /// The variables that [`Config::from_environment`] reads, each with what it sets.
 pub const VARIABLES: [(&str, &str); 17] = [
     ("HARRIER_MPID_MODE", "COM, ITER or STREAM"),
-    ("HARRIER_MPID_O", "number of O tasks"),
-    ("HARRIER_MPID_A", "number of A tasks"),
-    ("HARRIER_MPID_MEMORY", "bytes of memory of a rank"),
+    ("HARRIER_MPID_O", "number of O tasks, 1 to 1048576"),
+    ("HARRIER_MPID_A", "number of A tasks, 1 to 65536"),
+    ("HARRIER_MPID_MEMORY", "bytes of memory of a rank, up to 1 PiB"),
     ("HARRIER_MPID_MEMORY_SHARE", "share of it for received pairs, 0 to 1"),
-    ("HARRIER_MPID_SEND_QUEUE", "blocks that wait to be sent to one rank"),
-    ("HARRIER_MPID_BLOCK", "bytes of a block"),
-    ("HARRIER_MPID_RUN", "bytes of pairs sorted at once"),
-    ("HARRIER_MPID_COMBINE", "bytes of pairs that an O task combines"),
+    ("HARRIER_MPID_SEND_QUEUE", "blocks that wait to be sent to one rank, 1 to 65536"),
+    ("HARRIER_MPID_BLOCK", "bytes of a block, 1 KiB to 1 GiB"),
+    ("HARRIER_MPID_RUN", "bytes of pairs sorted at once, up to 64 GiB"),
+    ("HARRIER_MPID_COMBINE", "bytes of pairs that an O task combines, up to 2 GiB"),
     ("HARRIER_MPID_SPILL_THRESHOLD", "share of the pairs' memory in use at which they are spilled, 0 to 1"),
     ("HARRIER_MPID_PARALLELISM", "default or enhanced"),
     ("HARRIER_MPID_BLOCKING", "1: O tasks wait until each block is received"),
     ("HARRIER_MPID_SPILL", "folders to spill to, with : between them"),
     ("HARRIER_MPID_CHECKPOINT", "folder to keep what was received"),
-    ("HARRIER_MPID_THREADS", "tasks that a rank runs at once"),
+    ("HARRIER_MPID_THREADS", "tasks that a rank runs at once, 1 to 1024"),
     ("HARRIER_MPID_PROGRESS", "1: rank 0 tells how far it is, and the counters"),
     ("HARRIER_MPID_TIMELINE", "file for when which task ran where"),
 ];
 
 impl Config {
-    /// The defaults, changed by what the environment says: see [`VARIABLES`].
+    /// The defaults, changed by what the environment says: see [`VARIABLES`]. Of this process alone: ranks call
+    /// [`crate::World::configure`], so that none of them waits for one whose environment is wrong.
     ///
     /// Errors: a variable with a value that it cannot have, or of no knob.
     pub fn from_environment() -> Result<Config, Error> {
-        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        no_others(set.map(|(name, _)| name.to_string_lossy().into_owned()))?;
-        Config::default().changed_by(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        no_others(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
+        Config::default().changed_by(|name| std::env::var_os(name))
     }
 
-    fn changed_by(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
+    fn changed_by(mut self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Config, Error> {
         for (name, meaning) in VARIABLES {
-            if let Some(value) = variable(name) {
-                self.set(name, value.trim()).ok_or_else(|| {
-                    Error::Configuration(format!("{name} is \"{value}\"; it takes: {meaning}"))
-                })?;
+            let Some(value) = variable(name) else { continue };
+            if value.is_empty() {
+                // Of a script, say, whose own variable is not set: the knob would be left out without a word.
+                return Err(Error::Configuration(format!("{name} is empty; it takes: {meaning}")));
             }
+            let wrong = |error: Error| Error::Configuration(format!("{name} is {value:?}: {error}"));
+            self.set(name, &value)
+                .ok_or_else(|| Error::Configuration(format!("{name} is {value:?}; it takes: {meaning}")))?;
+            self.check().map_err(wrong)?;
         }
-        self.check()?;
         Ok(self)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+    fn set(&mut self, name: &str, given: &OsStr) -> Option<()> {
+        let name = name.strip_prefix("HARRIER_MPID_")?;
+        match name {
+            "SPILL" => self.spill_folders = std::env::split_paths(given).collect(),
+            "CHECKPOINT" => self.checkpoint = Some(given.into()),
+            "TIMELINE" => self.timeline = Some(given.into()),
+            _ => return self.set_text(name, given.to_str()?.trim()),
+        }
+        Some(())
+    }
+
+    fn set_text(&mut self, name: &str, value: &str) -> Option<()> {
         fn number<T: std::str::FromStr>(value: &str) -> Option<T> {
             value.parse().ok()
         }
@@ -179,7 +206,7 @@ impl Config {
             "0" | "false" => Some(false),
             _ => None,
         };
-        match name.strip_prefix("HARRIER_MPID_")? {
+        match name {
             "MODE" => {
                 self.mode = Some(match value {
                     "COM" => Mode::Common,
@@ -205,11 +232,8 @@ impl Config {
                 }
             }
             "BLOCKING" => self.blocking = flag(value)?,
-            "SPILL" => self.spill_folders = std::env::split_paths(value).collect(),
-            "CHECKPOINT" => self.checkpoint = Some(value.into()),
             "THREADS" => self.threads = Some(number(value)?),
             "PROGRESS" => self.progress = flag(value)?,
-            "TIMELINE" => self.timeline = Some(value.into()),
             _ => return None,
         }
         Some(())
@@ -218,16 +242,28 @@ impl Config {
     /// Errors: a value out of its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
+        let no_name = |path: &PathBuf| path.as_os_str().is_empty();
         let wrong = match () {
+            () if self.memory_bytes.is_some_and(|bytes| bytes > MEMORY_BYTES_MAX) => {
+                "a rank has at most 1 PiB"
+            }
             () if !share(self.memory_share) => "the memory share is from 0 to 1",
             () if !share(self.spill_threshold) => "the spill threshold is from 0 to 1",
-            () if self.send_queue_blocks == 0 => "the send queue has at least one block",
+            () if !(1..=SEND_QUEUE_BLOCKS_MAX).contains(&self.send_queue_blocks) => {
+                "the send queue has 1 to 65536 blocks"
+            }
             () if !(BLOCK_BYTES_MIN..=1 << 30).contains(&self.block_bytes) => "a block has 1 KiB to 1 GiB",
-            () if self.threads == Some(0) => "a rank runs at least one task at a time",
+            () if self.run_bytes > RUN_BYTES_MAX => "at most 64 GiB are sorted at once",
+            () if self.threads.is_some_and(|threads| !(1..=THREADS_MAX).contains(&threads)) => {
+                "a rank runs 1 to 1024 tasks at a time"
+            }
             () if self.o_tasks == Some(0) || self.a_tasks == Some(0) => {
                 "there is at least one task of each kind"
             }
             () if self.combine_bytes > 1 << 31 => "at most 2 GiB are combined at once",
+            () if self.spill_folders.iter().any(no_name) => "each folder to spill to has a name",
+            () if self.checkpoint.as_ref().is_some_and(no_name) => "the checkpoint's folder has a name",
+            () if self.timeline.as_ref().is_some_and(no_name) => "the timeline's file has a name",
             () => return check_counts(self.o_tasks.unwrap_or(1), self.a_tasks.unwrap_or(1)),
         };
         Err(Error::Configuration(wrong.to_string()))
@@ -260,6 +296,11 @@ fn no_others(names: impl Iterator<Item = String>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// `told`: what the system says, which is nothing where TMPDIR is empty.
+fn temporary_folder(told: PathBuf) -> PathBuf {
+    if told.as_os_str().is_empty() { PathBuf::from("/tmp") } else { told }
 }
 
 /// Bytes that the host, or this process's control group, has left.
@@ -311,10 +352,11 @@ fn left_to_groups(groups: &str, root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     fn of(variables: &[(&str, &str)]) -> Result<Config, Error> {
         Config::default().changed_by(|name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         })
     }
 
@@ -341,6 +383,64 @@ mod tests {
         }
         for (name, value) in [("HARRIER_MPID_MEMORY_SHARE", "1.5"), ("HARRIER_MPID_O", "0")] {
             assert!(of(&[(name, value)]).is_err());
+        }
+    }
+
+    /// Nothing is left out without a word, whichever variable it is.
+    #[test]
+    fn empty_values_are_refused() {
+        for (name, meaning) in VARIABLES {
+            let error = of(&[(name, "")]).unwrap_err().to_string();
+            assert_eq!(error, format!("{name} is empty; it takes: {meaning}"));
+        }
+        for folders in [":", "/a::/b", "/a:", ":/a"] {
+            let error = of(&[("HARRIER_MPID_SPILL", folders)]).unwrap_err().to_string();
+            assert!(error.contains("HARRIER_MPID_SPILL") && error.contains("has a name"), "{error}");
+        }
+        assert_eq!(temporary_folder(PathBuf::new()), Path::new("/tmp"));
+        let programs = Config { checkpoint: Some(PathBuf::new()), ..Config::default() };
+        assert!(programs.check().is_err());
+    }
+
+    #[test]
+    fn numbers_have_ranges() {
+        let numbers = [
+            "O",
+            "A",
+            "MEMORY",
+            "MEMORY_SHARE",
+            "SEND_QUEUE",
+            "BLOCK",
+            "RUN",
+            "COMBINE",
+            "SPILL_THRESHOLD",
+            "THREADS",
+        ];
+        for knob in numbers {
+            let name = format!("HARRIER_MPID_{knob}");
+            for number in ["18446744073709551615", "18446744073709551616", "-1", "1e999", "NaN"] {
+                let error = of(&[(&name, number)]).unwrap_err().to_string();
+                assert!(error.contains(&name) && error.contains(number), "{error}");
+            }
+        }
+    }
+
+    /// A path may be any bytes; what is none, and is no text, is refused.
+    #[test]
+    fn bytes_that_are_no_text_are_not_left_out() {
+        let bytes = OsStr::from_bytes(b"/tmp/\xff");
+        for (name, _) in VARIABLES {
+            let told = Config::default().changed_by(|asked| (asked == name).then(|| bytes.into()));
+            match name {
+                "HARRIER_MPID_SPILL" => assert_eq!(told.unwrap().spill_folders, [Path::new(bytes)]),
+                "HARRIER_MPID_CHECKPOINT" => {
+                    assert_eq!(told.unwrap().checkpoint.as_deref(), Some(Path::new(bytes)));
+                }
+                "HARRIER_MPID_TIMELINE" => {
+                    assert_eq!(told.unwrap().timeline.as_deref(), Some(Path::new(bytes)));
+                }
+                _ => assert!(told.unwrap_err().to_string().contains(name)),
+            }
         }
     }
 

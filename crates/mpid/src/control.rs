@@ -360,6 +360,11 @@ impl Client {
         self.news.notify_all();
     }
 
+    /// Whether a rank was lost, without which this one has not gone on.
+    pub fn misses_a_rank(&self) -> bool {
+        self.heard.lock().loss().is_some()
+    }
+
     /// Ranks whose loss was accepted.
     pub fn accepted(&self) -> HashSet<usize> {
         self.heard.lock().accepted.clone()

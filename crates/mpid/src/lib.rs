@@ -62,4 +62,4 @@ pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveE
 pub use sample::Ranges;
 pub use stream::{StreamTask, Window};
 pub use warnings::tell_warnings;
-pub use world::{BROKEN, OUTCOME, WITHOUT_OTHERS, World};
+pub use world::{BROKEN, JOINED, NOT_LEFT, OUTCOME, WITHOUT_OTHERS, World};

@@ -4,7 +4,7 @@
 //! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until there is none,
 //! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever happened.
 
-use crate::checkpoint::{self, Commits, Committed, Tasks};
+use crate::checkpoint::{self, Commits, Committed, Program, Tasks};
 use crate::config::{A_TASKS_MAX, Config, Mode, Parallelism, check_counts};
 use crate::control::Pool;
 use crate::counters::{Counters, Report, Span, Spans, now};
@@ -149,8 +149,11 @@ impl Running {
         let checked = config.check().and_then(|()| check_mode(config.mode, spec));
         let checked = checked.and_then(|()| check_tasks(config, spec)).and_then(|()| check_spec(spec));
         let checked = checked.err().map_or(String::new(), |error| error.to_string());
-        mine.u64(threads as u64).text(&checked).bytes(&said.0);
-        let (mut slots, mut first) = (0, None);
+        // Ranks may be different programs otherwise.
+        let keeps = config.checkpoint.is_some() && spec.mode == Mode::Common;
+        let program = keeps.then(|| format!("{} {}", Program::this().words, Program::this().content));
+        mine.u64(threads as u64).text(&checked).bytes(&said.0).text(&program.unwrap_or_default());
+        let (mut slots, mut first, mut first_program) = (0, None, None);
         for (other, theirs) in world.gather(&mine.0)?.iter().enumerate() {
             let mut theirs = Reader(theirs);
             let damaged = |error: Damaged| Error::Damaged { rank, message: error.to_string() };
@@ -159,11 +162,19 @@ impl Running {
             if !wrong.is_empty() {
                 return Err(Error::Configuration(wrong));
             }
-            let theirs = theirs.bytes().map_err(damaged)?;
+            let job = theirs.bytes().map_err(damaged)?;
+            let program = theirs.text().map_err(damaged)?;
+            let ranks = (world.launched(0), world.launched(other));
             // Against what rank 0 said, so that every rank finds the same.
-            if *first.get_or_insert(theirs) != theirs {
-                let (rank, other) = (world.launched(0), world.launched(other));
-                let message = format!("ranks {rank} and {other} were given different jobs or knobs");
+            if *first.get_or_insert(job) != job {
+                let message = format!("ranks {} and {} were given different jobs or knobs", ranks.0, ranks.1);
+                return Err(Error::Configuration(message));
+            }
+            if *first_program.get_or_insert_with(|| program.clone()) != program {
+                let message = format!(
+                    "ranks {} and {} are different programs, or have other arguments: a checkpoint is of one",
+                    ranks.0, ranks.1
+                );
                 return Err(Error::Configuration(message));
             }
         }
@@ -221,7 +232,7 @@ impl Running {
             let mut tasks = (o_tasks.count, a_tasks.count);
             let opened = folder
                 .as_ref()
-                .map(|folder| Commits::open(folder, &checkpoint::this_program(), o_tasks, a_tasks))
+                .map(|folder| Commits::open(folder, Program::this(), o_tasks, a_tasks))
                 .transpose();
             let (commits, committed) = match opened {
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! The ranks that run jobs together: this process alone, or those of a launcher, or a simulated gang.
 //!
 //! # Order of calls
-//! [`World::join`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
+//! [`World::join`], [`World::configure`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
 //!
 //! # Threads
 //! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
@@ -11,6 +11,7 @@
 //! checkpoint goes on with the ranks that are left, which are numbered anew ([`World::rank`], [`World::ranks`]); so do those after it.
 //! Without rank 0 no job goes on.
 
+use crate::config::Config;
 use crate::control::{Client, Coordinator, Down, Pool, Up};
 use crate::error::Error;
 use bytes::Bytes;
@@ -20,8 +21,12 @@ use harrier_interconnect::{
     Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Options, ReadOptions, Service,
     StreamReceiver, StreamSender, launch, limits, raise_descriptors,
 };
+use nix::unistd::{Pid, getpid, gettid};
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -29,20 +34,57 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file that rank 0 writes "joined" to when the ranks have met, and its exit status when they part. A launcher that is told
-/// to bear the death of ranks does not tell how the others ended, and leaves them waiting for one that died before they met.
+/// Variable: the file in which the ranks tell `mpidrun` how it goes, a line each: rank 0 [`JOINED`] when they have met, and its exit status
+/// when they part, or [`WITHOUT_OTHERS`]; any rank [`NOT_LEFT`]. From what launchers say themselves a rank that was killed is not known
+/// from one that has exited: Hydra's ends with the bare number of a signal, and one that bears the death of ranks tells nothing.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
-/// What stands in that file instead of a status where ranks were lost and the others could not go on.
+/// The ranks have met: from here on, one that is gone without a word was lost.
+pub const JOINED: &str = "joined";
+
+/// Ranks were lost, and the others could not go on.
 pub const WITHOUT_OTHERS: &str = "broken";
+
+/// A rank that had lost nobody has exited of its own accord, and has not left the others in good order before.
+pub const NOT_LEFT: &str = "exited";
 
 /// The exit status of programs whose ranks were lost.
 pub const BROKEN: i32 = 3;
 
-fn tell_mpidrun(what: &str) {
-    let Some(path) = std::env::var_os(OUTCOME) else { return };
-    if let Err(error) = std::fs::write(path, what) {
+/// Errors: the file cannot be written.
+fn tell_mpidrun(what: &str) -> std::io::Result<()> {
+    let Some(path) = std::env::var_os(OUTCOME) else { return Ok(()) };
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    // One call, since other ranks write, too.
+    file.write_all(format!("{what}\n").as_bytes())
+}
+
+fn warn_untold(told: std::io::Result<()>) {
+    if let Err(error) = told {
         tracing::warn!(%error, "mpidrun could not be told how it goes");
+    }
+}
+
+thread_local! {
+    /// Dropped when the process exits, if this is its first thread; but not when a signal ends it.
+    static JOINED_HERE: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+}
+
+/// Tells `mpidrun` of a rank that exits and has not left.
+struct AtExit {
+    process: Pid,
+    left: Arc<AtomicBool>,
+    client: Arc<Client>,
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        // Neither another thread nor a process that was forked.
+        let is_exit = getpid() == self.process && gettid() == self.process;
+        if is_exit && !self.left.load(Ordering::SeqCst) && !self.client.misses_a_rank() {
+            // There is nobody any more to be warned.
+            let _ = tell_mpidrun(NOT_LEFT);
+        }
     }
 }
 
@@ -63,11 +105,15 @@ struct Inner {
     /// Of this epoch.
     gathers: AtomicU64,
     exchanges: AtomicU32,
+    /// The ranks have told one another something of the program's.
+    has_gathered: AtomicBool,
     /// A job has come to its end, and what its A tasks returned is with the ranks.
     has_results: AtomicBool,
     /// The user knows that rounds and streams keep no checkpoint.
     has_warned: AtomicBool,
-    left: AtomicBool,
+    left: Arc<AtomicBool>,
+    /// [`World::join`] has made it, so that `mpidrun` is told what becomes of it.
+    is_launched: AtomicBool,
 }
 
 /// How long a rank that left without a word is held to have missed another one, whose loss is still to be heard of.
@@ -115,15 +161,23 @@ impl World {
         }
         let launched = launch(None)?;
         let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
-            return Ok(World::alone());
+            return Ok(World::alone().launched_world());
         };
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
-        if gang.rank() == 0 {
-            tell_mpidrun("joined");
+        Ok(World::linked(gang, true)?.launched_world())
+    }
+
+    /// Tells `mpidrun`, from now on, what becomes of it.
+    fn launched_world(self) -> World {
+        self.0.is_launched.store(true, Ordering::Relaxed);
+        if self.0.rank == 0 {
+            warn_untold(tell_mpidrun(JOINED));
         }
-        World::linked(gang, true)
+        let (left, client) = (Arc::clone(&self.0.left), Arc::clone(&self.0.client));
+        JOINED_HERE.set(Some(AtExit { process: getpid(), left, client }));
+        self
     }
 
     /// This process alone, whatever it was started by.
@@ -139,9 +193,11 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            left: Arc::default(),
+            is_launched: AtomicBool::new(false),
         }))
     }
 
@@ -204,9 +260,11 @@ impl World {
             jobs: AtomicU32::new(0),
             gathers: AtomicU64::new(0),
             exchanges: AtomicU32::new(0),
+            has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            left: Arc::default(),
+            is_launched: AtomicBool::new(false),
         })))
     }
 
@@ -225,6 +283,28 @@ impl World {
         self.0.members.lock().here
     }
 
+    /// What the environment of each rank says of the knobs, once all have found it right. Collective: before the first job.
+    ///
+    /// Errors: of the first rank where it is wrong, on all ranks, which then can leave; [`Error::RankLost`].
+    pub fn configure(&self) -> Result<Config, Error> {
+        let own = Config::from_environment();
+        let wrong = own.as_ref().err().map_or(String::new(), |error| error.to_string());
+        let keeps = own.as_ref().is_ok_and(|config| config.checkpoint.is_some());
+        let all = loop {
+            match self.gather_before_all(wrong.as_bytes()) {
+                // There is nothing yet that was lost with it.
+                Err(Error::RankLost { .. }) if keeps && self.go_on().is_some() => {}
+                told => break told?,
+            }
+        };
+        let Some(rank) = all.iter().position(|wrong| !wrong.is_empty()) else { return own };
+        let mut told = String::from_utf8_lossy(&all[rank]).into_owned();
+        if all.iter().any(|other| *other != all[rank]) {
+            told += &format!(" (on rank {})", self.launched(rank));
+        }
+        Err(Error::Configuration(told))
+    }
+
     /// As its launcher numbered it, for errors.
     pub(crate) fn launched_rank(&self) -> usize {
         self.0.rank
@@ -239,6 +319,12 @@ impl World {
     ///
     /// Errors: [`Error::RankLost`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.0.has_gathered.store(true, Ordering::Relaxed);
+        self.gather_before_all(bytes)
+    }
+
+    /// As [`World::gather`]; what is gathered so is not lost with a rank.
+    fn gather_before_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let epoch = self.0.members.lock().epoch;
         let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
         self.tell(Up::Gather { epoch, number, bytes: bytes.to_vec() });
@@ -257,7 +343,7 @@ impl World {
 
     /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that is.
     pub(crate) fn is_new(&self) -> bool {
-        self.0.gathers.load(Ordering::Relaxed) == 0 && self.0.members.lock().epoch == 0
+        !self.0.has_gathered.load(Ordering::Relaxed) && self.0.members.lock().epoch == 0
     }
 
     /// A job has come to its end on all ranks.
@@ -299,12 +385,12 @@ impl World {
         if self.0.left.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let Some(link) = &self.0.link else { return Ok(()) };
         let met = self.gather(&[]).map(|_| ());
-        if self.0.rank == 0 {
+        if self.0.rank == 0 && self.0.is_launched.load(Ordering::Relaxed) {
             let told = if met.is_ok() { status.to_string() } else { WITHOUT_OTHERS.to_string() };
-            tell_mpidrun(&told);
+            warn_untold(tell_mpidrun(&told));
         }
+        let Some(link) = &self.0.link else { return met };
         drop(link.up.lock().take());
         if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
             coordinator.disconnect();

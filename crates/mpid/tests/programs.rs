@@ -622,6 +622,92 @@ fn ranks_of(mark: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Whatever program it is in whose language, all ranks have the error of the one whose environment is wrong, and none waits for it.
+#[test]
+fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = generate(folder.path(), "text", 10_000, 1);
+    let example = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/wordcount");
+    let file = std::fs::read_dir(&text).unwrap().next().unwrap().unwrap().path();
+    let [example, file, text] = [&example, &file, &text].map(|path| path.to_str().unwrap());
+    for launcher in launchers() {
+        if launcher.words().is_ok_and(|words| words.is_empty()) {
+            continue;
+        }
+        let script =
+            "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
+        for program in [&[PROGRAMS, "wordcount", "--input", text][..], &[example, file]] {
+            let _turn = alone();
+            let mut command = launcher.command("/bin/sh").unwrap();
+            command.args(["-c", script, "sh"]).args(program);
+            let run = finish(command, RUN_TIME_MAX);
+            assert!(!run.success && !run.timed_out && run.stdout.is_empty(), "{run:#?}");
+            let told = "there is no knob NOSUCH (HARRIER_MPID_NOSUCH) (on rank 1)";
+            assert!(run.stderr.contains(told) && !run.stderr.contains("is lost"), "{run:#?}");
+        }
+    }
+}
+
+/// A checkpoint does not mix the pairs of a program with those of another one that has its name.
+#[test]
+fn a_checkpoint_of_a_changed_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (visits, checkpoint) = (folder.path().join("visits"), folder.path().join("checkpoint"));
+    let program = folder.path().join("mpid-programs");
+    let good = "1.2.3.4|u|1999-05-05|0.12|agent|USA|USA-EN|word|7\n";
+    let run = || {
+        let mut command = Command::new(&program);
+        command.args(["aggregate", "--input"]).arg(&visits).env("HARRIER_MPID_CHECKPOINT", &checkpoint);
+        finish(command, RUN_TIME_MAX)
+    };
+    let add = |bytes: &[u8]| {
+        OpenOptions::new().append(true).open(&program).unwrap().write_all(bytes).unwrap();
+    };
+    std::fs::copy(PROGRAMS, &program).unwrap();
+    std::fs::write(&visits, good.replace("0.12", "many")).unwrap();
+    let failed = run();
+    assert!(failed.stderr.contains("is no amount"), "{failed:#?}");
+    std::fs::write(&visits, good).unwrap();
+    let length = program.metadata().unwrap().len();
+    add(b"changed");
+    let refused = run();
+    assert!(!refused.success && refused.stderr.contains("before the program was changed"), "{refused:#?}");
+    OpenOptions::new().write(true).open(&program).unwrap().set_len(length).unwrap();
+    let again = run();
+    assert!(again.success && again.stdout.contains("1 lines"), "{again:#?}");
+}
+
+/// Ranks that were started as different programs have no checkpoint in common.
+#[test]
+fn ranks_with_a_checkpoint_are_one_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = generate(folder.path(), "text", 10_000, 1);
+    let checkpoint = folder.path().join("checkpoint");
+    for launcher in [Launcher::open_mpi(1), Launcher::mpich(1)] {
+        let Ok(words) = launcher.words().inspect_err(|reason| absent(reason)) else { continue };
+        let start = |patterns: [&str; 2], keeps: bool| {
+            let _turn = alone();
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).args([PROGRAMS, "grep", patterns[0], "--input"]).arg(&text);
+            command.args([":", "-n", "1", PROGRAMS, "grep", patterns[1], "--input"]).arg(&text);
+            if keeps {
+                command.env("HARRIER_MPID_CHECKPOINT", &checkpoint);
+            }
+            finish(command, RUN_TIME_MAX)
+        };
+        let refused = start(["ing", "ed"], true);
+        let told = "ranks 0 and 1 are different programs, or have other arguments";
+        assert!(!refused.success && refused.stderr.contains(told), "{refused:#?}");
+        assert!(start(["ing", "ing"], true).success && start(["ing", "ed"], false).success);
+    }
+}
+
+/// Whether an O task of a job is committed: behind three records that tell of the job.
+fn has_commits(checkpoint: &Path) -> bool {
+    let jobs = std::fs::read_dir(checkpoint).into_iter().flatten().flatten();
+    jobs.filter_map(|job| job.path().join("commits").metadata().ok()).any(|list| list.len() > 3 * 12)
+}
+
 /// What came of a run. Neither ranks nor a launcher without ranks may hang.
 fn output_of(mut child: Child, mark: &str) -> Output {
     let started = Instant::now();
@@ -679,9 +765,11 @@ fn a_rank_is_killed() {
         let started = Instant::now();
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Wait for the ranks, and then for a random part of their work.
+        // Wait for the ranks, and that something is in the checkpoint, and then for a random part of their work.
         let mark = text.to_str().unwrap();
-        while ranks_of(mark).len() < 3 && started.elapsed() < Duration::from_secs(10) {
+        while (ranks_of(mark).len() < 3 || with_checkpoint && !has_commits(&checkpoint))
+            && started.elapsed() < RUN_TIME_MAX / 2
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         let patience = Duration::from_millis(random.random_range(150..900));

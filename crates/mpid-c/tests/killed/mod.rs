@@ -50,16 +50,32 @@ fn lines(path: &Path) -> Vec<String> {
     text.split_inclusive('\n').filter_map(|line| Some(line.strip_suffix('\n')?.to_string())).collect()
 }
 
-/// Starts the program, whose words are followed by the folder, on three ranks, and kills the one of O task 0. `None`: something is absent.
-pub fn killed_and_started_again(program: &[&str], variables: &[(&str, PathBuf)]) -> Option<Run> {
-    let words = Launcher::open_mpi(3).words().inspect_err(|reason| absent(reason)).ok()?;
-    let mpidrun = mpidrun()?;
+/// The launchers there are, without the options that tests give them.
+pub fn launchers() -> Vec<String> {
+    let all = [Launcher::open_mpi, Launcher::mpich, Launcher::open_mpi_wheel, Launcher::mpich_wheel];
+    let words = all.map(|launcher| launcher(3).words().inspect_err(|reason| absent(reason)));
+    words.into_iter().flatten().map(|words| words[0].clone()).collect()
+}
+
+/// Runs `mpidrun` with this launcher on three ranks, with a checkpoint in `folder` and restarts; `program` is its last arguments. `None`:
+/// there is none.
+pub fn with_restarts(launcher: &str, folder: &Path, program: &[&str]) -> Option<Command> {
+    let mut command = Command::new(mpidrun()?);
+    command.env("HARRIER_MPIRUN", launcher).args(["-n", "3", "-O", &O_TASKS.to_string(), "-A", "4"]);
+    command.arg("-checkpoint").arg(folder.join("checkpoint")).args(["-restarts", "2"]).args(program);
+    Some(command)
+}
+
+/// Starts the program, whose words are followed by the folder, and kills the rank of O task 0. `None`: something is absent.
+pub fn killed_and_started_again(
+    launcher: &str,
+    program: &[&str],
+    variables: &[(&str, PathBuf)],
+) -> Option<Run> {
     let folder = tempfile::tempdir().unwrap();
     let (checkpoint, ran) = (folder.path().join("checkpoint"), folder.path().join("ran"));
-    let mut command = Command::new(mpidrun);
-    command.env("HARRIER_MPIRUN", &words[0]).args(["-n", "3", "-O", &O_TASKS.to_string(), "-A", "4"]);
-    command.arg("-checkpoint").arg(&checkpoint).args(["-restarts", "2"]);
-    command.args(program).arg(folder.path());
+    let mut command = with_restarts(launcher, folder.path(), program)?;
+    command.arg(folder.path());
     command.envs(variables.iter().map(|(name, value)| (*name, value)));
     let _turn = alone();
     let run = std::thread::spawn(move || finish(command, TIME_MAX));

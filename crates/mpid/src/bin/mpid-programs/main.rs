@@ -187,12 +187,22 @@ fn main() -> ExitCode {
             }
         };
     }
-    let started = World::join().and_then(|world| Ok((world, Config::from_environment()?)));
-    let (world, config) = match started {
-        Ok(started) => started,
+    let world = match World::join() {
+        Ok(world) => world,
         Err(error) => {
             eprintln!("mpid: {error}");
-            return ExitCode::from(if error.leaves_the_ranks_alive() { 2 } else { 3 });
+            return ExitCode::from(3);
+        }
+    };
+    let config = match world.configure() {
+        Ok(config) => config,
+        Err(error) => {
+            if world.rank() == 0 {
+                eprintln!("mpid: {error}");
+            }
+            let status = if error.leaves_the_ranks_alive() { 2 } else { 3 };
+            let left = world.leave(status);
+            return ExitCode::from(if left.is_ok() { status as u8 } else { 3 });
         }
     };
     let outcome = run(&program, &world, &config);
