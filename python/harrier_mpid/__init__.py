@@ -437,9 +437,9 @@ class _Program:
                 tasks = operator.index(tasks)
                 if tasks < 1:
                     raise ValueError(f"{side.lower()}_tasks is {tasks}: it is at least 1")
-                # An empty variable is none, as for the library.
-                told = os.environ.get("HARRIER_MPID_" + side) or str(tasks)
-                if told != str(tasks):
+                told = os.environ.get("HARRIER_MPID_" + side, str(tasks))
+                # An empty one the library refuses.
+                if told not in ("", str(tasks)):
                     raise ValueError(f"the program has {tasks} {side} tasks, and was told {told} (mpidrun -{side})")
                 self.numbers["HARRIER_MPID_" + side] = told
         told = os.environ.get("HARRIER_MPID_MODE") or mode
