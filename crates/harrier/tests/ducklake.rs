@@ -420,9 +420,13 @@ fn infinity_and_far_years_are_read_and_written() {
         let shown: Vec<_> = shown.iter().map(|row| row[0].as_deref()).collect();
         let expected = ["infinity", "-infinity", "12024-01-15 10:00:00.5", "2024-01-15 00:00:00"];
         assert_eq!(shown, expected.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
-        let all = format!("SELECT v, CAST(d AS VARCHAR), CAST(t AS VARCHAR), CAST(z AS VARCHAR) FROM {table} ORDER BY v");
+        let all = format!(
+            "SELECT v, CAST(d AS VARCHAR), CAST(t AS VARCHAR), CAST(z AS VARCHAR) FROM {table} ORDER BY v"
+        );
         let before = duck.run(&all);
-        for statement in [&format!("UPDATE {table} SET v = v + 10 WHERE v <> 5"), &format!("OPTIMIZE TABLE {table}")] {
+        for statement in
+            [&format!("UPDATE {table} SET v = v + 10 WHERE v <> 5"), &format!("OPTIMIZE TABLE {table}")]
+        {
             run(&mut harrier, statement);
         }
         let again: Vec<_> = before
@@ -441,16 +445,28 @@ fn infinity_and_far_years_are_read_and_written() {
             &[
                 &format!("SELECT v FROM {table} WHERE t > TIMESTAMP '9000-01-01' ORDER BY v"),
                 &format!("SELECT v FROM {table} WHERE d < DATE '0100-01-01' ORDER BY v"),
-                &format!("SELECT v FROM {table} WHERE t = TIMESTAMP 'infinity' OR d = DATE '-infinity' ORDER BY v"),
+                &format!(
+                    "SELECT v FROM {table} WHERE t = TIMESTAMP 'infinity' OR d = DATE '-infinity' ORDER BY v"
+                ),
             ],
         );
     }
-    run(&mut harrier, "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ DEFAULT TIMESTAMPTZ 'infinity')");
-    run(&mut harrier, "INSERT INTO forever (v, d, t) VALUES (1, DATE 'infinity', TIMESTAMP '-infinity'), (2, DATE '2024-01-01', 'infinity'::timestamp)");
+    run(
+        &mut harrier,
+        "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ DEFAULT TIMESTAMPTZ 'infinity')",
+    );
+    run(
+        &mut harrier,
+        "INSERT INTO forever (v, d, t) VALUES (1, DATE 'infinity', TIMESTAMP '-infinity'), (2, DATE '2024-01-01', 'infinity'::timestamp)",
+    );
     run(&mut harrier, "INSERT INTO forever SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)");
     let question = "SELECT count(*), min(CAST(d AS VARCHAR)), max(CAST(d AS VARCHAR)), min(CAST(t AS VARCHAR)), \
                     max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity') FROM forever";
-    agree(&mut harrier, &mut duck, &[question, "SELECT v FROM forever WHERE t = TIMESTAMP 'infinity' ORDER BY v LIMIT 2"]);
+    agree(
+        &mut harrier,
+        &mut duck,
+        &[question, "SELECT v FROM forever WHERE t = TIMESTAMP 'infinity' ORDER BY v LIMIT 2"],
+    );
 }
 
 /// Every part of an interval in a column `v`, in words of both.

@@ -269,6 +269,7 @@ fn what_cannot_be_is_refused() {
         ("HARRIER_MPID_MODE", "ITER", "the program is one of mode COM, and was started in mode ITER"),
         ("HARRIER_MPID_MODE", "STREAM", "mode COM"),
         ("HARRIER_MPID_O", "3", "the program has 4 O tasks, and was told 3"),
+        ("HARRIER_MPID_O", "", "HARRIER_MPID_O is empty"),
     ] {
         let pythons = [system(), wheel()].map(|python| {
             python.map(|mut python| {
@@ -279,18 +280,6 @@ fn what_cannot_be_is_refused() {
         for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
             assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
         }
-    }
-}
-
-/// A variable that is empty says nothing, beside a number of the program's own, too.
-#[test]
-fn an_empty_variable_is_none() {
-    let python = system().map(|mut python| {
-        python.variables.push(("HARRIER_MPID_O", PathBuf::new()));
-        python
-    });
-    for run in runs_on(vec![python], "tests/checks.py", &["float_sums"]) {
-        assert_eq!(totals(&run).0, 3, "{run:#?}");
     }
 }
 
