@@ -453,15 +453,15 @@ fn infinity_and_far_years_are_read_and_written() {
     }
     run(
         &mut harrier,
-        "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ DEFAULT TIMESTAMPTZ 'infinity')",
+        "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ, e DATE DEFAULT DATE 'infinity')",
     );
     run(
         &mut harrier,
-        "INSERT INTO forever (v, d, t) VALUES (1, DATE 'infinity', TIMESTAMP '-infinity'), (2, DATE '2024-01-01', 'infinity'::timestamp)",
+        "INSERT INTO forever (v, d, t, z) VALUES (1, DATE 'infinity', TIMESTAMP '-infinity', TIMESTAMPTZ 'infinity'), (2, DATE '2024-01-01', 'infinity'::timestamp, NULL)",
     );
-    run(&mut harrier, "INSERT INTO forever SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)");
+    run(&mut harrier, "INSERT INTO forever (v, d, t, z) SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)");
     let question = "SELECT count(*), min(CAST(d AS VARCHAR)), max(CAST(d AS VARCHAR)), min(CAST(t AS VARCHAR)), \
-                    max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity') FROM forever";
+                    max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity'), count(*) FILTER (WHERE e = DATE 'infinity') FROM forever";
     agree(
         &mut harrier,
         &mut duck,
