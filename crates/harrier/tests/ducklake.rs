@@ -459,7 +459,10 @@ fn infinity_and_far_years_are_read_and_written() {
         &mut harrier,
         "INSERT INTO forever (v, d, t, z) VALUES (1, DATE 'infinity', TIMESTAMP '-infinity', TIMESTAMPTZ 'infinity'), (2, DATE '2024-01-01', 'infinity'::timestamp, NULL)",
     );
-    run(&mut harrier, "INSERT INTO forever (v, d, t, z) SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)");
+    run(
+        &mut harrier,
+        "INSERT INTO forever (v, d, t, z) SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)",
+    );
     let question = "SELECT count(*), min(CAST(d AS VARCHAR)), max(CAST(d AS VARCHAR)), min(CAST(t AS VARCHAR)), \
                     max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity'), count(*) FILTER (WHERE e = DATE 'infinity') FROM forever";
     agree(
