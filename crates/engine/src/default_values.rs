@@ -120,7 +120,7 @@ fn fill(statement: &mut ast::Statement, table: &dyn TableProvider) -> Result<()>
                 let columns = columns_of(&[], table);
                 let row =
                     columns.iter().map(|column| default_of(column, table)).collect::<Result<Vec<_>>>()?;
-                insert.source = rows_of(row);
+                insert.source = if row.is_empty() { None } else { rows_of(row) };
             }
             Some(source) => {
                 if let SetExpr::Values(values) = source.body.as_mut() {

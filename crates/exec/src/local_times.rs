@@ -144,6 +144,8 @@ fn found(zones: &StringArray, times: &ArrayRef, wanted: &DataType) -> Result<Arr
 
 /// Errors: 22023.
 fn zone_of(name: &str) -> Result<Tz> {
+    const GREENWICH: [&str; 4] = ["utc", "gmt", "z", "zulu"];
+    let name = if GREENWICH.iter().any(|known| name.eq_ignore_ascii_case(known)) { "UTC" } else { name };
     Tz::from_str(name).map_err(|_| {
         let message = format!("time zone \"{name}\" not recognized");
         CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
@@ -287,10 +289,11 @@ mod tests {
         check("2024-03-31 02:30:00", "Europe/Berlin", "2024-03-31 01:30:00");
         check("2024-10-27 02:30:00", "Europe/Berlin", "2024-10-27 01:30:00");
         check("2024-10-27 02:30:00+02", "Europe/Berlin", "2024-10-27 00:30:00");
-        check("2024-03-10 02:30:00.5", "America/New_York", "2024-03-10 07:30:00.5");
+        check("2024-03-10 02:30:00.5", "America/New_York", "2024-03-10 07:30:00.500");
         check("2024-11-03 01:30:00", "America/New_York", "2024-11-03 06:30:00");
         check("2011-12-30 12:00:00", "Pacific/Apia", "2011-12-30 22:00:00");
         check("2024-07-01 12:00:00", "+05:30", "2024-07-01 06:30:00");
+        check("2024-07-01 12:00:00", "Gmt", "2024-07-01 12:00:00");
         assert!(moment_of("2024-13-01", &zone_of("Europe/Berlin").unwrap()).is_err());
     }
 

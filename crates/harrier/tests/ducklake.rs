@@ -453,7 +453,7 @@ fn infinity_and_far_years_are_read_and_written() {
     }
     run(
         &mut harrier,
-        "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ, e DATE DEFAULT DATE 'infinity')",
+        "CREATE TABLE forever (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ, e DATE DEFAULT DATE 'infinity', f TIMESTAMPTZ DEFAULT TIMESTAMPTZ 'infinity')",
     );
     run(
         &mut harrier,
@@ -464,7 +464,7 @@ fn infinity_and_far_years_are_read_and_written() {
         "INSERT INTO forever (v, d, t, z) SELECT v + 2, d, t, z FROM forever, generate_series(1, 20)",
     );
     let question = "SELECT count(*), min(CAST(d AS VARCHAR)), max(CAST(d AS VARCHAR)), min(CAST(t AS VARCHAR)), \
-                    max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity'), count(*) FILTER (WHERE e = DATE 'infinity') FROM forever";
+                    max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity'), count(*) FILTER (WHERE e = DATE 'infinity' AND f = TIMESTAMPTZ 'infinity') FROM forever";
     agree(
         &mut harrier,
         &mut duck,

@@ -20,7 +20,7 @@ use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, Pa
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast, lit};
 use datafusion::object_store::ObjectMeta;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as Place, Literal};
@@ -575,12 +575,18 @@ fn default_of(session: &SessionState, column: &Column, default: &DefaultValue) -
         DefaultValue::Literal(text) => Ok(lit(values::parse_one(text, &kind)?)),
         DefaultValue::Expression { sql, .. } => {
             let schema = datafusion::common::DFSchema::empty();
-            session.create_logical_expr(sql, &schema).map_err(|error| {
+            let default = session.create_logical_expr(sql, &schema).map_err(|error| {
                 CodedError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("the default of column \"{}\", {sql}: {error}", column.name),
                 )
-                .into()
+            })?;
+            Ok(match default {
+                // TIMESTAMPTZ counts nanoseconds there.
+                Expr::Cast(inner) if matches!(inner.field.data_type(), DataType::Timestamp(_, Some(_))) => {
+                    cast(*inner.expr, kind)
+                }
+                other => other,
             })
         }
     }
