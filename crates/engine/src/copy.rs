@@ -50,7 +50,7 @@ use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::Dml;
 use crate::write::Write;
-use crate::zones::{UTC, field_in_zone};
+use crate::zones::{field_in_zone, session_zone};
 
 use batches::Batches;
 pub use out::CopyOut;
@@ -298,8 +298,7 @@ impl Session {
         if !is_listed {
             places = (0..schema.fields().len()).collect();
         }
-        let zone = self.context().state_ref().read().config_options().execution.time_zone.clone();
-        let zone = zone.as_deref().unwrap_or(UTC).into();
+        let zone = session_zone(&self.context().state_ref().read());
         Ok(Target { name, table, columns: places, is_listed, zone })
     }
 

@@ -97,7 +97,11 @@ impl ScalarUDFImpl for TimeZoneOf {
         let rows = if is_scalar { 1 } else { arguments.number_rows };
         let zones = zone.to_array(rows)?;
         // A plan from elsewhere tells it: this function is that of no session there.
-        let found = found(zones.as_string(), &time.to_array(rows)?, arguments.return_field.data_type())?;
+        let found = found(
+            zones.as_string::<i32>().iter(),
+            &time.to_array(rows)?,
+            arguments.return_field.data_type(),
+        )?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
             false => ColumnarValue::Array(found),
@@ -112,7 +116,11 @@ impl TimeZoneOf {
 }
 
 /// `times`, seen from the zone that is told beside each of them, as `wanted`, which has a zone where they have none.
-fn found(zones: &StringArray, times: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
+fn found<'a>(
+    zones: impl Iterator<Item = Option<&'a str>>,
+    times: &ArrayRef,
+    wanted: &DataType,
+) -> Result<ArrayRef> {
     let DataType::Timestamp(unit, other) = times.data_type() else {
         return internal_err!("a time zone of {}", times.data_type());
     };
@@ -245,8 +253,7 @@ pub fn is_local(kind: &DataType) -> bool {
 fn moments(times: &ArrayRef, zone: &str, wanted: &DataType) -> Result<ArrayRef> {
     if !times.data_type().is_string() {
         let local = cast(times, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-        let zones = StringArray::from_iter_values(std::iter::repeat_n(zone, local.len()));
-        return found(&zones, &local, wanted);
+        return found(std::iter::repeat(Some(zone)), &local, wanted);
     }
     let zone = zone_of(zone)?;
     let texts = cast(times, &DataType::Utf8)?;

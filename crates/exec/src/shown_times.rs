@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, StringBuilder};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray, StringBuilder};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, DisplayIndex, FormatOptions, FormatResult};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
@@ -13,7 +12,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::table_files::infinity_of;
+use crate::table_files::{counts_of, infinity_of};
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const ZONE: &str = "%:z";
@@ -66,11 +65,7 @@ pub fn formatter<'a>(
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
     let others = ArrayFormatter::try_new(values, options)?;
     let Some(infinity) = infinity_of(values.data_type()) else { return Ok(others) };
-    let counts = match values.data_type() {
-        DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
-        _ => cast(values, &DataType::Int64)?,
-    };
-    let counts = counts.as_primitive::<Int64Type>().clone();
+    let counts = counts_of(values).map_err(|error| ArrowError::ExternalError(error.into()))?;
     let is_infinite = |count: i64| count == infinity || count == -infinity;
     Ok(match counts.iter().flatten().any(is_infinite) {
         true => ArrayFormatter::new(Box::new(Infinite { counts, infinity, others }), false),

@@ -25,6 +25,7 @@ pub(super) fn unbind_values(statement: &mut Statement) {
     let writes = match statement {
         Statement::Insert(_) => true,
         Statement::CreateTable(create) => create.query.is_some(),
+        Statement::Prepare { statement, .. } => return unbind_values(statement),
         _ => false,
     };
     if writes {
@@ -122,6 +123,10 @@ mod tests {
             "INSERT INTO t WITH w AS (VALUES (1)) SELECT * FROM w WHERE a IN (SELECT 1 UNION ALL VALUES (2))",
             "INSERT INTO t WITH w AS (SELECT * FROM (VALUES (1)) AS rows) SELECT * FROM w \
              WHERE a IN (SELECT 1 UNION ALL SELECT * FROM (VALUES (2)) AS rows)",
+        );
+        check(
+            "PREPARE p AS INSERT INTO t WITH w AS (VALUES (1)) SELECT * FROM w",
+            "PREPARE p AS INSERT INTO t WITH w AS (SELECT * FROM (VALUES (1)) AS rows) SELECT * FROM w",
         );
         for same in [
             "INSERT INTO t VALUES (1), (2)",

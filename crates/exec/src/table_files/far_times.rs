@@ -1,7 +1,7 @@
 //! Days and timestamps in the catalog that a cast does not read: `infinity`, and years before 1 or after 9999.
 
 use chrono::{NaiveDate, NaiveTime};
-use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
 use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::compute::{cast, is_null};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -33,6 +33,15 @@ fn infinity(unit: TimeUnit) -> i64 {
         TimeUnit::Millisecond => i64::MAX / 1_000,
         TimeUnit::Microsecond | TimeUnit::Nanosecond => i64::MAX,
     }
+}
+
+/// Days or units since 1970 of days or timestamps.
+pub fn counts_of(values: &dyn Array) -> Result<Int64Array> {
+    let counts = match values.data_type() {
+        DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
+        _ => cast(values, &DataType::Int64)?,
+    };
+    Ok(counts.as_primitive().clone())
 }
 
 /// [`infinity`] of values of this type; of days it is the last of them.
@@ -116,13 +125,7 @@ mod tests {
         let read = |texts: &[&str], kind: &DataType| {
             let texts = StringArray::from(texts.to_vec());
             let values = with_far(cast(&texts, kind).unwrap(), &texts).unwrap();
-            let numbers = match kind {
-                DataType::Date32 => {
-                    cast(&cast(&values, &DataType::Int32).unwrap(), &DataType::Int64).unwrap()
-                }
-                _ => cast(&values, &DataType::Int64).unwrap(),
-            };
-            let numbers = numbers.as_any().downcast_ref::<Int64Array>().unwrap().clone();
+            let numbers = counts_of(&values).unwrap();
             numbers.iter().collect::<Vec<_>>()
         };
         let days =

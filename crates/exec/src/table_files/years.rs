@@ -1,12 +1,11 @@
 //! The years that tables have moments of: those that the texts of a catalog can say to all who read it.
 
 use chrono::NaiveDate;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 
-use super::far_times::infinity_of;
+use super::far_times::{counts_of, infinity_of};
 use crate::sqlstate::{CodedError, SqlState};
 use crate::whole_times::in_a_second;
 
@@ -29,11 +28,7 @@ fn check(values: &ArrayRef, column: &str, first: NaiveDate) -> Result<()> {
         _ => return Ok(()),
     };
     let Some(infinity) = infinity_of(values.data_type()) else { return Ok(()) };
-    let counts: ArrayRef = match values.data_type() {
-        DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
-        _ => cast(values, &DataType::Int64)?,
-    };
-    let counts: &Int64Array = counts.as_primitive::<Int64Type>();
+    let counts = counts_of(values)?;
     let epoch = NaiveDate::default();
     let days = |day: NaiveDate| (day - epoch).num_days();
     // The last day as a whole: moments of it are before the next.
@@ -53,6 +48,7 @@ mod tests {
     use std::sync::Arc;
 
     use datafusion::arrow::array::{Date32Array, StringArray, TimestampMicrosecondArray};
+    use datafusion::arrow::compute::cast;
     use datafusion::arrow::datatypes::TimeUnit;
 
     use super::*;
