@@ -109,6 +109,24 @@ impl Launcher {
         }
         Ok(command)
     }
+
+    /// A command as of [`command`](Self::command) whose ranks add what they print to the file `name` in `folder`, where the
+    /// shell's `$$` is the number of the process: a launcher that reads of several ranks at a time may mix what it reads within
+    /// a line, and Open MPI reads from a terminal, which hands on a line with a tab in pieces. [`printed`](crate::printed) reads
+    /// the files.
+    ///
+    /// Errors: the launcher is not installed.
+    pub fn command_printing(
+        &self,
+        binary: impl AsRef<OsStr>,
+        folder: &Path,
+        name: &str,
+    ) -> Result<Command, String> {
+        let script = format!("folder=$1; program=$2; shift 2; exec \"$program\" \"$@\" >>\"$folder/{name}\"");
+        let mut command = self.command("/bin/sh")?;
+        command.args(["-c", &script, "sh"]).arg(folder).arg(binary.as_ref());
+        Ok(command)
+    }
 }
 
 /// Whose options a launcher understands.

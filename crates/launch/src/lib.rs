@@ -3,6 +3,7 @@
 //! - [`Launcher`]: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
 //! - [`Hosts`]: ranks that meet by a hosts file instead.
 //! - [`finish`]: runs it to its end, or ends it when it hangs.
+//! - [`printed`]: what ranks said that print into files, of [`Launcher::command_printing`].
 
 mod hosts;
 mod launcher;
@@ -10,7 +11,7 @@ mod run;
 
 pub use hosts::{Hosts, finish_all};
 pub use launcher::{Launcher, on_path, skipped};
-pub use run::{Run, example, finish, fresh_seed};
+pub use run::{Run, example, finish, fresh_seed, printed};
 
 use std::sync::{Mutex, MutexGuard};
 

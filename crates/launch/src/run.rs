@@ -1,7 +1,7 @@
 //! A program's run, to its end or to the end of a test's patience.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +50,14 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
         let _ = pipe.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     })
+}
+
+/// What the files in `folder` hold, one after another.
+///
+/// Panics: one cannot be read.
+pub fn printed(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    files.map(|file| std::fs::read_to_string(file.expect("listed").path()).expect("text")).collect()
 }
 
 /// An example of the crate whose test calls this: tests are in `target/<profile>/deps`, examples in

@@ -5,7 +5,7 @@ mod built;
 mod killed;
 
 use built::library;
-use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
+use harrier_launch::{Launcher, Run, absent, alone, finish, on_path, printed};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,7 +69,7 @@ fn launchers() -> Vec<Launcher> {
 }
 
 fn run(launcher: &Launcher, program: &Path, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
-    // Each rank prints into a file of its own: what a launcher reads of several at the same time, it may mix within a line.
+    // Each rank has a file of its own, so that none waits for what another one has in its buffers.
     printing(launcher, program, arguments, knobs, "$$")
 }
 
@@ -87,18 +87,14 @@ fn printing(
     for (name, value) in knobs.iter().filter(|_| !by_itself) {
         launcher = launcher.with_variable(name, value);
     }
-    let printed = tempfile::tempdir().unwrap();
-    let script = format!("folder=$1; program=$2; shift 2; exec \"$program\" \"$@\" >>\"$folder/{name}\"");
-    let mut command = launcher.command(Path::new("/bin/sh")).unwrap();
-    command.args(["-c", &script, "sh"]).arg(printed.path()).arg(program).args(arguments);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = launcher.command_printing(program, folder.path(), name).unwrap();
+    command.args(arguments);
     if by_itself {
         command.envs(knobs.iter().copied());
     }
-    let mut run = finish(command, RUN_TIME_MAX);
-    for file in std::fs::read_dir(printed.path()).unwrap() {
-        run.stdout.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
-    }
-    run
+    let run = finish(command, RUN_TIME_MAX);
+    Run { stdout: printed(folder.path()), ..run }
 }
 
 #[test]

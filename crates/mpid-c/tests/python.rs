@@ -6,7 +6,7 @@ mod built;
 mod killed;
 
 use built::library;
-use harrier_launch::{Launcher, Run, absent, alone, finish, on_path};
+use harrier_launch::{Launcher, Run, absent, alone, finish, on_path, printed};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,13 +57,14 @@ fn runs_on(pythons: Vec<Option<Python>>, script: &str, arguments: &[&str]) -> Ve
     let mut runs = Vec::new();
     for Python { program, variables } in pythons.into_iter().flatten() {
         for launcher in [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)] {
-            let Ok(mut command) = launcher.command(&program).inspect_err(|reason| absent(reason)) else {
-                continue;
-            };
+            let folder = tempfile::tempdir().unwrap();
+            let command = launcher.command_printing(&program, folder.path(), "$$");
+            let Ok(mut command) = command.inspect_err(|reason| absent(reason)) else { continue };
             // On one host the ranks have the launcher's environment.
             command.envs(variables.iter().map(|(name, value)| (*name, value)));
             command.arg(checkout().join("python").join(script)).args(arguments);
-            runs.push(finish(command, RUN_TIME_MAX));
+            let run = finish(command, RUN_TIME_MAX);
+            runs.push(Run { stdout: printed(folder.path()), ..run });
         }
     }
     runs
@@ -122,19 +123,14 @@ fn lines_are_not_cut() {
     {
         let mut expected: Option<Vec<String>> = None;
         for launcher in [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)] {
-            let Ok(mut command) = launcher.command(Path::new("/bin/sh")).inspect_err(|reason| absent(reason))
-            else {
-                continue;
-            };
-            // Into one file: what a launcher reads of several ranks at the same time, it may mix within a line.
-            let printed = tempfile::NamedTempFile::new().unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let command = launcher.command_printing(&program, folder.path(), "all");
+            let Ok(mut command) = command.inspect_err(|reason| absent(reason)) else { continue };
             command.envs(variables.iter().map(|(name, value)| (*name, value)));
-            command.args(["-c", "file=$1; shift; exec \"$@\" >>\"$file\"", "sh"]).arg(printed.path());
-            command.arg(&program).arg(checkout().join("python").join(script)).args(&arguments);
+            command.arg(checkout().join("python").join(script)).args(&arguments);
             let run = finish(command, RUN_TIME_MAX);
             assert!(run.success, "{launcher:?} {script}: {run:#?}");
-            let text = std::fs::read_to_string(printed.path()).unwrap();
-            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+            let mut lines: Vec<String> = printed(folder.path()).lines().map(str::to_string).collect();
             lines.sort();
             let expected = expected.get_or_insert_with(|| lines.clone());
             // More than two ranks have in their buffers.

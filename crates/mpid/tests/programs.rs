@@ -5,7 +5,7 @@
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. `HARRIER_SEED` repeats
 //! a run.
 
-use harrier_launch::{Hosts, Launcher, Run, absent, alone, finish, finish_all, fresh_seed};
+use harrier_launch::{Hosts, Launcher, Run, absent, alone, finish, finish_all, fresh_seed, printed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs::OpenOptions;
@@ -498,13 +498,15 @@ fn the_example_counts_words() {
             if !by_itself {
                 started = started.with_variable("HARRIER_MPID_O", o_tasks);
             }
-            let mut command = started.command(&example).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = started.command_printing(&example, folder.path(), "$$").unwrap();
             command.args(&files);
             if by_itself {
                 command.env("HARRIER_MPID_O", o_tasks);
             }
             let run = finish(command, RUN_TIME_MAX);
-            let mut lines: Vec<&str> = run.stdout.lines().collect();
+            let text = printed(folder.path());
+            let mut lines: Vec<&str> = text.lines().collect();
             lines.sort();
             assert!(run.success, "{run:#?}");
             assert_eq!(lines, ["be\t3", "is\t1", "not\t1", "or\t1", "that\t1", "to\t3"], "{run:#?}");
