@@ -27,7 +27,7 @@ use crate::known::{Known, KnownData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
 use crate::state::{Column, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
-use crate::{inlined, layout, table_data};
+use crate::{conflicts, inlined, layout, table_data};
 
 /// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in time.
 const STATES_MAX: usize = 8;
@@ -245,6 +245,25 @@ impl Catalog {
     /// differ in case only, or too many of them.
     pub fn can_inline(&self, table: &Table) -> bool {
         inlined::fits(self.inner.database.dialect(), table)
+    }
+
+    /// Puts a transaction upon the newest snapshot, for the next statement of one that is read committed. Without changes of
+    /// its own it costs no more than `head`, nor while nobody else commits.
+    ///
+    /// Errors: `Error::Conflict` if its commit would be refused as others have committed meanwhile; it stays as it was then.
+    pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
+        let newest = self.head().await?;
+        if newest.snapshot != transaction.base.snapshot && transaction.may_conflict() {
+            let check = || async {
+                let mut session = self.inner.database.read().await?;
+                // It may be newer still: a conflict with that is one all the same.
+                let head = load::head(&mut session, None).await?;
+                conflicts::check_newer(&mut session, transaction, &head).await
+            };
+            again_if_lost(check).await?;
+        }
+        transaction.rebase(newest);
+        Ok(())
     }
 
     /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes nothing. Not

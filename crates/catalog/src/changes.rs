@@ -109,6 +109,12 @@ impl Others {
         done.is_some_and(|snapshot| *snapshot > since)
             || (deed == Deed::Unknown && self.unreadable.is_some_and(|snapshot| snapshot > since))
     }
+
+    /// Whether anything may have been done to this table or view in a snapshot after `since`.
+    pub fn touched(&self, id: ObjectId, since: SnapshotId) -> bool {
+        let deeds = self.deeds.get(&id).into_iter().flat_map(BTreeMap::values);
+        deeds.chain(&self.unreadable).any(|snapshot| *snapshot > since)
+    }
 }
 
 /// The words and their values; a comma within quotes is part of a name.
@@ -201,8 +207,10 @@ mod tests {
         assert!(!others.did(Deed::Deleted, 2, 4));
         assert!(others.did(Deed::Dropped, 7, 0));
         assert!(others.did(Deed::Unknown, 3, 5) && !others.did(Deed::Unknown, 2, 5));
+        assert!(others.touched(2, 4) && !others.touched(2, 5) && !others.touched(4, 0));
         others.add(7, "gibberish");
         assert!(others.did(Deed::Unknown, 2, 6));
+        assert!(others.touched(2, 6) && !others.touched(2, 7));
     }
 
     #[test]

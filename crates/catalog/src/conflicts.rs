@@ -12,9 +12,12 @@
 //! | drops a schema           | made anything in it                                                                     |
 //! | creates or renames       | taken the name; dropped the schema                                                      |
 //!
-//! Called within the transaction that commits, which excludes others: what is found holds until its end.
+//! Called within the transaction that commits, which excludes others: what is found holds until its end. And before a
+//! statement of a read committed transaction, which would else mix what it sees with changes that no longer fit it: a later
+//! commit is compared again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::changes::{Deed, Others};
 use crate::database::{Session, list, name, text};
@@ -27,6 +30,20 @@ use crate::{commit, inlined};
 
 /// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live with.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
+    compare(session, transaction, head, false).await
+}
+
+/// The same for a transaction that is not at its end: what was not touched since it was put upon its base was compared then.
+pub(crate) async fn check_newer(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
+    compare(session, transaction, head, true).await
+}
+
+async fn compare(
+    session: &mut Session,
+    transaction: &Transaction,
+    head: &Head,
+    only_newer: bool,
+) -> Result<()> {
     let since_state = transaction.since.unwrap_or(transaction.base.snapshot);
     let data = || transaction.data.iter().filter(|(_, changes)| !commit::is_idle(changes));
     let since = data().map(|(_, changes)| changes.since).chain([since_state]).min().unwrap_or(since_state);
@@ -40,14 +57,22 @@ pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head
         return Ok(());
     }
     let others = Others::load(session, since, head.snapshot).await?;
+    let (base, own) = (&transaction.base, &transaction.state);
+    let moved = !only_newer || head.schema_version != base.schema_version;
+    let touched = |id: ObjectId| moved || others.touched(id, base.snapshot);
     for (table, changes) in data() {
-        if *table >= 0 && transaction.state.tables.contains_key(table) && changes.since < head.snapshot {
+        let is_theirs = *table >= 0 && own.tables.contains_key(table);
+        if is_theirs && changes.since < head.snapshot && touched(*table) {
             Rows { session, table: *table, changes, others: &others, title: title(transaction, *table) }
                 .check()
                 .await?;
         }
     }
-    if since_state < head.snapshot && transaction.changes_state() {
+    let altered = |(id, table): (&ObjectId, &Arc<Table>)| {
+        base.tables.get(id).is_some_and(|before| !Arc::ptr_eq(before, table)) && touched(*id)
+    };
+    if since_state < head.snapshot && (moved || own.tables.iter().any(altered)) && transaction.changes_state()
+    {
         state(session, transaction, &others, since_state).await?;
     }
     Ok(())

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::conflicts::differ_beyond_options;
 use crate::files::TableChanges;
-use crate::state::{ObjectId, SnapshotId, State};
+use crate::state::{ObjectId, Schema, SnapshotId, State, Table};
 
 #[derive(Debug, Clone)]
 pub struct Transaction {
@@ -72,33 +73,68 @@ impl Transaction {
         &mut self.state
     }
 
-    /// Puts the transaction's changes upon a newer snapshot: what a statement of a read committed transaction sees.
-    /// Whether they conflict is found out at the commit.
-    pub fn rebase(&mut self, newer: Arc<State>) {
+    /// Whether there are changes that those of others may conflict with. Costs nothing while there are none.
+    pub(crate) fn may_conflict(&self) -> bool {
+        self.data.values().any(|changes| !changes.is_empty())
+            || (self.since.is_some() && self.changes_state())
+    }
+
+    /// Puts the transaction's changes upon a newer snapshot, with which they do not conflict.
+    pub(crate) fn rebase(&mut self, newer: Arc<State>) {
         let mut state = State::clone(&newer);
-        overlay(&self.base.schemas, &self.state.schemas, &mut state.schemas);
-        overlay(&self.base.tables, &self.state.tables, &mut state.tables);
-        overlay(&self.base.views, &self.state.views, &mut state.views);
-        for (key, value) in &self.state.options {
-            if self.base.options.get(key) != Some(value) {
-                state.options.insert(key.clone(), value.clone());
-            }
-        }
+        overlay(&self.base.schemas, &self.state.schemas, &mut state.schemas, |base, own, newer| {
+            let options = overlay_options(&base.options, &own.options, &newer.options);
+            let comment = if own.comment == base.comment { &newer.comment } else { &own.comment };
+            Schema { options, comment: comment.clone(), ..own.clone() }
+        });
+        overlay(&self.base.tables, &self.state.tables, &mut state.tables, |base, own, newer| {
+            let options = overlay_options(&base.options, &own.options, &newer.options);
+            // Others may have altered a table of which only options are changed here.
+            let rest = if differ_beyond_options(base, own) { own } else { newer };
+            Table { options, ..rest.clone() }
+        });
+        overlay(&self.base.views, &self.state.views, &mut state.views, |_, own, _| own.clone());
+        let (before, own) = (&self.base.unusable, &self.state.unusable);
+        state.unusable.retain(|id, _| own.contains_key(id) || !before.contains_key(id));
+        state.options = overlay_options(&self.base.options, &self.state.options, &newer.options);
         self.state = state;
         self.base = newer;
     }
 }
 
-/// Makes the changes that led from `base` to `own` in `newer`.
+/// Makes the changes that led from `base` to `own` in `newer`; `merge` those of one object that is in all three.
 fn overlay<T: PartialEq>(
     base: &BTreeMap<ObjectId, Arc<T>>,
     own: &BTreeMap<ObjectId, Arc<T>>,
     newer: &mut BTreeMap<ObjectId, Arc<T>>,
+    merge: impl Fn(&T, &T, &T) -> T,
 ) {
     newer.retain(|id, _| own.contains_key(id) || !base.contains_key(id));
     for (id, object) in own {
-        if base.get(id) != Some(object) {
-            newer.insert(*id, Arc::clone(object));
+        let before = base.get(id);
+        if before == Some(object) {
+            continue;
+        }
+        let merged = match (before, newer.get(id)) {
+            (Some(before), Some(now)) if before != now => Arc::new(merge(before, object, now)),
+            _ => Arc::clone(object),
+        };
+        newer.insert(*id, merged);
+    }
+}
+
+/// The same for options, which are set each by itself.
+fn overlay_options(
+    base: &BTreeMap<String, String>,
+    own: &BTreeMap<String, String>,
+    newer: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut options = newer.clone();
+    options.retain(|key, _| own.contains_key(key) || !base.contains_key(key));
+    for (key, value) in own {
+        if base.get(key) != Some(value) {
+            options.insert(key.clone(), value.clone());
         }
     }
+    options
 }

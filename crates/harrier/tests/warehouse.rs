@@ -145,6 +145,41 @@ fn the_later_of_two_conflicting_changes_fails() {
 }
 
 #[test]
+fn a_conflicting_change_is_told_by_the_next_statement() {
+    let warehouse = Warehouse::new();
+    let (mut a, mut b) = (warehouse.session(), warehouse.session());
+    let changes: [(&str, &[&str]); 5] = [
+        ("INSERT INTO t VALUES (7, 7)", &["DROP TABLE t", "CREATE TABLE t (x INT, y INT)"]),
+        ("INSERT INTO t VALUES (7, 7)", &["ALTER TABLE t ADD COLUMN z INT DEFAULT 3"]),
+        ("INSERT INTO t VALUES (7, 7)", &["ALTER TABLE t DROP COLUMN y"]),
+        ("DELETE FROM t WHERE x = 4", &["OPTIMIZE t"]),
+        ("UPDATE t SET y = 0 WHERE x = 101", &["OPTIMIZE t"]),
+    ];
+    for (own, others) in changes {
+        run(&mut a, "CREATE TABLE t (x INT, y INT)");
+        run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(1, 100) AS g(v)");
+        // Two small files, which OPTIMIZE makes one, and a row that the catalog keeps.
+        run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(201, 300) AS g(v)");
+        run(&mut a, "INSERT INTO t VALUES (101, 101)");
+        run(&mut a, "BEGIN");
+        run(&mut a, "SAVEPOINT here");
+        run(&mut a, own);
+        for sql in others {
+            run(&mut b, sql);
+        }
+        fails(&mut a, "SELECT * FROM t", "40001");
+        fails(&mut a, "SELECT 1", "25P02");
+        let count = one(&mut b, "SELECT count(*) FROM t");
+        run(&mut a, "ROLLBACK TO here");
+        assert_eq!(one(&mut a, "SELECT count(*) FROM t"), count, "{own}; {others:?}");
+        run(&mut a, "INSERT INTO t (x) VALUES (8)");
+        run(&mut a, "COMMIT");
+        assert_eq!(one(&mut b, "SELECT count(*) FROM t WHERE x = 8"), if count == "0" { "1" } else { "2" });
+        run(&mut a, "DROP TABLE t");
+    }
+}
+
+#[test]
 fn what_is_rolled_back_leaves_no_files() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();

@@ -247,7 +247,15 @@ fn expected(first: &str, second: &str) -> bool {
     CONFLICTS.iter().any(|(name, conflicts)| *name == first && conflicts.contains(&second))
 }
 
-async fn pair(kind: Kind, first: &Change, second: &Change) -> Result<Catalog> {
+/// When the second of a pair hears of the first.
+#[derive(Debug, Clone, Copy)]
+enum Heard {
+    AtCommit,
+    /// By its next statement, as a read committed transaction.
+    AtStatement,
+}
+
+async fn pair(kind: Kind, heard: Heard, first: &Change, second: &Change) -> Result<Catalog> {
     let ground = ground(kind).await;
     let catalog = &ground.lake.catalog;
     let (mut one, mut other) = (begin(catalog).await, begin(catalog).await);
@@ -255,7 +263,14 @@ async fn pair(kind: Kind, first: &Change, second: &Change) -> Result<Catalog> {
     second.1(&ground, &mut other);
     commit(catalog, &one).await.unwrap();
     let before = catalog.head().await.unwrap();
-    let outcome = commit(catalog, &other).await;
+    let outcome = match heard {
+        Heard::AtCommit => commit(catalog, &other).await,
+        Heard::AtStatement => match catalog.rebase(&mut other).await {
+            // Whoever has seen what was committed is not refused for it afterwards.
+            Ok(()) => Ok(commit(catalog, &other).await.unwrap()),
+            Err(error) => Err(error),
+        },
+    };
     let after = catalog.head().await.unwrap();
     // Whatever happens, the catalog stays readable, and a conflict changes nothing.
     match &outcome {
@@ -268,7 +283,7 @@ async fn pair(kind: Kind, first: &Change, second: &Change) -> Result<Catalog> {
     outcome.map(|_| catalog.clone())
 }
 
-async fn all_pairs(kind: Kind, skip: usize) {
+async fn all_pairs(kind: Kind, heard: Heard, skip: usize) {
     let mut wrong = Vec::new();
     for (place, (first, second)) in
         CHANGES.iter().flat_map(|one| CHANGES.iter().map(move |other| (one, other))).enumerate()
@@ -276,7 +291,7 @@ async fn all_pairs(kind: Kind, skip: usize) {
         if place % skip != 0 {
             continue;
         }
-        let outcome = pair(kind, first, second).await;
+        let outcome = pair(kind, heard, first, second).await;
         let conflicts = match &outcome {
             Ok(_) => false,
             Err(Error::Conflict(_)) => true,
@@ -296,14 +311,20 @@ async fn all_pairs(kind: Kind, skip: usize) {
 
 #[test]
 fn every_pair_of_changes_in_sqlite() {
-    run(all_pairs(Kind::Sqlite, 1));
+    run(all_pairs(Kind::Sqlite, Heard::AtCommit, 1));
+}
+
+#[test]
+fn every_pair_of_changes_in_sqlite_at_the_next_statement() {
+    run(all_pairs(Kind::Sqlite, Heard::AtStatement, 1));
 }
 
 /// The rules do not depend on the database: a part of the pairs shows that their queries work there.
 #[test]
 fn every_seventh_pair_of_changes_in_postgresql() {
     if !skips_servers() {
-        run(all_pairs(Kind::Postgres, 7));
+        run(all_pairs(Kind::Postgres, Heard::AtCommit, 7));
+        run(all_pairs(Kind::Postgres, Heard::AtStatement, 13));
     }
 }
 
@@ -329,14 +350,14 @@ fn messages_name_the_table_and_what_was_done() {
                 "could not serialize access: table \"t\" was compacted by another transaction",
             ),
         ] {
-            let outcome = pair(Kind::Sqlite, change(first), change(second)).await;
+            let outcome = pair(Kind::Sqlite, Heard::AtCommit, change(first), change(second)).await;
             assert_eq!(outcome.unwrap_err().to_string(), message);
         }
     });
 }
 
 #[test]
-fn a_read_committed_transaction_sees_newer_snapshots_and_still_conflicts() {
+fn a_read_committed_transaction_sees_newer_snapshots_until_one_conflicts() {
     on_both(async |kind| {
         let ground = ground(kind).await;
         let catalog = &ground.lake.catalog;
@@ -345,17 +366,123 @@ fn a_read_committed_transaction_sees_newer_snapshots_and_still_conflicts() {
         create_table(&mut own, 0, "mine", integers("a"));
         change(catalog, |other| {
             create_table(other, 0, "theirs", integers("a"));
+            other.data_of(ground.t).added.push(file("2", 30, 5));
+            other.data_of(ground.t).deleted.insert(ground.files[1], inline_delete(&[1]));
         })
         .await;
-        own.rebase(catalog.head().await.unwrap());
+        catalog.rebase(&mut own).await.unwrap();
         assert!(own.state.table(0, "theirs").is_some() && own.state.table(0, "mine").is_some());
+        let savepoint = own.clone();
         // What it deletes now it has seen in the newer snapshot; what it deleted before it has not.
         change(catalog, |other| {
             other.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[5]));
         })
         .await;
-        own.rebase(catalog.head().await.unwrap());
+        let seen = own.base.snapshot;
+        for _ in 0..2 {
+            assert!(is_conflict(&catalog.rebase(&mut own).await));
+            assert_eq!((own.base.snapshot, &own.data), (seen, &savepoint.data));
+        }
         assert!(is_conflict(&commit(catalog, &own).await));
+        // Nor does a later snapshot that has nothing to do with it make it good.
+        change(catalog, |other| keep_rows(other, ground.u, &[1])).await;
+        assert!(is_conflict(&catalog.rebase(&mut own).await));
+    });
+}
+
+/// What was found in two sessions: half of a transaction was committed, or its rows were read as they are not.
+#[test]
+fn a_read_committed_transaction_does_not_outlive_what_its_changes_were_made_on() {
+    on_both(async |kind| {
+        let ground = ground(kind).await;
+        let catalog = &ground.lake.catalog;
+        let mut inserts = begin(catalog).await;
+        let before = inserts.clone();
+        keep_rows(&mut inserts, ground.t, &[30]);
+        let mut deletes = begin(catalog).await;
+        deletes.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
+        let mut deletes_kept = begin(catalog).await;
+        deletes_kept.data_of(ground.t).deleted_inlined.insert((1, 20));
+
+        change(catalog, |other| {
+            let changes = other.data_of(ground.t);
+            changes.removed.insert(ground.files[0]);
+            changes.added.extend([file("2", 0, 10), file("3", 20, 2)]);
+            (changes.compacts, changes.removed_inlined) = (true, true);
+        })
+        .await;
+        for own in [&mut deletes, &mut deletes_kept] {
+            assert!(is_conflict(&catalog.rebase(own).await));
+        }
+        // Rows that are added do not mind.
+        catalog.rebase(&mut inserts).await.unwrap();
+
+        let mut widened = inserts.clone();
+        change(catalog, |other| {
+            alter(other, ground.t, |table| {
+                table.columns.push(column(2, "b", Int32));
+                table.next_column = 3;
+            });
+        })
+        .await;
+        assert!(is_conflict(&catalog.rebase(&mut widened).await));
+
+        change(catalog, |other| {
+            drop_table(other, ground.t);
+            create_table(other, 0, "t", integers("a"));
+        })
+        .await;
+        assert!(is_conflict(&catalog.rebase(&mut inserts).await));
+        // A savepoint from before the change goes on.
+        let mut again = before;
+        catalog.rebase(&mut again).await.unwrap();
+        let t = again.state.table(0, "t").unwrap().id;
+        keep_rows(&mut again, t, &[31]);
+        catalog.rebase(&mut again).await.unwrap();
+        commit(catalog, &again).await.unwrap();
+    });
+}
+
+#[test]
+fn changes_of_definitions_do_not_outlive_what_they_were_made_on() {
+    on_both(async |kind| {
+        let ground = ground(kind).await;
+        let catalog = &ground.lake.catalog;
+        let mut comments = begin(catalog).await;
+        alter(&mut comments, ground.t, |table| table.comment = Some(uuid()));
+        let mut creates = begin(catalog).await;
+        create_table(&mut creates, ground.s, "n", integers("a"));
+        let mut drops = begin(catalog).await;
+        drops.changing_state().schemas.remove(&ground.s);
+        let mut sets = begin(catalog).await;
+        alter(&mut sets, ground.u, |table| drop(table.options.insert("own".into(), "1".into())));
+
+        change(catalog, |other| {
+            create_table(other, ground.s, "m", integers("a"));
+            drop_table(other, ground.t);
+            alter(other, ground.u, |table| {
+                table.options.insert("theirs".into(), "2".into());
+                table.columns[0].nullable = false;
+            });
+        })
+        .await;
+        assert!(is_conflict(&catalog.rebase(&mut comments).await));
+        assert!(is_conflict(&catalog.rebase(&mut drops).await));
+        catalog.rebase(&mut creates).await.unwrap();
+        // Options are set beside whatever else is done.
+        catalog.rebase(&mut sets).await.unwrap();
+        let u = &sets.state.tables[&ground.u];
+        assert_eq!((u.options.len(), u.columns[0].nullable), (2, false));
+        commit(catalog, &sets).await.unwrap();
+        assert_eq!(catalog.head().await.unwrap().tables[&ground.u].options.len(), 2);
+
+        change(catalog, |other| {
+            let m = other.state.table(ground.s, "m").unwrap().id;
+            drop_table(other, m);
+            other.changing_state().schemas.remove(&ground.s);
+        })
+        .await;
+        assert!(is_conflict(&catalog.rebase(&mut creates).await));
     });
 }
 

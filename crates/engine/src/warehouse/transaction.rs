@@ -217,7 +217,8 @@ impl Transactions {
 
     /// To be called before every other statement: shows it what it may see.
     ///
-    /// Errors: the transaction has failed already (25P02); the catalog cannot be read.
+    /// Errors: the transaction has failed already (25P02); what others have committed conflicts with its changes (40001), after
+    /// which it has failed; the catalog cannot be read.
     pub(crate) async fn begin_statement(&self) -> Result<()> {
         if self.has_failed() {
             return Err(CodedError::new(
@@ -237,14 +238,21 @@ impl Transactions {
         let open = inner.open.get_or_insert_with(|| Open::new(false, isolation, read_only));
         let is_new = open.work.is_none() || open.isolation == Isolation::ReadCommitted;
         if let (Some(catalog), true) = (&catalog, is_new) {
-            let head = catalog.head().await.map_err(explain)?;
             match &mut open.work {
-                Some(work) => work.rebase(head),
-                None => open.work = Some(Transaction::new(head)),
+                Some(work) => catalog.rebase(work).await.map_err(|error| self.refuse(error))?,
+                None => open.work = Some(Transaction::new(catalog.head().await.map_err(explain)?)),
             }
         }
         self.show(&catalog, open);
         Ok(())
+    }
+
+    /// A transaction that conflicts with others has failed before its statement began.
+    fn refuse(&self, error: Error) -> DataFusionError {
+        if matches!(error, Error::Conflict(_)) {
+            self.give_up();
+        }
+        explain(error)
     }
 
     /// Finds out what the session's role may do now. Whoever has the warehouse itself open may everything.
