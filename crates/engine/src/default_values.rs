@@ -103,7 +103,11 @@ fn target(statement: &ast::Statement) -> Option<ObjectName> {
     }
 }
 
-async fn provider(state: &SessionState, name: &ObjectName) -> Result<Option<Arc<dyn TableProvider>>> {
+/// The table of this name, if there is one.
+pub(crate) async fn provider(
+    state: &SessionState,
+    name: &ObjectName,
+) -> Result<Option<Arc<dyn TableProvider>>> {
     let defaults = &state.config_options().catalog;
     let name = object_name_to_table_reference(name.clone(), true)?
         .resolve(&defaults.default_catalog, &defaults.default_schema);
@@ -196,8 +200,14 @@ fn default_of(column: &str, table: &dyn TableProvider) -> Result<ast::Expr> {
         None => Ok(ast::Expr::value(Value::Null)),
         Some(Expr::Literal(value, _)) => {
             let texts = text_of(&value.to_array()?)?;
-            let text = texts.iter().next().flatten().map(|text| Value::SingleQuotedString(text.to_string()));
-            Ok(ast::Expr::value(text.unwrap_or(Value::Null)))
+            let text = texts.iter().next().flatten().map(str::to_string);
+            // Bytes are in hexadecimal digits.
+            let literal = if value.data_type().is_binary() {
+                Value::HexStringLiteral
+            } else {
+                Value::SingleQuotedString
+            };
+            Ok(ast::Expr::value(text.map_or(Value::Null, literal)))
         }
         Some(other) => expr_to_sql(other),
     }

@@ -1,5 +1,5 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO, MERGE that does nothing. Only what would fail, or be misunderstood, is rewritten.
+//! windows, TABLE, SIMILAR TO, MERGE that does nothing, WITH before what writes, `SET (a, b) = …`. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
 mod insert;
@@ -8,7 +8,10 @@ mod joined_changes;
 mod lexing;
 mod merges;
 mod patterns;
+mod tables;
+mod tuples;
 mod windows;
+mod with_changes;
 
 use std::ops::ControlFlow;
 
@@ -16,17 +19,18 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Ident, Interval, ObjectName, Query,
-    Select, SetExpr, Table, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Select, SetExpr, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_exec::times;
 use harrier_pgcatalog::function_call;
 
-pub(crate) use insert::{has_bare_rows, name_columns};
+pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
 pub(crate) use interval::normal as normal_interval;
 pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
+pub(crate) use tables::tokens as table_tokens;
 
 use crate::files::rename_codec;
 
@@ -36,6 +40,10 @@ use crate::files::rename_codec;
 pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
+            tables::create_into(statement.as_mut());
+            tables::refuse_computed(statement)?;
+            with_changes::rewrite(statement.as_mut());
+            tuples::rewrite(statement.as_mut())?;
             merges::rewrite(statement.as_mut());
             insert::unbind_values(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
@@ -255,7 +263,9 @@ fn read_tables(body: &mut SetExpr) {
             read_tables(right);
         }
         SetExpr::Table(table) => {
-            if let Some(select) = all_of(table) {
+            let parts =
+                table.schema_name.iter().chain(&table.table_name).map(|part| Ident::new(part.clone()));
+            if let Some(select) = all_of(&ObjectName::from(parts.collect::<Vec<_>>())) {
                 *body = SetExpr::Select(Box::new(select));
             }
         }
@@ -263,10 +273,9 @@ fn read_tables(body: &mut SetExpr) {
     }
 }
 
-fn all_of(table: &Table) -> Option<Select> {
-    let parts = table.schema_name.iter().chain(&table.table_name).map(|part| Ident::new(part.clone()));
-    let sql = format!("SELECT * FROM {}", ObjectName::from(parts.collect::<Vec<_>>()));
-    let statement = Parser::parse_sql(&PostgreSqlDialect {}, &sql).ok()?.pop()?;
+fn all_of(table: &ObjectName) -> Option<Select> {
+    let statement =
+        Parser::parse_sql(&PostgreSqlDialect {}, &format!("SELECT * FROM {table}")).ok()?.pop()?;
     let ast::Statement::Query(query) = statement else { return None };
     match *query.body {
         SetExpr::Select(select) => Some(*select),

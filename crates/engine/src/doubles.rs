@@ -34,7 +34,7 @@ impl AnalyzerRule for DoubleComparisons {
     }
 }
 
-/// The rule that what becomes a double is the nearest one; to stand behind the coercion of types, which adds casts.
+/// The rule that what becomes a double is the nearest one, and a number that becomes a decimal is the one that was written; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
 pub(crate) struct NearestDoubles;
 
@@ -49,7 +49,11 @@ impl AnalyzerRule for NearestDoubles {
             rewritten(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-                        field.data_type().is_floating() && take_nearest(expr, &schema)
+                        match field.data_type() {
+                            kind if kind.is_floating() => take_nearest(expr, &schema),
+                            kind if kind.is_decimal() => take_written(expr),
+                            _ => false,
+                        }
                     }
                     _ => false,
                 };
@@ -74,6 +78,24 @@ fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
         *expr = Expr::ScalarFunction(ScalarFunction::new_udf(exact_doubles::function(), vec![decimal]));
     }
     is_long
+}
+
+/// Has the number of places be of the type that the function takes: by it, it tells the type of what it gives.
+fn count_places(function: &mut ScalarFunction) -> bool {
+    let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
+    match places {
+        ScalarValue::Int64(Some(count)) if i32::try_from(*count).is_ok() => {
+            *places = ScalarValue::Int32(Some(*count as i32));
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Has a number with a point be the decimal that was written, of which a cast rounds the last digit; tells whether it changed anything.
+fn take_written(expr: &mut Expr) -> bool {
+    let decimal = written(expr).flatten();
+    decimal.map(|decimal| *expr = Expr::Literal(decimal, None)).is_some()
 }
 
 /// One node with the rule applied.
@@ -102,6 +124,9 @@ impl Scope<'_> {
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
                 self.add_exactly(left, right)
+            }
+            Expr::ScalarFunction(function) if matches!(function.name(), "round" | "trunc") => {
+                count_places(function)
             }
             other => level_sides(other, |sides| self.level(sides)),
         };

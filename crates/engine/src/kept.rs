@@ -32,7 +32,7 @@ use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
 use crate::dialect;
 use crate::grants::Deferred;
-use crate::hive::Watched;
+use crate::hive::{FolderTable, Watched};
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
@@ -251,7 +251,9 @@ impl Session {
                 return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
             }
             // What EXECUTE inserts has its parameters' values where it is planned as EXECUTE.
-            ast::Statement::Insert(insert) if is_insert(whole) && dialect::has_bare_rows(insert) => {
+            ast::Statement::Insert(insert)
+                if is_insert(whole) && statement.partition.is_none() && dialect::has_bare_rows(insert) =>
+            {
                 self.spread().await?;
                 let whole = self.with_columns(insert).await;
                 let plan = self.plan(&whole, &statement.values).await?;
@@ -320,7 +322,12 @@ impl Session {
             let name = name.0.iter().filter_map(|part| part.as_ident()).map(names::plain);
             let name =
                 name.map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".");
-            if let Ok(table) = self.context().table_provider(name).await {
+            let is_values =
+                insert.source.as_ref().is_some_and(|query| matches!(*query.body, ast::SetExpr::Values(_)));
+            // Of a query's rows, the columns of a folder's keys are never left out.
+            if let Ok(table) = self.context().table_provider(name).await
+                && (is_values || table.downcast_ref::<FolderTable>().is_none())
+            {
                 let columns = table.schema();
                 let columns: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
                 dialect::name_columns(&mut insert, &columns);
@@ -344,7 +351,12 @@ impl Session {
         let is_select = !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
         let plan = state.create_physical_plan(&input).await?;
-        let schema = Arc::clone(input.schema().inner());
+        // As the rows have it, whose types are not always those that were planned. Whatever a query knows of them, NULLs may come.
+        let mut schema = plan.schema();
+        if is_select {
+            let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+            schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        }
         let rows = collect_partitioned(plan, self.task_ctx(&state)?).await?;
         if let Some(watched) = state.config().get_extension::<Watched>() {
             watched.verify().await?;

@@ -22,8 +22,10 @@
 //! # }
 //! ```
 
+mod aliased_deletes;
 mod analyze;
 mod analyze_options;
+mod array_texts;
 mod assignments;
 mod auto_analyze;
 mod checked;
@@ -50,8 +52,10 @@ mod intervals;
 mod joined_columns;
 mod kept;
 mod like_escapes;
+mod like_tables;
 pub mod limits;
 pub mod memory;
+mod memory_tables;
 mod names;
 mod not_in;
 mod own_catalog;
@@ -59,6 +63,7 @@ mod parameters;
 mod plain_values;
 mod prepared;
 mod progress;
+mod queried_values;
 mod rewriting;
 mod scalar_subqueries;
 mod series;
@@ -73,6 +78,7 @@ mod stores;
 mod targets;
 mod texts_of_times;
 mod timestamps;
+mod told_apart;
 mod warehouse;
 mod write;
 mod yielding_joins;

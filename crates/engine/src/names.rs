@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    self, DataType, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SetExpr, Value, VisitMut, VisitorMut,
+    self, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
+    Value, VisitMut, VisitorMut,
 };
 
 use crate::files;
@@ -21,7 +21,7 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
             let defines =
                 matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
             let tells_given_apart = !is_client && !defines;
-            let _ = statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, is_client });
+            let _ = statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart });
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -34,13 +34,13 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
 
 /// Gives result columns names of their own, where that was left out.
 pub(crate) fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
-    let mut names = Names { tells_apart: true, tells_given_apart: false, is_client: false };
+    let mut names = Names { tells_apart: true, tells_given_apart: false };
     let _ = statement.visit(&mut names);
 }
 
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
-    let mut names = Names { tells_apart: true, tells_given_apart: true, is_client: false };
+    let mut names = Names { tells_apart: true, tells_given_apart: true };
     let _ = query.visit(&mut names);
 }
 
@@ -88,7 +88,6 @@ pub(crate) fn plain(name: &Ident) -> String {
 struct Names {
     tells_apart: bool,
     tells_given_apart: bool,
-    is_client: bool,
 }
 
 impl VisitorMut for Names {
@@ -96,18 +95,6 @@ impl VisitorMut for Names {
 
     fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
         mark_file(name);
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.is_client
-            && let Expr::Cast { expr: inner, data_type: DataType::Bytea, .. } = expr
-            && let Expr::Value(value) = inner.as_mut()
-            && let Value::SingleQuotedString(text) = &value.value
-            && let Some(digits) = text.strip_prefix("\\x")
-        {
-            value.value = Value::HexStringLiteral(digits.to_string());
-        }
         ControlFlow::Continue(())
     }
 

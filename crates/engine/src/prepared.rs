@@ -17,9 +17,9 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
+use crate::aliased_deletes;
 use crate::assignments;
 use crate::default_values;
-use crate::joined_columns;
 use crate::names;
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
@@ -140,7 +140,7 @@ async fn planned(
 ) -> Result<(LogicalPlan, Vec<datafusion::arrow::datatypes::FieldRef>)> {
     let prepare = Statement::Statement(Box::new(prepare.clone()));
     let prepare = default_values::filled(state, &prepare).await?.into_owned();
-    match Box::pin(joined_columns::plan(state, prepare)).await? {
+    match Box::pin(aliased_deletes::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
             Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
         }

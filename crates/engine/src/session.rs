@@ -40,6 +40,7 @@ use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_f
 use parking_lot::Mutex;
 
 use crate::SqlError;
+use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
@@ -61,10 +62,11 @@ use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
-use crate::joined_columns;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
+use crate::like_tables;
 use crate::limits::{self, Limits};
+use crate::memory_tables;
 use crate::names;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
@@ -72,6 +74,7 @@ use crate::parameters::{Change, Parameters};
 use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
+use crate::queried_values::QueriedValues;
 use crate::rewriting::in_view;
 use crate::scalar_subqueries::ScalarSubqueries;
 use crate::series::Series;
@@ -82,6 +85,7 @@ use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
+use crate::told_apart;
 use crate::warehouse::{
     self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
 };
@@ -195,6 +199,7 @@ impl Session {
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         let mut optimizer = PhysicalOptimizer::new();
+        told_apart::guard(&mut optimizer.rules);
         optimizer.rules.insert(0, Arc::new(GroupingSets));
         optimizer.rules.push(Arc::new(YieldingJoins));
         builder = builder.with_physical_optimizer_rules(optimizer.rules);
@@ -203,6 +208,7 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(Timestamps));
         analyzer.rules.insert(0, Arc::new(SessionZone));
         analyzer.rules.insert(0, Arc::new(NotIn));
+        analyzer.rules.insert(0, Arc::new(QueriedValues));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
@@ -369,6 +375,9 @@ impl Session {
                 if let Some(row_format) = row_format {
                     row_format.apply(&mut parsed)?;
                 }
+                if clauses.as_ref().is_some_and(|clauses| clauses.no_data) {
+                    dialect::without_rows(&mut parsed);
+                }
                 return Ok((Form::Sql(parsed), clauses));
             };
             copy.prepare();
@@ -403,7 +412,8 @@ impl Session {
                 .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
         };
         let tokens = explain_options::tokens(text, dialect.as_ref());
-        let input = match dialect::merge_tokens(text, tokens, dialect.as_ref()) {
+        let tokens = dialect::merge_tokens(text, tokens, dialect.as_ref());
+        let input = match dialect::table_tokens(text, tokens, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
         };
@@ -439,6 +449,9 @@ impl Session {
     /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
+        if let Some((statement, like)) = like_tables::cut(statement) {
+            return like.fill(&state, state.statement_to_plan(statement).await?).await;
+        }
         let statement = default_values::filled(&state, statement).await?;
         let statement = statement.as_ref();
         let written = self.written(statement)?;
@@ -455,7 +468,7 @@ impl Session {
                 self.prepared.plan(&state, parsed).await?
             }
             _ => {
-                let plan = Box::pin(joined_columns::plan(&state, statement.clone())).await?;
+                let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
                 in_view(describe::with_values(plan, values)?, &[timestamps::leveled, doubles::compared])?
             }
         };
@@ -539,7 +552,10 @@ impl Session {
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(Ok(outcome));
         }
-        let plan = explained_folder(plan)?;
+        if let Some(outcome) = self.change_memory(&plan, statement).await? {
+            return Ok(Ok(outcome));
+        }
+        let plan = memory_tables::explained(explained_folder(plan)?).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -616,6 +632,25 @@ impl Session {
         )
         .with_hint("list the columns, partition keys included")
         .into())
+    }
+
+    /// DELETE and UPDATE of a table that the session has in memory; `None` for other plans.
+    async fn change_memory(
+        &self,
+        plan: &LogicalPlan,
+        statement: &ParsedStatement,
+    ) -> Result<Option<Outcome>> {
+        let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
+        let (Some(change), Some(verb)) = (memory_tables::Change::of(dml).await?, write_verb(plan)) else {
+            return Ok(None);
+        };
+        match self.start(&self.context.state(), &change.plan, Some(verb), &statement.text).await? {
+            Outcome::Write(write) => {
+                let count = change.apply(write.stream.try_collect().await?).await?;
+                Ok(Some(command(&format!("{verb} {count}"))))
+            }
+            _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
+        }
     }
 
     /// Starts an INSERT into a folder, which is seen whole; `None` for other plans.

@@ -1,5 +1,5 @@
-//! Texts that become days and times, wherever a cast is put before them: compared with a column, inserted into one, read from a file. And
-//! timestamps that become texts.
+//! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
+//! And timestamps that become texts.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
@@ -11,10 +11,14 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::bytes_of_texts;
 use harrier_exec::local_times::{is_local, moments_in};
 use harrier_exec::shown_times;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::infinite;
 use harrier_exec::times::Kind;
 
+use crate::array_texts;
 use crate::rewriting::{rewritten, schema_below};
 
 /// The rule; to stand behind the coercion of types, which adds casts.
@@ -33,7 +37,11 @@ impl AnalyzerRule for TextsOfTimes {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match Kind::of(field.data_type()) {
-                            Some(kind) => read(expr, kind, &schema)?,
+                            Some(kind) => read(expr, kind, field.data_type(), &schema)?,
+                            None if field.data_type().is_binary() => read_bytes(expr, &schema)?,
+                            None if let Some(element) = array_texts::element(field.data_type()) => {
+                                read_array(expr, element, &schema)?
+                            }
                             None => field.data_type().is_string() && write(expr, &schema),
                         }
                     }
@@ -47,9 +55,9 @@ impl AnalyzerRule for TextsOfTimes {
 }
 
 /// Has a text be one that a cast reads; tells whether it changed anything.
-fn read(expr: &mut Expr, kind: Kind, schema: &DFSchema) -> Result<bool> {
+fn read(expr: &mut Expr, kind: Kind, wanted: &DataType, schema: &DFSchema) -> Result<bool> {
     match expr {
-        Expr::Literal(value, _) => Ok(match normal(value, kind)? {
+        Expr::Literal(value, _) => Ok(match normal(value, kind, wanted)? {
             Some(normal) => {
                 *value = normal;
                 true
@@ -66,6 +74,49 @@ fn read(expr: &mut Expr, kind: Kind, schema: &DFSchema) -> Result<bool> {
     }
 }
 
+/// Has a text be the bytes that it tells; tells whether it was one.
+fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
+    if let Expr::Literal(value, _) = expr {
+        let bytes = bytes(value)?;
+        return Ok(bytes.map(|bytes| *value = bytes).is_some());
+    }
+    let is_text = expr.get_type(schema).is_ok_and(|kind| kind.is_string());
+    if is_text {
+        let text = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(bytes_of_texts::function(), vec![text]));
+    }
+    Ok(is_text)
+}
+
+/// Has a text be the array that it tells; tells whether it was one.
+///
+/// Errors: it tells none (22P02, 0A000), or is no constant (42846).
+fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<bool> {
+    match expr {
+        Expr::Literal(value, _) => match value.try_as_str().flatten() {
+            Some(text) => {
+                *value = array_texts::array(text, element)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        },
+        _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
+            let message = "cannot cast a text that is no constant to an array";
+            Err(CodedError::new(SqlState::CANNOT_COERCE, message).into())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The bytes that a text tells; `None` for what is none.
+///
+/// Errors: it is none of bytes (22P02, 22023).
+fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
+    let Some(text) = value.try_as_str() else { return Ok(None) };
+    let bytes = text.map(bytes_of_texts::bytes_of).transpose()?;
+    Ok(Some(ScalarValue::Binary(bytes)))
+}
+
 /// Has a timestamp be the text that a cast passes on; tells whether it changed anything.
 fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
     let is_timestamp = matches!(expr.get_type(schema), Ok(DataType::Timestamp(..)));
@@ -76,10 +127,16 @@ fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_timestamp
 }
 
-/// A value that is to be cast to a type; a text of a day or time in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
+/// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
 pub(crate) fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
     let normal = match Kind::of(wanted) {
-        Some(kind) => normal(&value, kind)?,
+        Some(kind) => normal(&value, kind, wanted)?,
+        None if wanted.is_binary() => bytes(&value)?,
+        None if let (Some(element), Some(text)) =
+            (array_texts::element(wanted), value.try_as_str().flatten()) =>
+        {
+            Some(array_texts::array(text, element)?)
+        }
         None => None,
     };
     let value = normal.unwrap_or(value);
@@ -91,9 +148,12 @@ pub(crate) fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Res
     }
 }
 
-/// `None` where a cast reads the text as it is, or nobody does.
-fn normal(value: &ScalarValue, kind: Kind) -> Result<Option<ScalarValue>> {
+/// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or nobody reads it.
+fn normal(value: &ScalarValue, kind: Kind, wanted: &DataType) -> Result<Option<ScalarValue>> {
     let Some(Some(text)) = value.try_as_str() else { return Ok(None) };
+    if let Some(infinite) = infinite(text, wanted) {
+        return Ok(Some(infinite));
+    }
     let Some(text) = kind.normal(text) else { return Ok(None) };
     ScalarValue::from(text).cast_to(&value.data_type()).map(Some)
 }

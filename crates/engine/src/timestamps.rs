@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use harrier_exec::arithmetic::Operation;
+use harrier_exec::as_is;
 use harrier_exec::whole_times::{self, Side};
 
 use crate::rewriting::{compares, level_keys, level_sides, rewritten, schema_below};
@@ -148,6 +149,13 @@ impl Scope<'_> {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
                 (*op == Operator::Minus && self.level_days(&mut [left, right]))
                     || self.keep_parts(left, right)
+                    || self.count_days(left, *op, right)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+                self.hide_day(left, right)
+                    || self.hide_day(right, left)
+                    || self.level_spans(left, right)
+                    || self.level_spans(right, left)
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -271,6 +279,69 @@ impl Scope<'_> {
             return false;
         }
         *moment = cast(std::mem::take(moment), DataType::Timestamp(TimeUnit::Microsecond, zone));
+        true
+    }
+
+    /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days that one is taken from the other.
+    /// DataFusion makes hours of the first, and takes the second for a duration where it estimates how many rows there are.
+    fn count_days(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
+        let is_day = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(is_day);
+        let is_number = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(DataType::is_integer);
+        let number = match (is_day(left), is_day(right)) {
+            (true, true) if op == Operator::Minus => {
+                for side in [left, right] {
+                    let days = cast(std::mem::take(side), DataType::Date32);
+                    *side = cast(cast(days, DataType::Int32), DataType::Int64);
+                }
+                return true;
+            }
+            (true, false) if is_number(right) => right,
+            (false, true) if op == Operator::Plus && is_number(left) => left,
+            _ => return false,
+        };
+        let days = |days| ScalarValue::new_interval_mdn(0, days, 0);
+        *number = match number {
+            Expr::Literal(ScalarValue::Int64(Some(count)), _) if i32::try_from(*count).is_ok() => {
+                Expr::Literal(days(*count as i32), None)
+            }
+            _ => {
+                let count = cast(std::mem::take(number), DataType::Float64);
+                let arguments = vec![Expr::Literal(days(1), None), count];
+                let scaled = ScalarFunction::new_udf(Operation::ScaleInterval.function(), arguments);
+                Expr::ScalarFunction(scaled)
+            }
+        };
+        true
+    }
+
+    /// Makes a duration of an interval that one is compared with, with days of 24 hours and months of 30 days: intervals are compared by their months
+    /// first, then by their days, and a duration has neither.
+    fn level_spans(&self, side: &mut Expr, other: &mut Expr) -> bool {
+        const DAY: i128 = 86_400_000_000_000;
+        let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = &*other else {
+            return false;
+        };
+        if !matches!(self.type_of(side), Some(DataType::Duration(_))) {
+            return false;
+        }
+        let days = i128::from(interval.months) * 30 + i128::from(interval.days);
+        let nanoseconds = days * DAY + i128::from(interval.nanoseconds);
+        let Ok(microseconds) = i64::try_from(nanoseconds / 1_000) else { return false };
+        *other = Expr::Literal(ScalarValue::DurationMicrosecond(Some(microseconds)), None);
+        *side = cast(std::mem::take(side), DataType::Duration(TimeUnit::Microsecond));
+        true
+    }
+
+    /// Hides the day of a timestamp that is compared with what is no constant: where DataFusion works out how many rows that leaves, a day has
+    /// more moments than there were, which is an error.
+    fn hide_day(&self, side: &mut Expr, other: &Expr) -> bool {
+        let Expr::Cast(Cast { expr: moment, field }) = &*side else { return false };
+        let is_moment = matches!(self.type_of(moment), Some(DataType::Timestamp(..)));
+        if !is_moment || !is_day(field.data_type()) || !other.any_column_refs() || !side.any_column_refs() {
+            return false;
+        }
+        let day = std::mem::take(side);
+        *side = Expr::ScalarFunction(ScalarFunction::new_udf(as_is::function(), vec![day]));
         true
     }
 

@@ -46,7 +46,7 @@ pub(crate) use access::SessionRole;
 pub use access::Viewer;
 pub(crate) use clauses::{TableClauses, Words, cut, optimized, tell_past};
 pub(crate) use ddl::{Ddl, reference};
-pub(crate) use dml::{Dml, Pending};
+pub(crate) use dml::{Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;
 pub(crate) use histogram::{Point, Spread};
 pub(crate) use names::{DEFAULT_CATALOG, DEFAULT_SCHEMA, Names, PAST, SessionCatalog, Sight};

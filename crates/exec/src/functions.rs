@@ -8,14 +8,16 @@ use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, bucket_place, date_trunc, exact_doubles, local_times, long_texts, only, row_numbers, samples,
-    shown_times, sums, times, whole_times, written_rows,
+    arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, local_times, long_texts,
+    only, row_numbers, samples, shown_times, sums, times, whole_times, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
+        as_is::function(),
         bucket(),
         bucket_place::function(),
+        bytes_of_texts::function(),
         date_trunc::function(),
         exact_doubles::function(),
         intervals::function(),

@@ -15,6 +15,7 @@
 //!   call by name; [`arithmetic`]: functions in the place of operators.
 
 pub mod arithmetic;
+pub mod as_is;
 pub mod avro;
 pub mod delimited;
 pub mod desk;
@@ -33,6 +34,7 @@ pub mod wire;
 mod audit;
 mod broadcasts;
 mod bucket_place;
+pub mod bytes_of_texts;
 mod channel;
 pub mod clocks;
 mod colocate;

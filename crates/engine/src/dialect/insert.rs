@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Ident, Insert, ObjectName, Query, SetExpr, Statement, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-/// Whether an INSERT is of VALUES, and does not say for which columns.
+/// Whether an INSERT tells how many values its rows have, and does not say for which columns.
 pub(crate) fn has_bare_rows(insert: &Insert) -> bool {
     insert.columns.is_empty() && width(insert).is_some()
 }
@@ -18,6 +19,25 @@ pub(crate) fn name_columns(insert: &mut Insert, columns: &[&str]) {
     let Some(width) = width(insert).filter(|width| *width < columns.len()) else { return };
     let names = columns[..width].iter().map(|name| ObjectName::from(vec![Ident::with_quote('"', *name)]));
     insert.columns = names.collect();
+}
+
+/// Has `CREATE TABLE … AS` of a query take no row of it.
+pub(crate) fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
+    use datafusion::sql::parser::Statement as Parsed;
+    match statement {
+        Parsed::Explain(explain) => without_rows(&mut explain.statement),
+        Parsed::Statement(statement) => {
+            if let Statement::CreateTable(create) = statement.as_mut()
+                && let Some(query) = &mut create.query
+            {
+                let zero = Expr::value(Value::Number("0".to_string(), false));
+                query.fetch = None;
+                query.limit_clause =
+                    Some(LimitClause::LimitOffset { limit: Some(zero), offset: None, limit_by: vec![] });
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them for rows of the table.
@@ -80,10 +100,26 @@ fn as_relation(body: &mut SetExpr) {
 
 /// How many values each row has.
 fn width(insert: &Insert) -> Option<usize> {
-    let Query { body, with: None, .. } = insert.source.as_deref()? else { return None };
-    let SetExpr::Values(values) = body.as_ref() else { return None };
-    let first = values.rows.first()?.len();
-    values.rows.iter().all(|row| row.len() == first).then_some(first)
+    let Query { body, .. } = insert.source.as_deref()?;
+    width_of(body)
+}
+
+fn width_of(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::Values(values) => {
+            let first = values.rows.first()?.len();
+            values.rows.iter().all(|row| row.len() == first).then_some(first)
+        }
+        SetExpr::Select(select) => {
+            let is_one = |item: &SelectItem| {
+                matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+            };
+            select.projection.iter().all(is_one).then_some(select.projection.len())
+        }
+        SetExpr::SetOperation { left, .. } => width_of(left),
+        SetExpr::Query(query) => width_of(&query.body),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -101,12 +137,14 @@ mod tests {
             assert_eq!(statements[0].to_string(), expected);
         };
         check("INSERT INTO t VALUES (1, 2), (3, 4)", "INSERT INTO t (\"a\", \"B\") VALUES (1, 2), (3, 4)");
+        check("INSERT INTO t SELECT 1 UNION SELECT 2", "INSERT INTO t (\"a\") SELECT 1 UNION SELECT 2");
         for same in [
             "INSERT INTO t VALUES (1, 2, 3)",
             "INSERT INTO t VALUES (1, 2, 3, 4)",
             "INSERT INTO t VALUES (1), (2, 3)",
             "INSERT INTO t (a) VALUES (1)",
-            "INSERT INTO t SELECT 1",
+            "INSERT INTO t SELECT * FROM u",
+            "INSERT INTO t SELECT 1, 2, 3",
         ] {
             check(same, same);
         }

@@ -4,10 +4,13 @@
 use datafusion::common::DataFusionError;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, SetExpr, Statement, TableWithJoins, Update, UpdateTableFromKind,
+    Delete, Expr, FromTable, SetExpr, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use super::SqlDialect;
+use crate::names::plain;
 
 /// Rewrites such a statement in place. One with what neither has (RETURNING, LIMIT) is left as it is, and refused by the planner.
 pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
@@ -23,6 +26,7 @@ pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
                 delete.selection = Some(condition);
             }
         }
+        Statement::Prepare { statement, .. } => rewrite(statement)?,
         _ => {}
     }
     Ok(())
@@ -40,6 +44,7 @@ fn merge(update: &Update) -> Result<Option<Statement>> {
     if !is_plain || from.is_empty() {
         return Ok(None);
     }
+    check_names(&table.relation, from)?;
     let source = match from.as_slice() {
         [one] if one.joins.is_empty() => one.to_string(),
         several => format!("({})", crossed(several)),
@@ -59,6 +64,11 @@ fn condition(delete: &Delete) -> Result<Option<Expr>> {
     if returning.is_some() || output.is_some() || !order_by.is_empty() || limit.is_some() {
         return Ok(None);
     }
+    if let FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) = &delete.from
+        && let [target] = from.as_slice()
+    {
+        check_names(&target.relation, using)?;
+    }
     let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
     let query = parsed(&format!("SELECT 1 FROM {} WHERE {condition}", crossed(using)))?;
     let Statement::Query(query) = query else {
@@ -68,12 +78,38 @@ fn condition(delete: &Delete) -> Result<Option<Expr>> {
     Ok(Some(Expr::Exists { subquery: query, negated: false }))
 }
 
+/// Errors: another relation has the name of the table that is changed (42712).
+fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
+    let Some(own) = name_of(target) else { return Ok(()) };
+    let mut relations = others
+        .iter()
+        .flat_map(|one| [&one.relation].into_iter().chain(one.joins.iter().map(|join| &join.relation)));
+    match relations.any(|relation| name_of(relation).is_some_and(|name| name == own)) {
+        true => {
+            let message = format!("table name \"{own}\" specified more than once");
+            Err(CodedError::new(SqlState::DUPLICATE_ALIAS, message).into())
+        }
+        false => Ok(()),
+    }
+}
+
+/// By which a statement knows a relation.
+fn name_of(relation: &TableFactor) -> Option<String> {
+    match relation {
+        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
+            Some(plain(&alias.name))
+        }
+        TableFactor::Table { name, alias: None, .. } => name.0.last()?.as_ident().map(plain),
+        _ => None,
+    }
+}
+
 fn crossed(tables: &[TableWithJoins]) -> String {
     tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" CROSS JOIN ")
 }
 
 fn parsed(text: &str) -> Result<Statement> {
-    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, text)?;
+    let mut statements = Parser::parse_sql(&SqlDialect, text)?;
     let missing = || DataFusionError::Internal(format!("not one statement: {text}"));
     statements.pop().ok_or_else(missing)
 }
@@ -101,11 +137,45 @@ mod tests {
                  WHEN MATCHED THEN UPDATE SET a = 1",
             ),
             (
+                "PREPARE p AS UPDATE t SET a = s.a FROM s WHERE t.k = s.k AND s.i = $1",
+                "PREPARE p AS MERGE INTO t USING s ON t.k = s.k AND s.i = $1 WHEN MATCHED THEN UPDATE SET a = s.a",
+            ),
+            (
                 "DELETE FROM t USING s, u WHERE t.k = s.k AND s.i = u.i",
                 "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s CROSS JOIN u WHERE t.k = s.k AND s.i = u.i)",
             ),
         ] {
             assert_eq!(rewritten(sql), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_distinct_ends_where_it_does() {
+        let sql = "DELETE FROM t USING s WHERE t.a IS DISTINCT FROM s.a AND false";
+        let expected =
+            "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE t.a IS DISTINCT FROM s.a AND false)";
+        let mut statement = parsed(sql).unwrap();
+        rewrite(&mut statement).unwrap();
+        assert_eq!(statement.to_string(), expected);
+        let Statement::Delete(Delete { selection: Some(Expr::Exists { subquery, .. }), .. }) = statement
+        else {
+            panic!("a DELETE")
+        };
+        let SetExpr::Select(select) = *subquery.body else { panic!("a SELECT") };
+        assert!(matches!(select.selection, Some(Expr::BinaryOp { .. })));
+    }
+
+    #[test]
+    fn a_name_is_of_one_relation() {
+        for sql in [
+            "DELETE FROM t USING t WHERE true",
+            "DELETE FROM s.t USING u JOIN v AS T ON true",
+            "UPDATE t AS q SET a = 1 FROM (SELECT 1) AS q",
+        ] {
+            assert!(
+                rewrite(&mut parsed(sql).unwrap()).unwrap_err().to_string().contains("more than once"),
+                "{sql}"
+            );
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct TableClauses {
     pub sort: Option<Vec<SortClause>>,
     /// By DuckLake's names.
     pub options: BTreeMap<String, String>,
+    /// Of the query that it is made of, it has the columns only.
+    pub no_data: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,6 +245,16 @@ impl Words {
         self.blank(text, &cuts)
     }
 
+    /// Where `WITH [NO] DATA` at `at` ends, if it is there, and whether it says NO. It is the last of a query.
+    fn with_data(&self, at: usize, end: usize) -> Option<(usize, bool)> {
+        let no_data = self.is_at(at + 1, "no");
+        let last = if no_data { at + 2 } else { at + 1 };
+        let is_last = last + 1 >= end
+            || self.is_at(last + 1, "distributed")
+            || matches!(self.token(last + 1), Some(Token::SemiColon));
+        (self.is_at(at, "with") && self.is_at(last, "data") && is_last).then_some((last + 1, no_data))
+    }
+
     fn cut_create(&self, text: String, range: Range<usize>) -> Result<(String, Option<TableClauses>)> {
         let mut clauses = TableClauses::default();
         let mut cuts = Vec::new();
@@ -258,6 +270,9 @@ impl Words {
                 at = end;
             } else if self.is_at(at, "distributed") && self.is_at(at + 1, "randomly") {
                 at += 2;
+            } else if let Some((end, no_data)) = in_query.then(|| self.with_data(at, range.end)).flatten() {
+                clauses.no_data = no_data;
+                at = end;
             } else if in_query {
                 at = match self.token(at) {
                     Some(Token::LParen) => self.after_parentheses(at).unwrap_or(range.end),

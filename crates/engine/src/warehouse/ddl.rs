@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
@@ -24,8 +23,6 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::check_years;
-use harrier_exec::table_files::intervals::storable;
-use harrier_exec::table_files::text_of;
 use uuid::Uuid;
 
 use super::access::Viewer;
@@ -37,6 +34,7 @@ use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
+use super::values::constant;
 use crate::names::{plain, without_casts};
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
@@ -147,7 +145,7 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            column.default = Some(default_value(default, column, &session_zone(&self.context.state()))?);
+            column.default = default_value(default, column, &session_zone(&self.context.state()))?;
         }
         let clauses = clauses.cloned().unwrap_or_default();
         let partition = partition_keys(&columns, clauses.partition.unwrap_or_default())?;
@@ -631,8 +629,7 @@ impl Ddl<'_> {
         let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &zone)?.to_array()?;
         let values = cast_with_options(&value, &kind, &exact)?;
         check_years(&values, &column.name)?;
-        let texts = text_of(&storable(&values, &column.name)?)?;
-        Ok(texts.is_valid(0).then(|| texts.value(0).to_string()))
+        constant(&values, &column.name)
     }
 
     pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<()> {
@@ -876,7 +873,8 @@ fn kept_default(value: &ast::Expr, text: Option<String>) -> Option<DefaultValue>
     }
 }
 
-fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<DefaultValue> {
+/// What a column has where nothing is said; `None` for NULL.
+fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<Option<DefaultValue>> {
     let literal = match default {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Negative(inner) => match inner.as_ref() {
@@ -890,14 +888,12 @@ fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<DefaultV
         _ => None,
     };
     let Some(value) = literal else {
-        return Ok(DefaultValue::Expression {
+        return Ok(Some(DefaultValue::Expression {
             sql: expr_to_sql(default)?.to_string(),
             dialect: DIALECT.to_string(),
-        });
+        }));
     };
     let kind = type_of(column, false)?;
     let value: ScalarValue = readable(value, &kind, zone)?.cast_to(&kind)?;
-    let texts = text_of(&storable(&value.to_array()?, &column.name)?)?;
-    let text = texts.iter().next().flatten().map(str::to_string);
-    Ok(DefaultValue::Literal(text.unwrap_or_else(|| "NULL".to_string())))
+    Ok(constant(&value.to_array()?, &column.name)?.map(DefaultValue::Literal))
 }

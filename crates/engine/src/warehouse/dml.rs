@@ -16,8 +16,8 @@ use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions::datetime::expr_fn::date_part;
 use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, WriteOp,
-    cast as cast_to, lit, when,
+    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, TableSource,
+    WriteOp, cast as cast_to, lit, when,
 };
 use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -156,13 +156,13 @@ impl Dml {
 
     /// Deletes the rows of `target` for which `predicate` is true.
     pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
-        let source = provider_as_source(Arc::new(target.with_places()));
+        let source = target.places();
         let rows = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?;
         Self::delete_rows(target, rows.filter(predicate)?.build()?)
     }
 
     fn delete(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
-        let input = placed(input, name, &target)?;
+        let input = placed(input, name, &target.places())?;
         Self::delete_rows(target, input)
     }
 
@@ -179,7 +179,7 @@ impl Dml {
         let LogicalPlan::Projection(projection) = input else {
             return Err(DataFusionError::Internal("UPDATE has no values".to_string()));
         };
-        let inner = placed(LogicalPlan::clone(&projection.input), name, &target)?;
+        let inner = placed(LogicalPlan::clone(&projection.input), name, &target.places())?;
         let mark = lit(true).alias("_harrier_write");
         let places =
             [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
@@ -211,9 +211,7 @@ impl Dml {
             (false, false) => JoinType::Inner,
         };
         const IN_SOURCE: &str = "_harrier_in_source";
-        let own =
-            LogicalPlanBuilder::scan(name.clone(), provider_as_source(Arc::new(target.with_places())), None)?
-                .build()?;
+        let own = LogicalPlanBuilder::scan(name.clone(), target.places(), None)?.build()?;
         let source_columns: Vec<Expr> = source
             .schema()
             .columns()
@@ -384,15 +382,18 @@ fn inline_rows_max(state: &State, table: &Table) -> usize {
     option.and_then(|rows| rows.parse().ok()).unwrap_or(INLINE_ROWS_MAX)
 }
 
-/// `plan` with the places of the rows of the table that it changes.
-fn placed(plan: LogicalPlan, name: &TableReference, target: &WarehouseTable) -> Result<LogicalPlan> {
+/// `plan` with `source`, which tells the places of rows, for the table that it changes.
+pub(crate) fn placed(
+    plan: LogicalPlan,
+    name: &TableReference,
+    source: &Arc<dyn TableSource>,
+) -> Result<LogicalPlan> {
     let mut found = false;
-    let source = provider_as_source(Arc::new(target.with_places()));
     let replaced = plan.transform_down(|plan| match &plan {
         // The first one: FROM may name the table again.
         LogicalPlan::TableScan(scan) if !found && scan.table_name.resolved_eq(name) => {
             found = true;
-            let scan = TableScanBuilder::new(scan.table_name.clone(), Arc::clone(&source))
+            let scan = TableScanBuilder::new(scan.table_name.clone(), Arc::clone(source))
                 .with_filters(scan.filters.clone())
                 .with_fetch(scan.fetch)
                 .build()?;

@@ -17,10 +17,11 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::provider_as_source;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, cast, lit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource, cast, lit};
 use datafusion::object_store::ObjectMeta;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as Place, Literal};
@@ -189,10 +190,11 @@ impl WarehouseTable {
 
     /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own, for a statement that changes rows: those
     /// are read as a whole, whatever of them the statement was allowed to read.
-    pub(crate) fn with_places(&self) -> Self {
+    pub(crate) fn places(&self) -> Arc<dyn TableSource> {
         let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(place_fields()).collect();
         let schema = Arc::new(Schema::new(fields));
-        Self { schema, places: true, readable: Columns::All, ..self.clone() }
+        let table = Self { schema, places: true, readable: Columns::All, ..self.clone() };
+        provider_as_source(Arc::new(table))
     }
 
     /// The rows that are in some of its files, or kept under some versions of its schema.

@@ -15,6 +15,7 @@ use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{text_of, with_far};
 
 use super::types::type_of;
@@ -37,9 +38,60 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// One text as a value of `kind`.
+/// One text as a value of `kind`, as [`constant`] writes it.
 pub(crate) fn parse_one(text: &str, kind: &DataType) -> Result<ScalarValue> {
+    if kind.is_binary() {
+        return ScalarValue::BinaryView(bytes_of_text(text)).cast_to(kind);
+    }
     ScalarValue::try_from_array(&parse(StringArray::from(vec![text]), kind)?, 0)
+}
+
+/// The value of an array of one as text in the catalog's encoding; `None` for NULL. `column` is whose it is.
+///
+/// Errors: the catalog has no text for it.
+pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>> {
+    if value.data_type().is_binary() {
+        let bytes = cast(value, &DataType::BinaryView)?;
+        return Ok(bytes.as_binary_view().iter().next().flatten().map(text_of_bytes));
+    }
+    if value.data_type().is_nested() && value.is_valid(0) {
+        let message =
+            format!("a constant of column \"{column}\" of type {} cannot be kept", value.data_type());
+        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+    }
+    let texts = text_of(&storable(value, column)?)?;
+    Ok(texts.iter().next().flatten().map(str::to_string))
+}
+
+/// Bytes as DuckDB writes them: those that are no printable ASCII as `\xHH`, and quotation marks and the backslash, too.
+fn text_of_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'\\' | b'\'' | b'"' => text.push_str(&format!("\\x{byte:02X}")),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.push_str(&format!("\\x{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// The bytes of such a text; `None` if it is none.
+fn bytes_of_text(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        bytes.push(match first {
+            b'\\' => {
+                let digits = std::str::from_utf8(rest.strip_prefix(b"x")?.get(..2)?).ok()?;
+                rest = &rest[3..];
+                u8::from_str_radix(digits, 16).ok()?
+            }
+            other => *other,
+        });
+    }
+    Some(bytes)
 }
 
 /// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places `from` gives; where it
@@ -232,6 +284,20 @@ mod tests {
     use datafusion::arrow::datatypes::{IntervalMonthDayNano, IntervalUnit};
 
     use super::*;
+
+    #[test]
+    fn bytes_are_constants() {
+        for (bytes, text) in
+            [(&b""[..], ""), (b"plain text", "plain text"), (b"a\\b'\"\0\xff", "a\\x5Cb\\x27\\x22\\x00\\xFF")]
+        {
+            let value = ScalarValue::BinaryView(Some(bytes.to_vec()));
+            assert_eq!(constant(&value.to_array().unwrap(), "a").unwrap().as_deref(), Some(text));
+            assert_eq!(parse_one(text, &DataType::BinaryView).unwrap(), value);
+        }
+        for damaged in ["\\", "\\x0", "\\xg0", "\\y00"] {
+            assert!(parse_one(damaged, &DataType::BinaryView).unwrap().is_null(), "{damaged}");
+        }
+    }
 
     #[test]
     fn texts_of_intervals_are_read() {

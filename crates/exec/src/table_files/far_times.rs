@@ -5,7 +5,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray
 use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::compute::{cast, is_null};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 
 use crate::whole_times::in_a_second;
 
@@ -50,6 +50,21 @@ pub fn infinity_of(kind: &DataType) -> Option<i64> {
         DataType::Date32 => Some(i32::MAX.into()),
         DataType::Timestamp(unit, _) => Some(infinity(*unit)),
         _ => None,
+    }
+}
+
+/// The day or timestamp of this type that the words `infinity` and `-infinity` stand for; `None` for other words, and other types.
+pub fn infinite(word: &str, kind: &DataType) -> Option<ScalarValue> {
+    let word = word.trim();
+    let is = |text: &str| word.eq_ignore_ascii_case(text);
+    let count = match infinity_of(kind)? {
+        count if is("infinity") || is("+infinity") => count,
+        count if is("-infinity") => -count,
+        _ => return None,
+    };
+    match kind {
+        DataType::Date32 => i32::try_from(count).ok().map(|day| ScalarValue::Date32(Some(day))),
+        _ => ScalarValue::Int64(Some(count)).cast_to(kind).ok(),
     }
 }
 

@@ -1,0 +1,109 @@
+//! Texts of arrays as PostgreSQL reads them: `{1,NULL,"a, b"}`. A cast of the planner's makes an array of the one text.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::texts_of_times::readable;
+use crate::zones::UTC;
+
+/// The type of the elements of an array; `None` for other types.
+pub(crate) fn element(kind: &DataType) -> Option<&DataType> {
+    match kind {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            Some(item.data_type())
+        }
+        _ => None,
+    }
+}
+
+/// The array of `element` that a text tells.
+///
+/// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
+pub(crate) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
+    let texts = elements(text)?;
+    let values = texts.into_iter().map(|text| match text {
+        Some(text) => readable(ScalarValue::Utf8(Some(text)), element, UTC)?.cast_to(element),
+        None => ScalarValue::try_new_null(element),
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
+    Ok(ScalarValue::List(ScalarValue::new_list(&values, element, true)))
+}
+
+/// The texts of the elements; `None` for NULL.
+fn elements(text: &str) -> Result<Vec<Option<String>>, CodedError> {
+    let malformed = || {
+        let message = format!("malformed array literal: \"{text}\"");
+        CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+    };
+    let inner =
+        text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
+    if inner.trim().is_empty() {
+        return Ok(vec![]);
+    }
+    let mut all = Vec::new();
+    let mut signs = inner.chars().peekable();
+    loop {
+        while signs.next_if(|sign| sign.is_whitespace()).is_some() {}
+        let mut value = String::new();
+        let is_quoted = signs.next_if_eq(&'"').is_some();
+        loop {
+            match signs.next() {
+                Some('"') if is_quoted => break,
+                Some('\\') => value.push(signs.next().ok_or_else(malformed)?),
+                Some(sign) if is_quoted => value.push(sign),
+                None if is_quoted => return Err(malformed()),
+                Some('{') => {
+                    let message = "texts of arrays of several dimensions are not supported";
+                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+                }
+                Some('}' | '"') => return Err(malformed()),
+                Some(sign) => value.push(sign),
+                None => return Err(malformed()),
+            }
+            if !is_quoted && signs.peek().is_none_or(|sign| *sign == ',') {
+                break;
+            }
+        }
+        if is_quoted {
+            while signs.next_if(|sign| sign.is_whitespace()).is_some() {}
+            all.push(Some(value));
+        } else {
+            let value = value.trim_end();
+            all.push((!value.eq_ignore_ascii_case("null")).then(|| value.to_string()));
+        }
+        match signs.next() {
+            None => return Ok(all),
+            Some(',') => {}
+            Some(_) => return Err(malformed()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_postgresql_does() {
+        let some = |text: &str| Some(text.to_string());
+        for (text, expected) in [
+            ("{}", vec![]),
+            (" { } ", vec![]),
+            ("{a,b}", vec![some("a"), some("b")]),
+            ("{ a b , null,\"NULL\" }", vec![some("a b"), None, some("NULL")]),
+            ("{\"a, \\\"b\\\"\",\"\",\\,}", vec![some("a, \"b\""), some(""), some(",")]),
+        ] {
+            assert_eq!(elements(text).unwrap(), expected, "{text}");
+        }
+        for wrong in ["", "a", "{a", "{a,}", "{,a}", "{\"a}", "{\"a\"b}", "{a\"b\"}", "{a}}"] {
+            assert_eq!(
+                elements(wrong).unwrap_err().sqlstate,
+                SqlState::INVALID_TEXT_REPRESENTATION,
+                "{wrong}"
+            );
+        }
+        assert_eq!(elements("{{1},{2}}").unwrap_err().sqlstate, SqlState::FEATURE_NOT_SUPPORTED);
+    }
+}

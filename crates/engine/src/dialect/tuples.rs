@@ -1,0 +1,167 @@
+//! `SET (a, b) = …` of UPDATE and MERGE as assignments to one column each, which the planner knows.
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, MergeAction,
+    Query, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// Rewrites such a statement in place. A subquery is worked out once for each of the columns.
+///
+/// Errors: there are other numbers of columns and of values (42601).
+pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Prepare { statement, .. } => rewrite(statement),
+        Statement::Update(update) => spread(&mut update.assignments),
+        Statement::Merge(merge) => merge.clauses.iter_mut().try_for_each(|clause| match &mut clause.action {
+            MergeAction::Update(update) => spread(&mut update.assignments),
+            MergeAction::Insert(_) | MergeAction::Delete { .. } => Ok(()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn spread(assignments: &mut Vec<Assignment>) -> Result<()> {
+    if !assignments.iter().any(|one| matches!(one.target, AssignmentTarget::Tuple(_))) {
+        return Ok(());
+    }
+    let mut all = Vec::with_capacity(assignments.len());
+    for Assignment { target, value } in std::mem::take(assignments) {
+        match target {
+            AssignmentTarget::Tuple(columns) => {
+                let values = values_of(value, columns.len())?;
+                let targets = columns.into_iter().map(AssignmentTarget::ColumnName);
+                all.extend(targets.zip(values).map(|(target, value)| Assignment { target, value }));
+            }
+            target => all.push(Assignment { target, value }),
+        }
+    }
+    *assignments = all;
+    Ok(())
+}
+
+/// The value for each of so many columns.
+fn values_of(value: Expr, columns: usize) -> Result<Vec<Expr>> {
+    let values = match value {
+        Expr::Tuple(values) => values,
+        Expr::Nested(value) => vec![*value],
+        Expr::Subquery(query) => parts_of(&query, columns)?,
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            let FunctionArguments::List(list) = function.args else { return Err(no_row()) };
+            let value = |argument| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Ok(value),
+                _ => Err(no_row()),
+            };
+            list.args.into_iter().map(value).collect::<Result<_>>()?
+        }
+        _ => return Err(no_row()),
+    };
+    match values.len() == columns {
+        true => Ok(values),
+        false => Err(other_number()),
+    }
+}
+
+/// The columns of a query that gives one row.
+fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
+    let is_plain =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    if let SetExpr::Select(select) = query.body.as_ref()
+        && select.projection.iter().all(is_plain)
+    {
+        if select.projection.len() != columns {
+            return Err(other_number());
+        }
+        // As it stands, for a query around it may be named in it. With others beside it, a column has no other rows.
+        if select.distinct.is_none() && query.order_by.is_none() {
+            let part = |at: usize| {
+                let mut query = query.clone();
+                if let SetExpr::Select(select) = query.body.as_mut() {
+                    select.projection = vec![select.projection.swap_remove(at)];
+                }
+                Expr::Subquery(Box::new(query))
+            };
+            return Ok((0..columns).map(part).collect());
+        }
+    }
+    (0..columns).map(|at| column_of(query, at, columns)).collect()
+}
+
+/// One column of a query, whatever that is.
+fn column_of(query: &Query, at: usize, columns: usize) -> Result<Expr> {
+    let name = |at: usize| Ident::new(format!("c{at}"));
+    let mut parser =
+        Parser::new(&PostgreSqlDialect {}).try_with_sql("(SELECT c FROM (SELECT 1) AS parts)")?;
+    let mut expr = parser.parse_expr()?;
+    if let Expr::Subquery(outer) = &mut expr
+        && let SetExpr::Select(select) = outer.body.as_mut()
+        && let Some(from) = select.from.first_mut()
+        && let TableFactor::Derived { subquery, alias: Some(TableAlias { columns: names, .. }), .. } =
+            &mut from.relation
+    {
+        select.projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(name(at)))];
+        **subquery = query.clone();
+        *names = (0..columns).map(|at| TableAliasColumnDef { name: name(at), data_type: None }).collect();
+    }
+    Ok(expr)
+}
+
+fn no_row() -> datafusion::error::DataFusionError {
+    let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
+    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+}
+
+fn other_number() -> datafusion::error::DataFusionError {
+    CodedError::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(sql: &str) -> Result<String> {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)?;
+        rewrite(&mut statements[0])?;
+        Ok(statements[0].to_string())
+    }
+
+    #[test]
+    fn columns_are_assigned_one_by_one() {
+        for (sql, expected) in [
+            ("UPDATE t SET (a, b) = (1, b + 1), c = 3", "UPDATE t SET a = 1, b = b + 1, c = 3"),
+            ("UPDATE t SET (a, b) = ROW(1, DEFAULT)", "UPDATE t SET a = 1, b = DEFAULT"),
+            ("UPDATE t SET (a) = (1)", "UPDATE t SET a = 1"),
+            (
+                "UPDATE t SET (a, b) = (SELECT x, y AS z FROM u WHERE u.k = t.k)",
+                "UPDATE t SET a = (SELECT x FROM u WHERE u.k = t.k), b = (SELECT y AS z FROM u WHERE u.k = t.k)",
+            ),
+            (
+                "UPDATE t SET (a, b) = (SELECT * FROM u)",
+                "UPDATE t SET a = (SELECT c0 FROM (SELECT * FROM u) AS parts (c0, c1)), \
+                 b = (SELECT c1 FROM (SELECT * FROM u) AS parts (c0, c1))",
+            ),
+            (
+                "PREPARE p AS MERGE INTO t USING u ON t.k = u.k WHEN MATCHED THEN UPDATE SET (a, b) = (u.a, $1)",
+                "PREPARE p AS MERGE INTO t USING u ON t.k = u.k WHEN MATCHED THEN UPDATE SET a = u.a, b = $1",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn other_numbers_are_errors() {
+        for sql in
+            ["UPDATE t SET (a, b) = (1, 2, 3)", "UPDATE t SET (a, b) = (SELECT 1)", "UPDATE t SET (a, b) = 1"]
+        {
+            assert!(
+                rewritten(sql).unwrap_err().to_string().contains("multiple-column")
+                    || rewritten(sql).unwrap_err().to_string().contains("does not match"),
+                "{sql}"
+            );
+        }
+    }
+}
