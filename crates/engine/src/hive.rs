@@ -3,6 +3,7 @@
 //! ```text
 //!   INSERT [OVERWRITE] ─► rows on every rank ─► staged files ─► records ─► journal, exchange      insert.rs, exec, folders
 //!   PARTITION (k = 'v') ─► columns of the rows                                                    partition.rs
+//!   OVERWRITE ─► folders of the same keys by other names (`k=01`)                                 spellings.rs
 //!   ROW FORMAT DELIMITED … ─► options of STORED AS TEXTFILE                                       row_format.rs
 //!   SELECT ─► listed while nobody shows anything                                                  table.rs
 //!             in object stores, read while nobody overwrites anything                             watched.rs
@@ -16,6 +17,7 @@ mod insert;
 mod merge;
 mod partition;
 mod row_format;
+mod spellings;
 mod table;
 mod watched;
 

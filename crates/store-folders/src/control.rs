@@ -180,6 +180,17 @@ impl Root {
         self.list(&self.table).await
     }
 
+    /// The names of the folders in one below the table's: `""`, or `k=v/…`.
+    pub async fn folders_in(&self, folder: &str) -> Result<Vec<String>> {
+        let folder = self.folder(folder);
+        let found = match self.store().list_with_delimiter(Some(&folder)).await {
+            Ok(found) => found.common_prefixes,
+            Err(StoreError::NotFound { .. }) => vec![],
+            Err(error) => return Err(error).at("list", &folder),
+        };
+        Ok(found.iter().filter_map(|folder| folder.filename().map(str::to_string)).collect())
+    }
+
     /// The files in a folder and below it that readers see.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         let found: Result<Vec<ObjectMeta>, StoreError> = self.store().list(Some(folder)).try_collect().await;

@@ -12,24 +12,29 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit,
+    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit, when,
 };
 use datafusion::object_store::ObjectMeta;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
-    FileRecord, FileShape, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
+    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
+    partition_folder,
 };
 use harrier_folders::{Merged, Root, StagedFile, Statement, Work};
 use harrier_store_folders::{GivenUp, Statement as StoreStatement};
 use prost::Message;
 
 use super::partition::PartitionClause;
+use super::spellings::{Replaced, value_of};
 use super::table::{FolderTable, Place, Written, blocking};
 
 /// A statement whose files are being staged. Dropped, it removes them.
 #[derive(Debug)]
 pub(crate) struct FolderWrite {
     statement: Staging,
+    place: Place,
+    /// Those of the table.
+    keys: Vec<(String, DataType)>,
     overwrite: bool,
     /// Folders that an INSERT OVERWRITE empties even if it has no rows for them.
     emptied: Vec<String>,
@@ -84,6 +89,17 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
             "Parquet, ORC, Avro, CSV, JSON and TEXTFILE can be written there",
         );
     }
+    table.check()?;
+    // Readers look for the name as it is.
+    if let Some((key, _)) =
+        table.keys().iter().find(|(key, _)| partition_folder(key, None) != format!("{key}={NULL_FOLDER}"))
+    {
+        let message = format!("folders named after the key \"{key}\" can only be read");
+        return refused(
+            &message,
+            "keys that are written have names of ASCII letters, digits and underscores",
+        );
+    }
     Ok(Some((table.clone(), overwrite)))
 }
 
@@ -124,8 +140,11 @@ impl FolderWrite {
         let Effects { overwrite, emptied, merged } = effects;
         written.format.check(&table.file_schema())?;
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let (statement, folder, staging, takes) = match table.place() {
-            Some(Place::Local(folder)) => {
+        let place = table.place().cloned();
+        let place =
+            place.ok_or_else(|| DataFusionError::Internal("the table is in no folder".to_string()))?;
+        let (statement, folder, staging, takes) = match &place {
+            Place::Local(folder) => {
                 let (folder, id) = (folder.clone(), id.clone());
                 let (root, statement) = blocking(move || {
                     let root = Root::create(&folder)?;
@@ -136,7 +155,7 @@ impl FolderWrite {
                 let (folder, staging) = (format!("{}/", text(root.path())?), text(statement.staging())?);
                 (Staging::Local(statement), folder, staging, Takes::None)
             }
-            Some(Place::Store(folder, root)) => {
+            Place::Store(folder, root) => {
                 let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
                 let takes = match (overwrite, merged.is_empty()) {
                     (true, _) => Takes::Any,
@@ -152,11 +171,10 @@ impl FolderWrite {
                 };
                 (Staging::Store(statement), folder.clone(), id.clone(), takes)
             }
-            None => return Err(DataFusionError::Internal("the table is in no folder".to_string())),
         };
         let one_writer = table.options().merge || !merged.is_empty();
         let plan = plan(table, written, name, input, Destination { folder, id, staging, takes, one_writer })?;
-        Ok((plan, Self { statement, overwrite, emptied, merged }))
+        Ok((plan, Self { statement, place, keys: table.keys().to_vec(), overwrite, emptied, merged }))
     }
 
     /// The plan that would stage the rows of `dml`, to be looked at.
@@ -191,7 +209,21 @@ impl FolderWrite {
             records.push(record);
         }
         let rows: u64 = records.iter().map(|record| record.rows as u64).sum();
-        let Self { statement, overwrite, emptied, merged } = self;
+        let Self { statement, place, keys, overwrite, mut emptied, merged } = self;
+        for record in &records {
+            check_keys(&record.path, &keys)?;
+        }
+        if overwrite && !keys.is_empty() {
+            let written = records.iter().map(|record| record.path.rsplit_once('/').unwrap_or_default().0);
+            let replaced = Replaced::of(&keys, written.chain(emptied.iter().map(String::as_str)));
+            emptied.extend(match place {
+                Place::Local(folder) => blocking(move || replaced.others(&folder)).await?,
+                Place::Store(_, root) => {
+                    let others = replaced.others_in_store(&root).await;
+                    others.map_err(|error| cannot_stage_in_store(&error))?
+                }
+            });
+        }
         let notice = match statement {
             Staging::Local(statement) => {
                 let files = files(
@@ -317,8 +349,8 @@ fn plan(
     for (field, column) in schema.fields().iter().zip(&columns) {
         expressions.push(Expr::Column(column.clone()).alias(field.name()));
     }
-    for (at, column) in columns[own..].iter().enumerate() {
-        expressions.push(key_text(column).alias(format!("_harrier_key_{at}")));
+    for (at, (column, (_, kind))) in columns[own..].iter().zip(table.keys()).enumerate() {
+        expressions.push(key_text(column, kind)?.alias(format!("_harrier_key_{at}")));
     }
     let input = LogicalPlanBuilder::from(input).project(expressions)?.build()?;
     let options = table.options();
@@ -346,7 +378,39 @@ fn plan(
 }
 
 /// A key's value as the names of folders have it. An empty text is NULL there, as in Hive.
-fn key_text(column: &Column) -> Expr {
-    let text = cast_to(Expr::Column(column.clone()), DataType::Utf8);
-    nullif(text, lit(ScalarValue::Utf8(Some(String::new()))))
+fn key_text(column: &Column, kind: &DataType) -> Result<Expr> {
+    let key = Expr::Column(column.clone());
+    let text = cast_to(key.clone(), DataType::Utf8);
+    let text = match kind {
+        // Arrow has no text for an infinite day; by these the rows are refused at last.
+        DataType::Date32 => {
+            let days = cast_to(key, DataType::Int32);
+            when(days.clone().eq(lit(i32::MAX)), lit("infinity"))
+                .when(days.eq(lit(-i32::MAX)), lit("-infinity"))
+                .otherwise(text)?
+        }
+        _ => text,
+    };
+    Ok(nullif(text, lit(ScalarValue::Utf8(Some(String::new())))))
+}
+
+/// Errors: a value in the name of a folder, of the file at `path`, cannot be read from it (22008, 22000).
+fn check_keys(path: &str, keys: &[(String, DataType)]) -> Result<()> {
+    for (part, (key, kind)) in path.split('/').zip(keys) {
+        if value_of(part, key, kind).is_none() {
+            return Err(not_kept(part.split_once('=').unwrap_or_default().1, key, kind));
+        }
+    }
+    Ok(())
+}
+
+/// An error of a value that the names of folders do not keep.
+pub(super) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionError {
+    let state = match kind {
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => SqlState::DATETIME_FIELD_OVERFLOW,
+        _ => SqlState::DATA_EXCEPTION,
+    };
+    let message =
+        format!("value \"{value}\" of the partition key \"{key}\" cannot be kept in a folder's name");
+    CodedError::new(state, message).into()
 }

@@ -24,6 +24,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
 
 use super::insert::{Effects, FolderWrite};
+use super::spellings::value_of;
 use super::table::FolderTable;
 
 /// A file of less than this part of the size that files are to have is small.
@@ -204,31 +205,10 @@ fn is_own_name(part: &str, key: &str, kind: &DataType) -> bool {
     if value == NULL_FOLDER {
         return part == partition_folder(key, None);
     }
-    let kind = match kind {
-        DataType::Dictionary(_, value) => value.as_ref(),
-        kind => kind,
-    };
-    let value = decoded(value).and_then(|text| ScalarValue::try_from_string(text, kind).ok());
-    match value.and_then(|value| value.cast_to(&DataType::Utf8).ok()) {
+    match value_of(part, key, kind).and_then(|value| value.cast_to(&DataType::Utf8).ok()) {
         Some(ScalarValue::Utf8(Some(text))) => part == partition_folder(key, Some(&text)),
         _ => false,
     }
-}
-
-/// A text without its percent-encoding.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// Some files of a table.

@@ -9,8 +9,9 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::partition_folder;
+use harrier_exec::table_files::{infinite, partition_folder};
 
+use super::insert::not_kept;
 use super::table::FolderTable;
 use crate::dialect::SqlDialect;
 use crate::names;
@@ -141,7 +142,7 @@ impl PartitionClause {
             let Some(value) = value else {
                 return Ok(None);
             };
-            folder.push_str(&partition_folder(key, text_of(value, kind)?.as_deref()));
+            folder.push_str(&partition_folder(key, text_of(value, key, kind)?.as_deref()));
             folder.push('/');
         }
         Ok(Some(folder))
@@ -149,7 +150,7 @@ impl PartitionClause {
 }
 
 /// A key's value as the names of folders have it.
-fn text_of(value: &ast::Expr, kind: &DataType) -> Result<Option<String>> {
+fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<String>> {
     let text = match value {
         ast::Expr::Value(value) => match &value.value {
             ast::Value::Null => return Ok(None),
@@ -167,6 +168,9 @@ fn text_of(value: &ast::Expr, kind: &DataType) -> Result<Option<String>> {
         DataType::Dictionary(_, value) => value.as_ref(),
         kind => kind,
     };
+    if infinite(&text, kind).is_some() {
+        return Err(not_kept(&text, key, kind));
+    }
     let value = ScalarValue::try_from_string(text, kind)?.cast_to(&DataType::Utf8)?;
     match value {
         ScalarValue::Utf8(text) => Ok(text.filter(|text| !text.is_empty())),

@@ -141,6 +141,32 @@ impl FolderTable {
         &self.options
     }
 
+    /// Errors: the table has a column whose values its files, or the names of its folders, do not keep (0A000).
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_binary = |kind: &DataType| kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_));
+        if let Some((key, kind)) = self.keys().iter().find(|(_, kind)| kind.is_nested() || is_binary(kind)) {
+            let message = format!("column \"{key}\" of type {kind} cannot be a partition key");
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
+        let format = self.listing.options().format.as_ref();
+        let is_csv = format.downcast_ref::<CsvFormat>().is_some();
+        let name = match is_csv {
+            true => "CSV",
+            false if format.downcast_ref::<JsonFormat>().is_some() => "JSON",
+            false => return Ok(()),
+        };
+        let is_kept =
+            |kind: &DataType| !has_interval(kind) && !(is_csv && (kind.is_nested() || is_binary(kind)));
+        match self.file_schema().fields().iter().find(|field| !is_kept(field.data_type())) {
+            Some(field) => {
+                let (column, kind) = (field.name(), field.data_type());
+                let message = format!("column \"{column}\" of type {kind} is not kept in {name} files");
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The columns that folders are named after, in their order.
     pub(crate) fn keys(&self) -> &[(String, DataType)] {
         &self.listing.options().table_partition_cols
@@ -427,11 +453,26 @@ impl FolderTable {
     }
 }
 
-/// `filters`, each of them beside one that is never NULL. DataFusion evaluates those of keys for each file, takes whatever bit a NULL result
-/// has for the answer, and evaluates them nowhere else. By the filters as they are it finds folders without listing the others.
+/// Whether values of a type are, or have in them, intervals.
+fn has_interval(kind: &DataType) -> bool {
+    match kind {
+        DataType::Interval(_) => true,
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            has_interval(field.data_type())
+        }
+        DataType::Map(field, _) => has_interval(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_interval(field.data_type())),
+        _ => false,
+    }
+}
+
+/// `filters`, none of them NULL for any row. DataFusion evaluates those of keys for each file, takes whatever bit a NULL result has for the
+/// answer, and evaluates them nowhere else.
+///
+/// In a bare `key = constant` it would look only into the folder that is named after the constant's text, and find nothing where others
+/// have spelled the value otherwise (`month=01`), or Harrier has.
 fn surely(filters: &[Expr]) -> Vec<Expr> {
-    let sure = |filter: &Expr| Expr::IsTrue(Box::new(filter.clone()));
-    filters.iter().flat_map(|filter| [filter.clone(), sure(filter)]).collect()
+    filters.iter().map(|filter| Expr::IsTrue(Box::new(filter.clone()))).collect()
 }
 
 /// Whether one of the folders that are table partitions, `levels` deep, is named after NULL.
