@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   COPY t FROM file   Parquet, JSON, ORC, Avro, Arrow: a scan, its columns by their names ─┐
+//!                      JSON with types that keep every digit  (json.rs) ────────────────────┤
 //!                      CSV: a scan whose columns are those of the table, in order ──────────┤
 //!                      text, or ON_ERROR ignore: one thread, line by line  (rows.rs) ───────┼─► INSERT
 //!   COPY t FROM STDIN  the same, from what the client sends ────────────────────────────────┤
@@ -34,10 +35,12 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::sql::planner::object_name_to_table_reference;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use harrier_exec::bytes_of_texts;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use tokio::sync::mpsc;
 
 mod batches;
+mod json;
 mod out;
 mod parse;
 mod rows;
@@ -317,40 +320,71 @@ impl Session {
         }
         let state = self.context().state();
         let table = files::table(&state, file, Some(format.name()), options.compression.as_deref()).await;
-        let table = match table {
-            // One of no rows names no columns.
-            Err(error) if format == CopyFormat::Json && files::is_empty_file(&error) => {
-                let rows = LogicalPlanBuilder::empty(false).build()?;
-                let nulls = target.fields().iter().map(|_| lit(ScalarValue::Null)).collect::<Vec<_>>();
-                let plan = target.insert(rows, &nulls)?;
-                let written = self.write_copied(target, plan, CopyCheck::default(), statement).await;
-                return written.map(Outcome::Write);
+        let is_json = format == CopyFormat::Json;
+        let (table, seen) = match table {
+            // One of no rows names no columns, and neither does one of nothing but NULL.
+            Err(error) if is_json && files::is_empty_file(&error) => (None, Arc::new(Schema::empty())),
+            Err(error) => return Err(error),
+            Ok(table) => {
+                let seen = table.schema();
+                (Some(table), seen)
             }
-            table => table?,
         };
-        let schema = table.schema();
-        let mut values = Vec::with_capacity(target.columns.len());
         let unfit = |message: String| {
             CodedError::new(SqlState::BAD_COPY_FILE_FORMAT, message)
                 .with_hint("list the columns that the file has: COPY table (column, …) FROM …")
         };
-        for field in target.fields() {
-            let name = schema.fields().iter().map(|own| own.name()).find(|own| *own == field.name());
-            let name = name.or_else(|| {
-                let mut names = schema.fields().iter().map(|own| own.name());
-                names.find(|own| own.eq_ignore_ascii_case(field.name()))
-            });
-            match name {
-                Some(name) => values.push(Expr::Column(ColumnName::new_unqualified(name))),
-                None => {
-                    return Err(unfit(format!("\"{file}\" has no column \"{}\"", field.name())).into());
-                }
+        let fields = target.fields();
+        let read = match is_json {
+            true => {
+                let columns = json::columns(&fields, &seen);
+                let compression = options.compression.as_deref();
+                json::table(&state, file, compression, Arc::clone(&columns)).await?.map(|own| (own, columns))
             }
-        }
-        let is_known =
-            |name: &str| target.fields().iter().any(|field| field.name().eq_ignore_ascii_case(name));
+            false => None,
+        };
+        let (table, values) = match (read, table) {
+            (Some((own, columns)), _) => {
+                let values = fields.iter().zip(columns.fields()).map(|(field, read)| {
+                    let value = Expr::Column(ColumnName::new_unqualified(read.name()));
+                    match field.data_type().is_binary() && read.data_type().is_string() {
+                        true => bytes_of_texts::function().call(vec![value]),
+                        false => value,
+                    }
+                });
+                (own, values.collect::<Vec<_>>())
+            }
+            (None, Some(table)) => {
+                let mut values = Vec::with_capacity(fields.len());
+                for field in &fields {
+                    let name = seen.fields().iter().map(|own| own.name()).find(|own| *own == field.name());
+                    let name = name.or_else(|| {
+                        let mut names = seen.fields().iter().map(|own| own.name());
+                        names.find(|own| own.eq_ignore_ascii_case(field.name()))
+                    });
+                    match name {
+                        Some(name) => values.push(Expr::Column(ColumnName::new_unqualified(name))),
+                        None => {
+                            return Err(
+                                unfit(format!("\"{file}\" has no column \"{}\"", field.name())).into()
+                            );
+                        }
+                    }
+                }
+                (table, values)
+            }
+            // Only where folders have values, and their files no rows.
+            (None, None) => {
+                let rows = LogicalPlanBuilder::empty(false).build()?;
+                let nulls = fields.iter().map(|_| lit(ScalarValue::Null)).collect::<Vec<_>>();
+                let plan = target.insert(rows, &nulls)?;
+                let written = self.write_copied(target, plan, CopyCheck::default(), statement).await;
+                return written.map(Outcome::Write);
+            }
+        };
+        let is_known = |name: &str| fields.iter().any(|field| field.name().eq_ignore_ascii_case(name));
         if !target.is_listed
-            && let Some(surplus) = schema.fields().iter().find(|own| !is_known(own.name()))
+            && let Some(surplus) = seen.fields().iter().find(|own| !is_known(own.name()))
         {
             let message = format!(
                 "\"{file}\" has a column \"{}\", which relation \"{}\" has not",
@@ -543,7 +577,8 @@ fn is_plain(path: &std::path::Path, layout: &Layout) -> std::io::Result<bool> {
     loop {
         let length = file.read(&mut buffer)?;
         if length == 0 {
-            return Ok(true);
+            // A quote that nothing closes is an error, which a scan does not see.
+            return Ok(opened.is_none());
         }
         for at in memchr::memchr2_iter(layout.quote, b'\n', &buffer[..length]) {
             let place = before + at;
@@ -578,6 +613,8 @@ mod tests {
             ("1,\"a \"\"b\"\" c\"\n", true),
             ("1,\"a\nb\"\n", false),
             ("1,\"\"\n", false),
+            ("1,\"a", false),
+            ("1,\"a\"", true),
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(is_plain(&path, &layout).unwrap(), expected, "{text}");

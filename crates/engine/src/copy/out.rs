@@ -1,8 +1,10 @@
-//! COPY … TO STDOUT: rows as text.
+//! COPY … TO STDOUT: rows as text, which files have, too.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, RecordBatch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, StringBuilder};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::util::display::{DurationFormat, FormatOptions};
@@ -58,7 +60,11 @@ impl CopyOut {
         };
         let batch = batch.map_err(|error| SqlError::in_statement(&error, &self.text))?;
         self.rows += batch.num_rows();
-        match encode(&batch, self.layout.as_ref()) {
+        let encoded = match &self.layout {
+            Some(layout) => encode(&batch, layout, &layout.null),
+            None => encode_json(&batch),
+        };
+        match encoded {
             Ok(text) => Ok(Some(text.into())),
             Err(error) => Err(SqlError::in_statement(&error.into(), &self.text)),
         }
@@ -82,15 +88,53 @@ pub(super) fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
     line
 }
 
-/// Rows as text; as JSON without a layout.
-pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec<u8>, ArrowError> {
+/// Rows as JSON, one object a line. A key whose value is NULL is left out.
+pub(super) fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
-    let Some(layout) = layout else {
-        let mut writer = LineDelimitedWriter::new(&mut text);
-        writer.write(batch)?;
-        writer.finish()?;
-        return Ok(text);
-    };
+    let mut writer = LineDelimitedWriter::new(&mut text);
+    match batch.columns().iter().any(|column| column.data_type().is_binary()) {
+        true => writer.write(&with_texts_of_bytes(batch)?)?,
+        false => writer.write(batch)?,
+    }
+    writer.finish()?;
+    Ok(text)
+}
+
+/// The same rows with bytes as PostgreSQL writes them; those within nested values stay as they are.
+fn with_texts_of_bytes(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    let mut fields: Vec<FieldRef> = schema.fields().iter().map(Arc::clone).collect();
+    let mut columns = batch.columns().to_vec();
+    for (field, column) in fields.iter_mut().zip(&mut columns) {
+        if column.data_type().is_binary() {
+            *field = Arc::new(Field::new(field.name(), DataType::Utf8, true));
+            *column = texts_of_bytes(column)?;
+        }
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn texts_of_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let options = FormatOptions::new();
+    let formatter = formatter(column.as_ref(), &options)?;
+    let mut texts = StringBuilder::new();
+    let mut value = String::new();
+    for row in 0..column.len() {
+        if column.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        value.clear();
+        value.push_str("\\x");
+        formatter.value(row).write(&mut value)?;
+        texts.append_value(&value);
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+/// Rows as text. `lone_null` is NULL in rows of one column.
+pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> Result<Vec<u8>, ArrowError> {
+    let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
         .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
@@ -105,6 +149,7 @@ pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec
             Ok((column, nulls, formatter(column.as_ref(), &options)?))
         })
         .collect::<Result<Vec<_>, ArrowError>>()?;
+    let null = if columns.len() == 1 { lone_null } else { &layout.null };
     let mut value = String::new();
     for row in 0..batch.num_rows() {
         for (at, (column, nulls, formatter)) in columns.iter().enumerate() {
@@ -112,7 +157,7 @@ pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec
                 text.push(layout.delimiter);
             }
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                text.extend_from_slice(layout.null.as_bytes());
+                text.extend_from_slice(null.as_bytes());
                 continue;
             }
             value.clear();
@@ -120,6 +165,11 @@ pub(crate) fn encode(batch: &RecordBatch, layout: Option<&Layout>) -> Result<Vec
                 value.push_str("\\x");
             }
             formatter.value(row).write(&mut value)?;
+            // COPY FROM takes no row of an empty line.
+            if layout.csv && columns.len() == 1 && value.is_empty() {
+                text.extend([layout.quote; 2]);
+                continue;
+            }
             put(&value, layout, &mut text);
         }
         text.push(b'\n');
@@ -187,11 +237,12 @@ mod tests {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let written = |format| {
             let layout = layout(&CopyOptions::default(), format, Header::Absent).unwrap();
-            String::from_utf8(encode(&batch, Some(&layout)).unwrap()).unwrap()
+            String::from_utf8(encode(&batch, &layout, &layout.null).unwrap()).unwrap()
         };
         assert_eq!(written(CopyFormat::Text), "1\tx\\ty\\\\,\"\t\\\\x01ff\n\\N\t\t\\\\x\n");
         assert_eq!(written(CopyFormat::Csv), "1,\"x\ty\\,\"\"\",\\x01ff\n,\"\",\\x\n");
-        let json = String::from_utf8(encode(&batch, None).unwrap()).unwrap();
-        assert!(json.starts_with("{\"a\":1,"), "{json}");
+        let json = String::from_utf8(encode_json(&batch).unwrap()).unwrap();
+        let first = "{\"a\":1,\"b\":\"x\\ty\\\\,\\\"\",\"c\":\"\\\\x01ff\"}\n";
+        assert_eq!(json, format!("{first}{{\"b\":\"\",\"c\":\"\\\\x\"}}\n"));
     }
 }

@@ -116,6 +116,9 @@ pub(crate) enum Header {
     Matching,
 }
 
+/// The option of files in [`CopyFormat::Text`] that makes them files of another format that is written row by row.
+pub(super) const LAYOUT: &str = "layout";
+
 /// Compressions within files, which not all formats have.
 const CODECS: &[&str] = &["deflate", "lz4", "snappy", "zlib"];
 
@@ -212,7 +215,10 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     let is_called =
         |known: &str| extension.is_some_and(|(_, extension)| extension.eq_ignore_ascii_case(known));
     let format = given.format.or_else(|| is_called("txt").then_some(CopyFormat::Text));
-    let is_parquet = format == Some(CopyFormat::Parquet) || format.is_none() && is_called("parquet");
+    let is_in = |known: CopyFormat| format == Some(known) || format.is_none() && is_called(known.name());
+    let is_parquet = is_in(CopyFormat::Parquet);
+    // What DataFusion writes by these names is not what COPY writes to STDOUT.
+    let own = [CopyFormat::Csv, CopyFormat::Json].into_iter().find(|known| is_in(*known));
     let source = match &copy.source {
         CopySource::Table { name, columns } if columns.is_empty() => CopyToSource::Relation(name.clone()),
         source => match as_query(source)? {
@@ -228,6 +234,9 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
         options.push((format!("format.{name}"), ast::Value::SingleQuotedString(value)));
     };
     let byte = |byte: u8| char::from(byte).to_string();
+    if let Some(own) = own {
+        set(LAYOUT, own.name().to_string());
+    }
     if let Some(header) = given.header {
         set("has_header", (header != Header::Absent).to_string());
     }
@@ -246,7 +255,7 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
         source,
         target: target.clone(),
         partitioned_by: vec![],
-        stored_as: format.map(|format| format.name().to_uppercase()),
+        stored_as: own.map(|_| CopyFormat::Text).or(format).map(|format| format.name().to_uppercase()),
         options,
     })))
 }
@@ -454,6 +463,24 @@ mod tests {
         assert_eq!(five.options.compression.as_deref(), Some("snappy"));
         for other in ["SELECT 1", "COPY t TO 'x' STORED AS CSV", "COPY t TO 'x' PARTITIONED BY (a)", "COPY"] {
             assert!(parse(other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn csv_and_json_are_written_as_text() {
+        for (text, format, layout) in [
+            ("COPY t TO 'x.csv'", Some("TEXT"), Some("csv")),
+            ("COPY t TO 'x' WITH (FORMAT json)", Some("TEXT"), Some("json")),
+            ("COPY t TO 'x.csv' WITH (FORMAT text)", Some("TEXT"), None),
+            ("COPY t TO 'x.txt'", Some("TEXT"), None),
+            ("COPY t TO 'x.parquet'", None, None),
+        ] {
+            let statement = to_file(&parse(text).unwrap().unwrap()).unwrap();
+            let Some(Statement::CopyTo(copy)) = statement else { panic!("{text}") };
+            let given = copy.options.iter().find(|(name, _)| name == "format.layout");
+            assert_eq!(copy.stored_as.as_deref(), format, "{text}");
+            let layout = layout.map(|name: &str| ast::Value::SingleQuotedString(name.to_string()));
+            assert_eq!(given.map(|(_, value)| value), layout.as_ref(), "{text}");
         }
     }
 

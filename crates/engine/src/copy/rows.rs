@@ -20,6 +20,7 @@ use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
+use harrier_exec::bytes_of_texts::bytes_of;
 use harrier_exec::local_times::moments_or_null;
 use harrier_exec::sqlstate::{CodedError, SqlState, is_day};
 use harrier_exec::times::{self, Kind};
@@ -266,7 +267,9 @@ impl Reading {
         for (at, (text, field)) in texts.iter().zip(self.schema.fields()).enumerate() {
             let value = match field.data_type() {
                 DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
-                    cast_with_options(&bytes_of(text), field.data_type(), &safe)?
+                    let bytes: BinaryArray =
+                        text.iter().map(|text| text.and_then(|text| bytes_of(text).ok())).collect();
+                    cast_with_options(&bytes, field.data_type(), &safe)?
                 }
                 kind => {
                     let normal =
@@ -330,22 +333,6 @@ impl Reading {
             .with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
             .into()
     }
-}
-
-/// Bytes as PostgreSQL writes them: two hexadecimal digits each after `\x`; NULL for what is neither that nor plain text.
-fn bytes_of(texts: &StringArray) -> BinaryArray {
-    let decode = |text: &str| -> Option<Vec<u8>> {
-        let Some(digits) = text.strip_prefix("\\x") else {
-            return Some(text.as_bytes().to_vec());
-        };
-        let pairs = digits.as_bytes().chunks(2);
-        pairs
-            .map(|pair| {
-                u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)
-            })
-            .collect()
-    };
-    texts.iter().map(|text| text.and_then(decode)).collect()
 }
 
 /// Why `text` is no value of a type, as PostgreSQL says it.
@@ -498,6 +485,18 @@ struct CsvRecords<R> {
     data: Vec<u8>,
     /// Where each field ends, and whether it was quoted.
     fields: Vec<(usize, bool)>,
+    /// Whether the input has ended.
+    ended: bool,
+}
+
+/// What ends a field.
+enum FieldEnd {
+    Field,
+    Record,
+    /// The input, before a field began.
+    Input,
+    /// The input, within quotes.
+    Unclosed,
 }
 
 impl<R: Read> CsvRecords<R> {
@@ -514,6 +513,7 @@ impl<R: Read> CsvRecords<R> {
             null: layout.null.clone().into_bytes(),
             data: Vec::new(),
             fields: Vec::new(),
+            ended: false,
         }
     }
 
@@ -531,8 +531,13 @@ impl<R: Read> CsvRecords<R> {
         loop {
             let is_quoted = self.input.fill_buf()?.first() == Some(&self.quote);
             let is_last = match self.field()? {
-                None => return Ok(None),
-                Some(is_last) => is_last,
+                FieldEnd::Field => false,
+                FieldEnd::Record => true,
+                FieldEnd::Input => return Ok(None),
+                FieldEnd::Unclosed => {
+                    let message = "unterminated CSV quoted field";
+                    return Err(of.error(SqlState::BAD_COPY_FILE_FORMAT, message, line, None));
+                }
             };
             self.fields.push((self.data.len(), is_quoted));
             if is_last {
@@ -546,17 +551,29 @@ impl<R: Read> CsvRecords<R> {
         Ok(Some(line))
     }
 
-    /// Reads a field; returns whether it is the last of its record, or `None` at the end.
-    fn field(&mut self) -> Result<Option<bool>> {
+    /// Reads a field.
+    fn field(&mut self) -> Result<FieldEnd> {
         let mut output = [0; 4096];
         loop {
             let input = self.input.fill_buf()?;
+            // A last line may lack its end. Within quotes, one is a part of the field.
+            let adds_end = input.is_empty() && !self.ended;
+            let input = if adds_end { &b"\n"[..] } else { input };
             let (result, read, written) = self.parser.read_field(input, &mut output);
-            self.input.consume(read);
-            self.data.extend_from_slice(&output[..written]);
+            match adds_end {
+                true => self.ended = true,
+                false => self.input.consume(read),
+            }
             match result {
-                csv_core::ReadFieldResult::Field { record_end } => return Ok(Some(record_end)),
-                csv_core::ReadFieldResult::End => return Ok(None),
+                csv_core::ReadFieldResult::InputEmpty if adds_end && written > 0 => {
+                    return Ok(FieldEnd::Unclosed);
+                }
+                _ => self.data.extend_from_slice(&output[..written]),
+            }
+            match result {
+                csv_core::ReadFieldResult::Field { record_end: true } => return Ok(FieldEnd::Record),
+                csv_core::ReadFieldResult::Field { record_end: false } => return Ok(FieldEnd::Field),
+                csv_core::ReadFieldResult::End => return Ok(FieldEnd::Input),
                 csv_core::ReadFieldResult::InputEmpty | csv_core::ReadFieldResult::OutputFull => {}
             }
         }
@@ -681,6 +698,17 @@ mod tests {
         let batches = read(&reading(true, OnError::Stop), b"1,\"\"\r\n\n2,\r\n3,x").unwrap();
         let texts = batches[0].column(1).as_string_view();
         assert_eq!(texts.iter().collect::<Vec<_>>(), [Some(""), None, Some("x")]);
+        // The last line need not end.
+        for (text, expected) in [
+            (&b"1,\"x\""[..], Some("x")),
+            (b"1,\"x\"\"\"", Some("x\"")),
+            (b"1,", None),
+            (b"1,\"\"\r", Some("")),
+        ] {
+            let batches = read(&reading(true, OnError::Stop), text).unwrap();
+            let texts = batches[0].column(1).as_string_view();
+            assert_eq!(texts.iter().collect::<Vec<_>>(), [expected]);
+        }
     }
 
     #[test]
@@ -691,6 +719,9 @@ mod tests {
             (b"1,a\n2\n", "22P04", "line 2"),
             (b"1,a\n3000000000,b\n", "22003", "line 2, column \"a\""),
             (b"1,a\n1,\xff\n", "22021", "line 2, column \"b\""),
+            (b"1,a\n2,\"b\n3,c\n", "22P04", "line 2"),
+            (b"1,a\n2,\"", "22P04", "line 2"),
+            (b"1,a\n2,\"b\"\"", "22P04", "line 2"),
         ] {
             let error = read(&reading(true, OnError::Stop), text).unwrap_err();
             let error = crate::SqlError::from(error);

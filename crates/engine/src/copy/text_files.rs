@@ -1,4 +1,5 @@
-//! COPY … TO a file in PostgreSQL's text format: what goes to STDOUT, as a format of files. Nothing reads it but COPY FROM.
+//! COPY … TO a file in PostgreSQL's text format, CSV or JSON: what goes to STDOUT, as a format of files. Nothing reads it but COPY FROM;
+//! queries read the files of the other two in formats of DataFusion's.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,8 +29,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use harrier_exec::file_formats::{FilesSink, OwnSink};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use super::out::{encode, header};
-use super::parse::{CopyFormat, CopyOptions, Header, byte};
+use super::out::{encode, encode_json, header};
+use super::parse::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
 use super::rows::Layout;
 
 /// As [`CopyFormat::name`] has it.
@@ -40,12 +41,28 @@ const NAME: &str = "text";
 pub(crate) struct TextFormatFactory;
 
 impl FileFormatFactory for TextFormatFactory {
-    fn create(&self, _: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
         let mut given = CopyOptions::default();
         let mut compression = FileCompressionType::UNCOMPRESSED;
         let invalid = |message: String| CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message);
+        let plain = |name: &str| name.strip_prefix("format.").unwrap_or(name).to_string();
+        let format = match options.iter().find(|(name, _)| plain(name) == LAYOUT).map(|(_, value)| value) {
+            None => CopyFormat::Text,
+            Some(value) => match CopyFormat::of(value) {
+                Some(format @ (CopyFormat::Text | CopyFormat::Csv | CopyFormat::Json)) => format,
+                _ => return Err(invalid(format!("layout is text, csv or json, not \"{value}\"")).into()),
+            },
+        };
         for (name, value) in options {
-            match name.strip_prefix("format.").unwrap_or(name) {
+            let name = plain(name);
+            match name.as_str() {
+                LAYOUT | "compression" | "execution.keep_partition_by_columns" => {}
+                other if format == CopyFormat::Json => {
+                    return Err(invalid(format!("json has no option \"{other}\"")).into());
+                }
+                _ => {}
+            }
+            match name.as_str() {
                 "delimiter" => given.delimiter = Some(byte("delimiter", value)?),
                 "quote" => given.quote = Some(byte("quote", value)?),
                 "escape" => given.escape = Some(byte("escape", value)?),
@@ -63,11 +80,20 @@ impl FileFormatFactory for TextFormatFactory {
                 }
                 "compression" => compression = value.parse()?,
                 // The planner of COPY reads it.
-                "execution.keep_partition_by_columns" => {}
-                other => return Err(invalid(format!("text has no option \"{other}\"")).into()),
+                "execution.keep_partition_by_columns" | LAYOUT => {}
+                other => {
+                    return Err(invalid(format!("{} has no option \"{other}\"", format.name())).into());
+                }
             }
         }
-        let layout = super::layout(&given, CopyFormat::Text, Header::Absent)?;
+        let has_header = state.config_options().catalog.has_header;
+        let layout = match format {
+            CopyFormat::Json => None,
+            format => {
+                let header = if has_header { Header::Present } else { Header::Absent };
+                Some(super::layout(&given, format, header)?)
+            }
+        };
         Ok(Arc::new(TextFormat { layout, compression }))
     }
 
@@ -80,7 +106,7 @@ impl FileFormatFactory for TextFormatFactory {
             null: "\\N".to_string(),
             header: Header::Absent,
         };
-        Arc::new(TextFormat { layout, compression: FileCompressionType::UNCOMPRESSED })
+        Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })
     }
 }
 
@@ -92,8 +118,28 @@ impl GetExt for TextFormatFactory {
 
 #[derive(Debug, Clone)]
 struct TextFormat {
-    layout: Layout,
+    /// `None`: one JSON object a line.
+    layout: Option<Layout>,
     compression: FileCompressionType,
+}
+
+impl TextFormat {
+    /// Errors: CSV has no place for the values of a column (0A000).
+    fn check(&self, schema: &SchemaRef) -> Result<()> {
+        if !self.layout.as_ref().is_some_and(|layout| layout.csv) {
+            return Ok(());
+        }
+        match schema.fields().iter().find(|field| field.data_type().is_nested()) {
+            None => Ok(()),
+            Some(nested) => {
+                let message =
+                    format!("column \"{}\" has a nested type, which CSV does not have", nested.name());
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("COPY writes nested values to files in FORMAT json or parquet")
+                    .into())
+            }
+        }
+    }
 }
 
 fn only_copied() -> DataFusionError {
@@ -104,11 +150,16 @@ fn only_copied() -> DataFusionError {
 #[async_trait]
 impl FileFormat for TextFormat {
     fn get_ext(&self) -> String {
-        "txt".to_string()
+        match &self.layout {
+            None => "json",
+            Some(layout) if layout.csv => "csv",
+            Some(_) => "txt",
+        }
+        .to_string()
     }
 
     fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
-        Ok(format!("txt{}", compression.get_ext()))
+        Ok(format!("{}{}", self.get_ext(), compression.get_ext()))
     }
 
     fn compression_type(&self) -> Option<FileCompressionType> {
@@ -149,6 +200,7 @@ impl FileFormat for TextFormat {
         config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.check(&input.schema())?;
         let sink = Arc::new(FilesSink::new(config, self.clone()));
         Ok(Arc::new(DataSinkExec::new(input, sink, order)))
     }
@@ -162,7 +214,11 @@ impl FileFormat for TextFormat {
 /// What writes it, as plans show it.
 impl fmt::Display for TextFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TextSink")
+        f.write_str(match &self.layout {
+            None => "JsonSink",
+            Some(layout) if layout.csv => "CsvSink",
+            Some(_) => "TextSink",
+        })
     }
 }
 
@@ -180,15 +236,21 @@ impl OwnSink for TextFormat {
     }
 }
 
-struct Lines(Layout);
+struct Lines(Option<Layout>);
 
 impl BatchSerializer for Lines {
     fn serialize(&self, batch: RecordBatch, initial: bool) -> Result<Bytes> {
-        let mut text = match initial && self.0.header != Header::Absent {
-            true => header(&batch.schema(), &self.0),
+        let Some(layout) = &self.0 else {
+            return Ok(encode_json(&batch)?.into());
+        };
+        let mut text = match initial && layout.header != Header::Absent {
+            true => header(&batch.schema(), layout),
             false => Vec::new(),
         };
-        text.extend(encode(&batch, Some(&self.0))?);
+        // Queries of a CSV file take no row of an empty line.
+        let quotes = String::from_iter([char::from(layout.quote); 2]);
+        let lone_null = if layout.csv && layout.null.is_empty() { &quotes } else { &layout.null };
+        text.extend(encode(&batch, layout, lone_null)?);
         Ok(text.into())
     }
 }
