@@ -58,7 +58,7 @@ fn elements(text: &str) -> Result<Vec<Option<String>>, CodedError> {
                     let message = "texts of arrays of several dimensions are not supported";
                     return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
                 }
-                Some('}' | '"') => return Err(malformed()),
+                Some('}' | '"' | ',') => return Err(malformed()),
                 Some(sign) => value.push(sign),
                 None => return Err(malformed()),
             }
