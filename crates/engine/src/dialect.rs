@@ -28,6 +28,7 @@ use harrier_pgcatalog::function_call;
 
 pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
 pub(crate) use interval::normal as normal_interval;
+pub(crate) use joined_changes::is_update_from;
 pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
 pub(crate) use tables::tokens as table_tokens;

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use datafusion::config::Dialect;
+use datafusion::config::{ConfigOptions, Dialect};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -98,6 +98,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Inner {
     config: SessionConfig,
+    /// What that is when the planner of ranks has said what it needs: settings of every session, once there was one.
+    initial: OnceLock<ConfigOptions>,
     runtime: Arc<RuntimeEnv>,
     memory_bytes: Option<u64>,
     gang: Option<Gang>,
@@ -137,6 +139,7 @@ impl Engine {
         Ok(Self {
             inner: Arc::new(Inner {
                 config,
+                initial: OnceLock::new(),
                 runtime,
                 memory_bytes: options.memory_bytes,
                 gang: options.gang,
@@ -165,9 +168,19 @@ impl Engine {
         crate::targets::remove_staged(None);
     }
 
-    /// The settings a session begins with.
+    /// What sessions are made with.
     pub(crate) fn config(&self) -> &SessionConfig {
         &self.inner.config
+    }
+
+    /// To be called with the settings of a session that has just been made.
+    pub(crate) fn keep_initial(&self, made: &ConfigOptions) {
+        self.inner.initial.get_or_init(|| made.clone());
+    }
+
+    /// The settings that sessions have when they have been made, and again after RESET.
+    pub(crate) fn initial(&self) -> &ConfigOptions {
+        self.inner.initial.get().unwrap_or_else(|| self.inner.config.options())
     }
 
     /// Memory, temporary files and object stores, shared by all sessions.

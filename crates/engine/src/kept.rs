@@ -37,7 +37,7 @@ use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
 use crate::warehouse::{
-    self, Control, Ddl, Dml, Looking, Names, Sight, Transactions, WarehouseTable, tell_past,
+    self, Control, Ddl, Dml, Looking, Names, OwnStates, Sight, Transactions, WarehouseTable, tell_past,
 };
 
 use crate::write::{Unfinished, Write};
@@ -52,6 +52,44 @@ pub(crate) struct Kept {
     pub(crate) transactions: Transactions,
     /// Statements about the access to what the open transaction has made: they are run when that is committed.
     pub(crate) deferred: Mutex<Deferred>,
+    /// What tables of the session alone were before the open transaction, for when that is rolled back.
+    pub(crate) own_states: OwnStates,
+}
+
+impl Kept {
+    /// Has what tables of the session alone are now come back when the transaction that begins is rolled back.
+    async fn begin_own(&self) -> Result<()> {
+        self.own_states.begin(self.names.own_state().await?);
+        Ok(())
+    }
+
+    /// The same for a part of the transaction.
+    async fn control_own(&self, control: &Control) -> Result<()> {
+        match control {
+            Control::Begin { .. } => self.begin_own().await,
+            Control::Savepoint(name) => {
+                self.own_states.savepoint(name, self.names.own_state().await?);
+                Ok(())
+            }
+            Control::Release(name) => {
+                self.own_states.release(name);
+                Ok(())
+            }
+            Control::RollbackTo(name) => match self.own_states.roll_back_to(name) {
+                Some(state) => self.names.restore_own(state).await,
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when a transaction has ended.
+    async fn end_own(&self, is_committed: bool) -> Result<()> {
+        match self.own_states.end() {
+            Some(state) if !is_committed => self.names.restore_own(state).await,
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Session {
@@ -90,10 +128,22 @@ impl Session {
                     let stream = stream.inspect_err(move |_| kept.transactions.give_up());
                     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
                 };
+                // If these fail, or are given up, so has the transaction.
+                let unfinished = || Unfinished(Some(Arc::clone(kept)));
                 Ok(Ok(match outcome {
+                    Outcome::Write(write) => Outcome::Write(Write { unfinished: unfinished(), ..write }),
+                    Outcome::CopyIn(mut copy) => {
+                        copy.write.unfinished = unfinished();
+                        Outcome::CopyIn(copy)
+                    }
+                    Outcome::CopyInRows(mut copy) => {
+                        copy.write.unfinished = unfinished();
+                        Outcome::CopyInRows(copy)
+                    }
                     Outcome::Rows { schema, stream, progress } => {
                         Outcome::Rows { schema, stream: watched(stream), progress }
                     }
+                    Outcome::CopyOut(copy) => Outcome::CopyOut(copy.through(watched)),
                     Outcome::CopyOutRows { schema, stream, progress } => {
                         Outcome::CopyOutRows { schema, stream: watched(stream), progress }
                     }
@@ -126,13 +176,19 @@ impl Session {
         let named = control.clone();
         let (tag, warning) = kept.transactions.control(control).await;
         if tag.is_ok() {
-            let mut deferred = kept.deferred.lock();
-            match &named {
-                Control::Savepoint(name) => deferred.savepoint(name),
-                Control::Release(name) => deferred.release(name),
-                Control::RollbackTo(name) => deferred.roll_back_to(name),
-                _ => {}
+            {
+                let mut deferred = kept.deferred.lock();
+                match &named {
+                    Control::Savepoint(name) => deferred.savepoint(name),
+                    Control::Release(name) => deferred.release(name),
+                    Control::RollbackTo(name) => deferred.roll_back_to(name),
+                    _ => {}
+                }
             }
+            kept.control_own(&named).await?;
+        }
+        if is_end {
+            kept.end_own(matches!(tag, Ok("COMMIT"))).await?;
         }
         let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
         if is_end {
@@ -144,6 +200,7 @@ impl Session {
         match kept.transactions.is_open() {
             // COMMIT AND CHAIN: one has ended, and another is open.
             true if is_end && tag.is_ok() => {
+                kept.begin_own().await?;
                 let is_committed = matches!(tag, Ok("COMMIT"));
                 kept.names.role().end(is_committed);
                 let has_changed = self.parameters().end(is_committed);
@@ -641,11 +698,7 @@ impl Session {
                 "DROP SCHEMA"
             }
             LogicalPlan::Dml(dml) => {
-                let verb = match write_verb(&plan) {
-                    // An UPDATE with FROM is run as one.
-                    Some("MERGE") if begins(&statement.text, "UPDATE") => "UPDATE",
-                    verb => verb.unwrap_or("INSERT"),
-                };
+                let verb = write_verb(&plan, Some(parsed)).unwrap_or("INSERT");
                 let inserted = match parsed {
                     ast::Statement::Insert(insert) => inserted(insert),
                     _ => None,
@@ -713,10 +766,6 @@ impl Session {
             other => other,
         })
     }
-}
-
-fn begins(text: &str, word: &str) -> bool {
-    text.trim_start().get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word))
 }
 
 /// The columns that an INSERT names.

@@ -56,6 +56,7 @@ mod like_tables;
 pub mod limits;
 pub mod memory;
 mod memory_tables;
+mod merge;
 mod names;
 mod not_in;
 mod own_catalog;

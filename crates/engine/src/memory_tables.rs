@@ -1,4 +1,4 @@
-//! DELETE and UPDATE of tables that a session has in memory. Which rows they are is worked out by a query that tells the numbers of rows.
+//! DELETE, UPDATE and MERGE of tables that a session has in memory. Which rows they are is worked out by a query that tells the numbers of rows.
 //!
 //! The planner's own way is not taken: it changes rows while it plans, EXPLAIN included, and hands a table those conditions only that are left
 //! beside its scan, so that a statement with a subquery changes every row.
@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
-use datafusion::arrow::compute::{cast, concat_batches, interleave_record_batch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt64Array};
+use datafusion::arrow::compute::{cast, concat_batches, interleave_record_batch, take_arrays};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::Column;
@@ -18,83 +18,184 @@ use datafusion::logical_expr::{
 };
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::merge;
 use crate::warehouse::placed;
 
 /// The column with the number that a row has in its table, from 0.
 const ROW: &str = "_harrier_row";
 
-/// A DELETE or UPDATE, planned.
+/// A DELETE, UPDATE or MERGE, planned.
 pub(crate) struct Change {
     table: Arc<dyn TableProvider>,
-    /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE.
+    /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE, and of MERGE also whether there are any.
     pub plan: LogicalPlan,
-    updates: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Delete,
+    Update,
+    Merge,
 }
 
 impl Change {
     /// `None` for other statements, and other tables.
     pub(crate) async fn of(dml: &DmlStatement) -> Result<Option<Self>> {
-        let updates = match dml.op {
-            WriteOp::Update => true,
-            WriteOp::Delete => false,
+        let kind = match dml.op {
+            WriteOp::Update => Kind::Update,
+            WriteOp::Delete => Kind::Delete,
+            WriteOp::MergeInto(_) => Kind::Merge,
             _ => return Ok(None),
         };
         let table = source_as_provider(&dml.target)?;
         let Some(rows) = table.downcast_ref::<MemTable>() else { return Ok(None) };
         let source = provider_as_source(Arc::new(numbered(rows).await?));
-        let row = Expr::Column(Column::new_unqualified(ROW));
-        let plan = match dml.input.as_ref() {
-            LogicalPlan::Projection(values) if updates => {
+        // Of no relation, whatever rules do to the rows below.
+        let row = Expr::Column(Column::new_unqualified(ROW)).alias(ROW);
+        let plan = match (&dml.op, dml.input.as_ref()) {
+            (WriteOp::MergeInto(merge), input) => {
+                let target = merge::Target {
+                    name: &dml.table_name,
+                    schema: rows.schema(),
+                    rows: source,
+                    places: &[ROW],
+                    default: &|column| rows.get_column_default(column).cloned(),
+                };
+                target.plan(input.clone(), merge)?
+            }
+            (WriteOp::Update, LogicalPlan::Projection(values)) => {
                 let rows = placed(LogicalPlan::clone(&values.input), &dml.table_name, &source)?;
                 let expressions = values.expr.iter().cloned().chain([row]).collect();
                 LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(rows))?)
             }
-            _ if updates => return Err(DataFusionError::Internal("UPDATE has no values".to_string())),
-            input => {
+            (WriteOp::Update, _) => {
+                return Err(DataFusionError::Internal("UPDATE has no values".to_string()));
+            }
+            (_, input) => {
                 let rows = placed(input.clone(), &dml.table_name, &source)?;
                 LogicalPlanBuilder::from(rows).project([row])?.build()?
             }
         };
-        Ok(Some(Self { table, plan, updates }))
+        Ok(Some(Self { table, plan, kind }))
     }
 
     /// Changes the rows that `plan` has found, and tells how many they are.
     ///
-    /// Errors: a column that is NOT NULL would have a NULL (23502); then nothing is changed.
+    /// Errors: a column that is NOT NULL would have a NULL (23502), or a row would be changed twice (21000); then nothing is changed.
     pub(crate) async fn apply(self, found: Vec<RecordBatch>) -> Result<usize> {
         let Some(table) = self.table.downcast_ref::<MemTable>() else {
             return Err(DataFusionError::Internal("the table is in memory".to_string()));
         };
         let Some(first) = found.first() else { return Ok(0) };
         let found = concat_batches(&first.schema(), &found)?;
-        let (numbers, values) = found
-            .columns()
-            .split_last()
-            .ok_or_else(|| DataFusionError::Internal("rows have numbers".to_string()))?;
-        let changed: HashMap<i64, usize> = numbers
-            .as_primitive::<Int64Type>()
-            .values()
-            .iter()
-            .enumerate()
-            .map(|(at, row)| (*row, at))
-            .collect();
-        let values = if self.updates { Some(values_of(values, &table.schema())?) } else { None };
+        let changes = self.changes(&found, &table.schema())?;
         // All at once, so that nobody sees a part of it.
         let mut partitions = Vec::with_capacity(table.batches.len());
         for partition in &table.batches {
             partitions.push(partition.write().await);
         }
         let mut row = 0;
-        for partition in &mut partitions {
+        let mut changed = Vec::with_capacity(partitions.len());
+        for partition in &partitions {
             let mut kept = Vec::with_capacity(partition.len());
             for batch in partition.iter() {
-                kept.push(with_changes(batch, row, &changed, values.as_ref())?);
+                kept.push(changes.made_to(batch, row)?);
                 row += batch.num_rows() as i64;
             }
-            **partition = kept;
+            changed.push(kept);
+        }
+        match (changed.last_mut(), changes.added()?) {
+            (Some(last), added) => last.extend(added),
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(DataFusionError::Internal("a table has no place for rows".to_string()));
+            }
+        }
+        for (partition, changed) in partitions.iter_mut().zip(changed) {
+            **partition = changed;
         }
         table.sort_order.lock().clear();
-        Ok(changed.len())
+        Ok(found.num_rows())
+    }
+
+    /// What the plan's rows say.
+    fn changes(&self, found: &RecordBatch, schema: &SchemaRef) -> Result<Changes> {
+        let missing = || DataFusionError::Internal("rows have numbers".to_string());
+        let (numbers, values) = found.columns().split_last().ok_or_else(missing)?;
+        let (values, is_written) = match self.kind {
+            Kind::Delete => (&[][..], None),
+            Kind::Update => (values, None),
+            Kind::Merge => {
+                let (is_written, values) = values.split_last().ok_or_else(missing)?;
+                (values, Some(is_written.as_boolean()))
+            }
+        };
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let (mut changed, mut added) = (HashMap::new(), Vec::new());
+        // The rows with new values.
+        let mut written = Vec::new();
+        for at in 0..found.num_rows() {
+            let has_values = self.kind != Kind::Delete && is_written.is_none_or(|written| written.value(at));
+            let value = has_values.then(|| {
+                written.push(at as u64);
+                written.len() - 1
+            });
+            if numbers.is_null(at) {
+                added.extend(value);
+            } else if changed.insert(numbers.value(at), value).is_some() {
+                let message = "the statement would change a row a second time";
+                return Err(CodedError::new(SqlState::CARDINALITY_VIOLATION, message)
+                    .with_hint("more than one row of FROM or USING fits the same row of the table")
+                    .into());
+            }
+        }
+        let values = match self.kind {
+            Kind::Delete => RecordBatch::new_empty(Arc::clone(schema)),
+            _ => {
+                let written = UInt64Array::from(written);
+                let values = take_arrays(values, &written, None)?;
+                values_of(&values, schema)?
+            }
+        };
+        Ok(Changes { values, changed, added })
+    }
+}
+
+/// What happens to the rows of a table.
+struct Changes {
+    /// Rows of the table as they are to be.
+    values: RecordBatch,
+    /// The numbers of rows that go, with the places of those in `values` that come for them.
+    changed: HashMap<i64, Option<usize>>,
+    /// The places of rows that come for none.
+    added: Vec<usize>,
+}
+
+impl Changes {
+    /// A batch, the first row of which has the number `first`, as it is to be.
+    fn made_to(&self, batch: &RecordBatch, first: i64) -> Result<RecordBatch> {
+        let rows = (0..batch.num_rows()).filter_map(|at| match self.changed.get(&(first + at as i64)) {
+            None => Some((0, at)),
+            Some(value) => value.map(|value| (1, value)),
+        });
+        let rows: Vec<(usize, usize)> = rows.collect();
+        Ok(interleave_record_batch(&[batch, &self.values], &rows)?)
+    }
+
+    fn added(&self) -> Result<Option<RecordBatch>> {
+        if self.added.is_empty() {
+            return Ok(None);
+        }
+        let rows: Vec<(usize, usize)> = self.added.iter().map(|at| (0, *at)).collect();
+        Ok(Some(interleave_record_batch(&[&self.values], &rows)?))
+    }
+}
+
+/// TRUNCATE.
+pub(crate) async fn truncate(table: &MemTable) {
+    for partition in &table.batches {
+        partition.write().await.clear();
     }
 }
 
@@ -157,20 +258,4 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
         columns.push(value);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
-}
-
-/// A batch, the first row of which has the number `first`, with `values` in the place of rows that have changed, or without these.
-fn with_changes(
-    batch: &RecordBatch,
-    first: i64,
-    changed: &HashMap<i64, usize>,
-    values: Option<&RecordBatch>,
-) -> Result<RecordBatch> {
-    let rows = (0..batch.num_rows()).filter_map(|at| match changed.get(&(first + at as i64)) {
-        None => Some((0, at)),
-        Some(value) => values.map(|_| (1, *value)),
-    });
-    let rows: Vec<(usize, usize)> = rows.collect();
-    let sources: Vec<&RecordBatch> = [batch].into_iter().chain(values).collect();
-    Ok(interleave_record_batch(&sources, &rows)?)
 }

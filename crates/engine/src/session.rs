@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::DynamicFileCatalog;
+use datafusion::catalog::{DynamicFileCatalog, MemTable};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::{self, ConfigField, ConfigOptions};
@@ -87,7 +87,8 @@ use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
 use crate::warehouse::{
-    self, DEFAULT_CATALOG, Names, SessionCatalog, SessionRole, SessionSource, TableClauses, Transactions,
+    self, DEFAULT_CATALOG, Names, OwnStates, SessionCatalog, SessionRole, SessionSource, TableClauses,
+    Transactions,
 };
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
@@ -231,6 +232,7 @@ impl Session {
             }
         };
         let mut state = builder.build();
+        engine.keep_initial(state.config_options());
         add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
         let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
@@ -266,7 +268,8 @@ impl Session {
             context.register_catalog(DEFAULT_CATALOG, Arc::new(catalog));
             let runtime = Arc::clone(engine.runtime_env());
             let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
-            Arc::new(Kept { names, transactions, deferred: Mutex::default() })
+            let (deferred, own_states) = (Mutex::default(), OwnStates::default());
+            Arc::new(Kept { names, transactions, deferred, own_states })
         });
         Self {
             context,
@@ -552,7 +555,7 @@ impl Session {
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(Ok(outcome));
         }
-        if let Some(outcome) = self.change_memory(&plan, statement).await? {
+        if let Some(outcome) = self.change_memory(&plan, parsed, statement).await? {
             return Ok(Ok(outcome));
         }
         let plan = memory_tables::explained(explained_folder(plan)?).await?;
@@ -596,7 +599,7 @@ impl Session {
             }
             _ => None,
         };
-        let verb = write_verb(&plan);
+        let verb = write_verb(&plan, None);
         let frame = self.context.execute_logical_plan(plan).await?;
         if let Some(made) = made {
             let watched = self.context.state_ref().read().config().get_extension::<Watched>();
@@ -634,16 +637,24 @@ impl Session {
         .into())
     }
 
-    /// DELETE and UPDATE of a table that the session has in memory; `None` for other plans.
+    /// DELETE, UPDATE, MERGE and TRUNCATE of a table that the session has in memory; `None` for other plans.
     async fn change_memory(
         &self,
         plan: &LogicalPlan,
+        parsed: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Option<Outcome>> {
         let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
-        let (Some(change), Some(verb)) = (memory_tables::Change::of(dml).await?, write_verb(plan)) else {
-            return Ok(None);
-        };
+        if matches!(dml.op, WriteOp::Truncate)
+            && let Ok(table) = source_as_provider(&dml.target)
+            && let Some(table) = table.downcast_ref::<MemTable>()
+        {
+            memory_tables::truncate(table).await;
+            return Ok(Some(command("TRUNCATE TABLE")));
+        }
+        let Some(change) = memory_tables::Change::of(dml).await? else { return Ok(None) };
+        let written = self.written(parsed)?;
+        let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
         match self.start(&self.context.state(), &change.plan, Some(verb), &statement.text).await? {
             Outcome::Write(write) => {
                 let count = change.apply(write.stream.try_collect().await?).await?;
@@ -875,7 +886,7 @@ impl Session {
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
-            store_options::reset(options, self.engine.config().options(), None)?;
+            store_options::reset(options, self.engine.initial(), None)?;
             let present = entries(options);
             for (key, value) in self.initial() {
                 if present.get(&key) != Some(&value) && !store_options::is_option(&key) {
@@ -902,7 +913,7 @@ impl Session {
         if store_options::is_option(name) {
             let state = self.context.state_ref();
             let mut state = state.write();
-            let initial = self.engine.config().options();
+            let initial = self.engine.initial();
             return store_options::reset(state.config_mut().options_mut(), initial, Some(name));
         }
         let Some(value) = self.initial().remove(name) else {
@@ -916,7 +927,7 @@ impl Session {
 
     /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle session's memory.
     fn initial(&self) -> HashMap<String, Option<String>> {
-        entries(self.engine.config().options())
+        entries(self.engine.initial())
     }
 
     /// To be called after every statement, when its outcome has been dropped: has what it still holds on a gang taken back.
@@ -1090,9 +1101,10 @@ fn ddl_tag(ddl: &DdlStatement) -> &'static str {
     }
 }
 
-/// PostgreSQL's tag for a plan that writes, without its count.
-pub(crate) fn write_verb(plan: &LogicalPlan) -> Option<&'static str> {
+/// PostgreSQL's tag for a plan that writes, without its count. `parsed`: the statement that was planned.
+pub(crate) fn write_verb(plan: &LogicalPlan, parsed: Option<&ast::Statement>) -> Option<&'static str> {
     match plan {
+        LogicalPlan::Dml(_) if parsed.is_some_and(dialect::is_update_from) => Some("UPDATE"),
         LogicalPlan::Copy(_) => Some("COPY"),
         LogicalPlan::Dml(dml) => Some(match dml.op {
             WriteOp::Insert(_) => "INSERT",

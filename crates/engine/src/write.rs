@@ -87,6 +87,7 @@ impl Write {
             }
         };
         let (rows, notice) = outcome.map_err(|error| SqlError::in_statement(&error, &text))?;
+        unfinished.disarm();
         // The 0 is what is left of the row identifiers that PostgreSQL once had.
         let zero = if verb == "INSERT" { " 0" } else { "" };
         Ok(Written { tag: format!("{verb}{zero} {rows}"), notice })

@@ -42,6 +42,14 @@ impl CopyOut {
         Self { stream, progress, layout, text, rows: 0, begun: false }
     }
 
+    /// The same rows by way of another stream.
+    pub(crate) fn through(
+        self,
+        way: impl FnOnce(SendableRecordBatchStream) -> SendableRecordBatchStream,
+    ) -> Self {
+        Self { stream: way(self.stream), ..self }
+    }
+
     /// How many columns its rows have.
     pub fn columns(&self) -> usize {
         self.stream.schema().fields().len()

@@ -20,6 +20,8 @@ pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
                 *statement = merge;
             }
         }
+        // Those of the user have it, whether he has written it or not.
+        Statement::Merge(merge) => merge.into = true,
         Statement::Delete(delete) => {
             if let Some(condition) = condition(delete)? {
                 delete.using = None;
@@ -51,10 +53,13 @@ fn merge(update: &Update) -> Result<Option<Statement>> {
     };
     let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
     let changes = assignments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    parsed(&format!(
-        "MERGE INTO {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}"
-    ))
-    .map(Some)
+    parsed(&format!("MERGE {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}"))
+        .map(Some)
+}
+
+/// Whether a statement was an `UPDATE … FROM`.
+pub(crate) fn is_update_from(statement: &Statement) -> bool {
+    matches!(statement, Statement::Merge(merge) if !merge.into)
 }
 
 /// What is true of a row that there is another one for.

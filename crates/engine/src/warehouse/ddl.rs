@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::catalog::MemTable;
 use datafusion::common::ScalarValue;
 use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
@@ -35,6 +36,7 @@ use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::constant;
+use crate::memory_tables;
 use crate::names::{plain, without_casts};
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
@@ -636,8 +638,15 @@ impl Ddl<'_> {
         if truncate.partitions.is_some() {
             return Err(unsupported("TRUNCATE … PARTITION"));
         }
+        let mut own = Vec::new();
         for target in &truncate.table_names {
             let name = reference(&target.name)?;
+            if let Some(table) = self.names.own(&name).await?
+                && table.downcast_ref::<MemTable>().is_some()
+            {
+                own.push(table);
+                continue;
+            }
             let sight = self.names.sight();
             match self.names.table(&name) {
                 Some(table) => {
@@ -651,6 +660,10 @@ impl Ddl<'_> {
                 None if truncate.if_exists && !self.names.is_own(&name) => {}
                 None => return Err(self.names.no_table(&name, "TRUNCATE").await),
             }
+        }
+        // When nothing can fail any more.
+        for table in own.iter().filter_map(|table| table.downcast_ref::<MemTable>()) {
+            memory_tables::truncate(table).await;
         }
         Ok(())
     }
@@ -720,7 +733,7 @@ impl Ddl<'_> {
         name: &TableReference,
         change: impl FnOnce(&mut Table) -> Result<()>,
     ) -> Result<()> {
-        if self.names.is_own(name) && self.names.table(name).is_none() {
+        if self.names.is_own(name) {
             return Err(self.names.no_table(name, "COMMENT").await);
         }
         self.transactions

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::catalog::TableProvider;
+use datafusion::common::Column as ColumnName;
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column as ColumnName, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions::datetime::expr_fn::date_part;
-use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
+use datafusion::logical_expr::dml::{InsertOp, MergeIntoOp};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, TableSource,
-    WriteOp, cast as cast_to, lit, when,
+    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, TableSource, WriteOp,
+    cast as cast_to, lit,
 };
 use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -40,6 +41,7 @@ use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, has_foreign_buckets, schema_of};
 use super::values;
+use crate::merge::{self, IS_WRITTEN};
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
 const INLINE_ROWS_MAX: usize = 10;
@@ -191,131 +193,25 @@ impl Dml {
         Ok(Self { plan, pending })
     }
 
-    /// Joins the source with the rows of the table and their places; of each pair, the first clause that fits says what happens.
     fn merge(
         target: WarehouseTable,
         source: LogicalPlan,
         name: &TableReference,
         merge: &MergeIntoOp,
     ) -> Result<Self> {
-        let table = Arc::clone(target.table());
-        let matched_in =
-            |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
-        let keeps_source =
-            matched_in(&[MergeIntoClauseKind::NotMatched, MergeIntoClauseKind::NotMatchedByTarget]);
-        let keeps_target = matched_in(&[MergeIntoClauseKind::NotMatchedBySource]);
-        let join_type = match (keeps_target, keeps_source) {
-            (true, true) => JoinType::Full,
-            (true, false) => JoinType::Left,
-            (false, true) => JoinType::Right,
-            (false, false) => JoinType::Inner,
+        let changed = merge::Target {
+            name,
+            schema: schema_of(&target.table().columns)?,
+            rows: target.places(),
+            places: &[FILE_COLUMN, ROW_COLUMN],
+            default: &|column| target.get_column_default(column).cloned(),
         };
-        const IN_SOURCE: &str = "_harrier_in_source";
-        let own = LogicalPlanBuilder::scan(name.clone(), target.places(), None)?.build()?;
-        let source_columns: Vec<Expr> = source
-            .schema()
-            .columns()
-            .into_iter()
-            .map(Expr::Column)
-            .chain([lit(true).alias(IN_SOURCE)])
-            .collect();
-        let source = LogicalPlanBuilder::from(source).project(source_columns)?.build()?;
-        let joined = LogicalPlanBuilder::from(own).join_on(source, join_type, [merge.on.clone()])?.build()?;
-        let in_target = column(FILE_COLUMN).is_not_null();
-        let in_source = column(IN_SOURCE).is_not_null();
-        // The number of the clause that a row falls under; NULL for none.
-        let mut chosen: Option<datafusion::logical_expr::conditional_expressions::CaseBuilder> = None;
-        for (at, clause) in merge.clauses.iter().enumerate() {
-            let fits = match clause.kind {
-                MergeIntoClauseKind::Matched => in_target.clone().and(in_source.clone()),
-                MergeIntoClauseKind::NotMatched | MergeIntoClauseKind::NotMatchedByTarget => {
-                    in_target.clone().is_not_true()
-                }
-                MergeIntoClauseKind::NotMatchedBySource => in_source.clone().is_not_true(),
-            };
-            let fits = match &clause.predicate {
-                Some(predicate) => fits.and(predicate.clone()),
-                None => fits,
-            };
-            chosen = Some(match chosen {
-                Some(mut case) => case.when(fits, lit(at as i64)),
-                None => when(fits, lit(at as i64)),
-            });
-        }
-        const CLAUSE: &str = "_harrier_clause";
-        let clause = chosen
-            .ok_or_else(|| DataFusionError::Plan("MERGE needs a WHEN clause".to_string()))?
-            .end()?
-            .alias(CLAUSE);
-        let all: Vec<Expr> =
-            joined.schema().columns().into_iter().map(Expr::Column).chain([clause]).collect();
-        let clauses_that = |fits: fn(&MergeIntoAction) -> bool| -> Vec<Expr> {
-            let numbered = merge.clauses.iter().enumerate();
-            numbered.filter(|(_, clause)| fits(&clause.action)).map(|(at, _)| lit(at as i64)).collect()
-        };
-        let idle = clauses_that(does_nothing);
-        let is_taken = match idle.is_empty() {
-            true => column(CLAUSE).is_not_null(),
-            // Of NULL that is not true either.
-            false => column(CLAUSE).in_list(idle, true),
-        };
-        let chosen = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?.build()?;
-        let schema = schema_of(&table.columns)?;
-        let mut written = Vec::with_capacity(table.columns.len() + 3);
-        for (place, own) in table.columns.iter().enumerate() {
-            let kind = schema.field(place).data_type();
-            let present = Expr::Column(ColumnName::new(Some(name.clone()), own.name.clone()));
-            let mut case: Option<datafusion::logical_expr::conditional_expressions::CaseBuilder> = None;
-            for (at, clause) in merge.clauses.iter().enumerate() {
-                let value = match &clause.action {
-                    action if does_nothing(action) => continue,
-                    MergeIntoAction::Update(assignments) => assignments
-                        .iter()
-                        .find(|(column, _)| *column == own.name)
-                        .map_or_else(|| present.clone(), |(_, value)| value.clone()),
-                    MergeIntoAction::Insert { columns, values } => {
-                        let named = match columns.is_empty() {
-                            true => values.get(place),
-                            false => columns
-                                .iter()
-                                .position(|column| *column == own.name)
-                                .and_then(|at| values.get(at)),
-                        };
-                        match named {
-                            Some(value) => value.clone(),
-                            None => default_value(&target, &own.name, kind)?,
-                        }
-                    }
-                    MergeIntoAction::Delete => continue,
-                };
-                let value = cast_to(value, kind.clone());
-                let is_clause = column(CLAUSE).eq(lit(at as i64));
-                case = Some(match case {
-                    Some(mut case) => case.when(is_clause, value),
-                    None => when(is_clause, value),
-                });
-            }
-            let value = match case {
-                Some(case) => case.end()?,
-                None => lit(ScalarValue::try_new_null(kind)?),
-            };
-            written.push(value.alias(&own.name));
-        }
-        let deletes = clauses_that(|action| matches!(action, MergeIntoAction::Delete));
-        const IS_WRITTEN: &str = "_harrier_write";
-        written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
-        written.extend([column(FILE_COLUMN), column(ROW_COLUMN)]);
-        let input = LogicalPlanBuilder::from(chosen).project(written)?.build()?;
+        let input = changed.plan(source, merge)?;
         let input = seen(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
         let plan = pending.write(input, true)?;
         Ok(Self { plan, pending })
     }
-}
-
-/// DO NOTHING: an UPDATE of no column.
-fn does_nothing(action: &MergeIntoAction) -> bool {
-    matches!(action, MergeIntoAction::Update(assignments) if assignments.is_empty())
 }
 
 pub(super) fn column(name: &str) -> Expr {
@@ -356,14 +252,6 @@ fn seen(target: &WarehouseTable, input: LogicalPlan, is_written: Option<Expr>) -
             written(is_seen, &table.name, first.clone()).alias_qualified(name.relation.clone(), &name.name);
     }
     LogicalPlanBuilder::from(input).project(all)?.build()
-}
-
-fn default_value(target: &WarehouseTable, name: &str, kind: &DataType) -> Result<Expr> {
-    use datafusion::catalog::TableProvider;
-    match target.get_column_default(name) {
-        Some(default) => Ok(default.clone()),
-        None => Ok(lit(ScalarValue::try_new_null(kind)?)),
-    }
 }
 
 /// The number of rows of an INSERT that lists them.

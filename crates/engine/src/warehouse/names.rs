@@ -28,6 +28,7 @@ use super::clauses::read_past;
 use super::ddl::wrong_kind;
 use super::explain;
 use super::guarded_view::GuardedView;
+use super::own_states::OwnState;
 use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
@@ -164,10 +165,7 @@ impl Names {
 
     /// Why a statement that does `what` finds no table of the warehouse under a name.
     pub(crate) async fn no_table(&self, name: &TableReference, what: &str) -> DataFusionError {
-        let own = match self.is_own(name) {
-            true => self.own.table(name.table()).await.ok().flatten(),
-            false => None,
-        };
+        let own = self.own(name).await.ok().flatten();
         let kind = match &own {
             Some(own) if own.table_type() == TableType::View => return wrong_kind(name, "table"),
             Some(own) if own.downcast_ref::<MemTable>().is_some() => "a temporary table",
@@ -214,6 +212,34 @@ impl Names {
         tables
     }
 
+    /// What the session has of this name for itself.
+    pub(crate) async fn own(&self, name: &TableReference) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.is_own(name) {
+            true => self.own.table(name.table()).await,
+            false => Ok(None),
+        }
+    }
+
+    /// The tables and views of the session alone as they are now.
+    pub(crate) async fn own_state(&self) -> Result<OwnState> {
+        let mut state = OwnState::default();
+        for name in self.own.table_names() {
+            if let Some(table) = self.own.table(&name).await? {
+                state.add(name, table).await;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Has the session have the tables and views that it had, as they were.
+    pub(crate) async fn restore_own(&self, state: OwnState) -> Result<()> {
+        self.forget_own()?;
+        for (name, table) in state.restored().await {
+            self.own.register_table(name, table)?;
+        }
+        Ok(())
+    }
+
     /// Drops the tables and views of the session alone.
     pub(crate) fn forget_own(&self) -> Result<()> {
         for name in self.own.table_names() {
@@ -222,8 +248,11 @@ impl Names {
         Ok(())
     }
 
-    /// A table of the warehouse.
+    /// A table of the warehouse, unless the session has something of its own in front of it.
     pub(crate) fn table(&self, name: &TableReference) -> Option<Arc<Table>> {
+        if self.is_own(name) {
+            return None;
+        }
         let sight = self.sight();
         let schema = sight.schema(&self.schema_of(name))?;
         sight.state.as_ref()?.table(schema.id, name.table()).cloned()

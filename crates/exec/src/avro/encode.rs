@@ -208,9 +208,7 @@ fn check_name(name: &str, column: &str) -> Result<()> {
 
 fn refused(column: &str, kind: &DataType) -> DataFusionError {
     let message = format!("column \"{column}\" of type {kind} cannot be written to an Avro file");
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
-        .with_hint("CAST it to TEXT; Parquet keeps every type")
-        .into()
+    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("CAST it to TEXT").into()
 }
 
 fn begin<W: std::io::Write>(output: W, schema: &Schema, codec: Codec) -> Result<AvroWriter<W>, AvroError> {

@@ -46,7 +46,7 @@ pub(super) fn encoded(field: &Field) -> Result<Field> {
             let message =
                 format!("column \"{}\" of type {other} cannot be written to an ORC file", field.name());
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
-                .with_hint("decimals as DOUBLE or TEXT; Parquet keeps every type")
+                .with_hint("CAST it to TEXT, or decimals to DOUBLE")
                 .into());
         }
     };
