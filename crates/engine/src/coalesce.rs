@@ -1,4 +1,5 @@
-//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`.
+//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`, and
+//! bytes of a column beside those of a literal.
 
 use std::sync::Arc;
 
@@ -17,6 +18,12 @@ use crate::timestamps;
 pub(crate) fn function() -> Arc<ScalarUDF> {
     let aliases = ["nvl", "ifnull"].map(str::to_string);
     Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce(), aliases }))
+}
+
+/// What bytes are that are laid out differently.
+fn bytes(kinds: &[DataType]) -> Option<DataType> {
+    let are_bytes = kinds.iter().all(|kind| kind.is_binary() || kind.is_null());
+    (are_bytes && kinds.contains(&DataType::BinaryView)).then_some(DataType::BinaryView)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -47,7 +54,7 @@ impl ScalarUDFImpl for Coalesce {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        match timestamps::common_of(arguments) {
+        match timestamps::common_of(arguments).or_else(|| bytes(arguments)) {
             Some(common) => Ok(vec![common; arguments.len()]),
             None => self.inner.inner().coerce_types(arguments),
         }

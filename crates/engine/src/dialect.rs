@@ -1,5 +1,5 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO, MERGE that does nothing, WITH before what writes, `SET (a, b) = …`. Only what would fail, or be misunderstood, is rewritten.
+//! windows, TABLE, SIMILAR TO, MERGE that does nothing, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
 mod fetch;
 mod insert;
@@ -7,7 +7,9 @@ mod interval;
 mod joined_changes;
 mod lexing;
 mod merges;
+mod new_tables;
 mod patterns;
+mod rows;
 mod tables;
 mod tuples;
 mod windows;
@@ -31,6 +33,7 @@ pub(crate) use interval::normal as normal_interval;
 pub(crate) use joined_changes::is_update_from;
 pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
+pub(crate) use rows::ROWS;
 pub(crate) use tables::tokens as table_tokens;
 
 use crate::files::rename_codec;
@@ -41,13 +44,14 @@ use crate::files::rename_codec;
 pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
-            tables::create_into(statement.as_mut());
-            tables::refuse_computed(statement)?;
+            new_tables::create_into(statement.as_mut());
+            new_tables::refuse_computed(statement)?;
             with_changes::rewrite(statement.as_mut());
             tuples::rewrite(statement.as_mut())?;
             merges::rewrite(statement.as_mut());
             insert::unbind_values(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
+            rows::in_conditions_of_change(statement.as_mut())?;
             rewrite(statement.as_mut())
         }
         Statement::Explain(explain) => prepare(&mut explain.statement),
@@ -81,13 +85,16 @@ impl VisitorMut for Dialect {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         read_tables(&mut query.body);
         fetch::to_limit(query);
-        match windows::complete(query) {
+        match windows::complete(query).and_then(|()| rows::in_conditions_of(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        if let Err(error) = rows::rewrite(expr) {
+            return ControlFlow::Break(error);
+        }
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

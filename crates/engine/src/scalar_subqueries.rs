@@ -27,7 +27,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::only::only;
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::dialect::ROWS;
 use crate::rewriting::rewritten;
 
 /// The rule; to stand behind the coercion of types.
@@ -42,6 +44,7 @@ impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let checks_all = !options.optimizer.enable_physical_uncorrelated_scalar_subquery;
         let changed = plan.transform_up_with_subqueries(|plan| {
+            check_rows(&plan)?;
             let are_values = matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Sort(_));
             let plan = rewritten(plan, |expr| match expr {
                 Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
@@ -54,6 +57,24 @@ impl AnalyzerRule for ScalarSubqueries {
             })
         })?;
         Ok(changed.data)
+    }
+}
+
+/// Errors: rows that a row is looked for in depend on what is around them, deeper than they can be told from there (0A000).
+fn check_rows(plan: &LogicalPlan) -> Result<()> {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias)
+            if alias.alias.table() == ROWS && !alias.input.all_out_ref_exprs().is_empty() =>
+        {
+            let message =
+                "IN with a subquery of several columns that is about the row itself is not supported here";
+            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint(
+                    "qualify the columns before IN, and let the subquery be a plain SELECT; or use EXISTS",
+                )
+                .into())
+        }
+        _ => Ok(()),
     }
 }
 

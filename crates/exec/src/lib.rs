@@ -23,6 +23,7 @@ pub mod disks;
 pub mod exact_doubles;
 pub mod file_formats;
 pub mod front;
+mod lengths;
 pub mod limits;
 pub mod orc;
 pub mod shown_times;

@@ -134,16 +134,16 @@ mod tests {
         for (sql, expected) in [
             (
                 "UPDATE t SET a = s.a, b = t.b + 1 FROM s WHERE t.k = s.k",
-                "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a, b = t.b + 1",
+                "MERGE t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a, b = t.b + 1",
             ),
             (
                 "UPDATE main.t AS x SET a = 1 FROM (SELECT 1 AS k) AS s, u JOIN v ON u.i = v.i",
-                "MERGE INTO main.t AS x USING ((SELECT 1 AS k) AS s CROSS JOIN u JOIN v ON u.i = v.i) ON true \
+                "MERGE main.t AS x USING ((SELECT 1 AS k) AS s CROSS JOIN u JOIN v ON u.i = v.i) ON true \
                  WHEN MATCHED THEN UPDATE SET a = 1",
             ),
             (
                 "PREPARE p AS UPDATE t SET a = s.a FROM s WHERE t.k = s.k AND s.i = $1",
-                "PREPARE p AS MERGE INTO t USING s ON t.k = s.k AND s.i = $1 WHEN MATCHED THEN UPDATE SET a = s.a",
+                "PREPARE p AS MERGE t USING s ON t.k = s.k AND s.i = $1 WHEN MATCHED THEN UPDATE SET a = s.a",
             ),
             (
                 "DELETE FROM t USING s, u WHERE t.k = s.k AND s.i = u.i",

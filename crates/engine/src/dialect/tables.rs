@@ -1,13 +1,7 @@
-//! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for parts of the name. `SELECT … INTO t`,
-//! which makes a table. Columns of new tables that the planner would make plain ones.
+//! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for parts of the name.
 
-use datafusion::error::Result;
-use datafusion::sql::sqlparser::ast::{ColumnOption, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::Dialect;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
-use harrier_exec::sqlstate::{CodedError, SqlState};
 
 /// The tokens to parse instead of `text`, or of `tokens` if it is told to parse others already.
 pub(crate) fn tokens(
@@ -71,52 +65,11 @@ fn inserts_into(tokens: &[TokenWithSpan], last: usize) -> bool {
     first >= 2 && is(first - 1, "into") && is(first - 2, "insert") && !is(last, "table")
 }
 
-/// Makes `CREATE TABLE t AS SELECT …` of `SELECT … INTO t`.
-pub(super) fn create_into(statement: &mut Statement) {
-    let Statement::Query(query) = statement else { return };
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
-    let Some(into) = select.into.take() else { return };
-    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, "CREATE TABLE t AS SELECT 1").ok();
-    if let Some(Statement::CreateTable(mut create)) = parsed.and_then(|mut all| all.pop()) {
-        create.name = into.name;
-        create.temporary = into.temporary;
-        create.query = Some(query.clone());
-        *statement = Statement::CreateTable(create);
-    }
-}
-
-/// Errors: a column of a new table is to be computed, or numbered, by the table (0A000).
-pub(super) fn refuse_computed(statement: &Statement) -> Result<()> {
-    let Statement::CreateTable(create) = statement else { return Ok(()) };
-    for column in &create.columns {
-        let is_computed = |option: &ColumnOption| {
-            matches!(option, ColumnOption::Generated { .. } | ColumnOption::Identity(_))
-        };
-        if column.options.iter().any(|option| is_computed(&option.option)) {
-            let message =
-                format!("column \"{}\": generated and identity columns are not supported", column.name.value);
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
-    #[test]
-    fn a_query_into_a_table_makes_it() {
-        for (sql, expected) in [
-            ("SELECT a INTO s.t FROM u ORDER BY 1", "CREATE TABLE s.t AS SELECT a FROM u ORDER BY 1"),
-            ("SELECT 1 AS a INTO TEMPORARY t", "CREATE TEMPORARY TABLE t AS SELECT 1 AS a"),
-            ("SELECT 1", "SELECT 1"),
-        ] {
-            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
-            create_into(&mut statements[0]);
-            assert_eq!(statements[0].to_string(), expected);
-        }
-    }
+    use super::*;
 
     fn read(text: &str) -> Option<String> {
         let tokens = tokens(text, None, &PostgreSqlDialect {})?;
