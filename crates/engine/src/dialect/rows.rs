@@ -55,7 +55,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
             }
             _ => None,
         },
-        Expr::InList { expr: inner, list, negated } if list.len() <= LISTED_ROWS_MAX || !are_values(list) => {
+        Expr::InList { expr: inner, list, negated } => {
             let listed: Option<Vec<_>> = list.iter().map(row).collect();
             match (row(inner), listed) {
                 (Some(inner), Some(listed)) => {
@@ -70,7 +70,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
             }
         }
         other => match Search::of(other)? {
-            Some(search) => Some(search.told()?),
+            Some(_) => return Err(misplaced()),
             None => None,
         },
     };
@@ -81,17 +81,22 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
 }
 
 /// The same for what a row has to fulfil, where NULL is as good as false: a search in a subquery becomes a join there.
-pub(super) fn in_condition(condition: &mut Expr) -> Result<()> {
-    let mut parts = vec![condition];
-    while let Some(part) = parts.pop() {
+fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
+    // With whether it has to be false.
+    let mut parts = vec![(condition, false)];
+    while let Some((part, is_denied)) = parts.pop() {
         match part {
-            Expr::Nested(inner) => parts.push(inner),
+            Expr::Nested(inner) => parts.push((inner, is_denied)),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => parts.push((expr, !is_denied)),
             Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
-                parts.extend([left.as_mut(), right.as_mut()]);
+                parts.extend([(left.as_mut(), is_denied), (right.as_mut(), is_denied)]);
             }
             other => {
-                if let Some(search) = Search::of(other)? {
-                    *other = search.fulfilled()?;
+                // Aggregates of the query would be those of the subquery.
+                if let Some(search) = Search::of(other)?
+                    && !(is_of_groups && search.row.iter().any(has_function))
+                {
+                    *other = search.decided(is_denied)?;
                 }
             }
         }
@@ -103,7 +108,8 @@ pub(super) fn in_condition(condition: &mut Expr) -> Result<()> {
 pub(super) fn in_conditions_of(body: &mut SetExpr) -> Result<()> {
     match body {
         SetExpr::Select(select) => {
-            select.selection.iter_mut().chain(&mut select.having).try_for_each(in_condition)
+            select.selection.iter_mut().try_for_each(|condition| in_condition(condition, false))?;
+            select.having.iter_mut().try_for_each(|condition| in_condition(condition, true))
         }
         SetExpr::SetOperation { left, right, .. } => {
             in_conditions_of(left)?;
@@ -117,7 +123,7 @@ pub(super) fn in_conditions_of(body: &mut SetExpr) -> Result<()> {
 pub(super) fn in_conditions_of_change(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Delete(Delete { selection: Some(condition), .. })
-        | Statement::Update(Update { selection: Some(condition), .. }) => in_condition(condition),
+        | Statement::Update(Update { selection: Some(condition), .. }) => in_condition(condition, false),
         _ => Ok(()),
     }
 }
@@ -162,34 +168,14 @@ impl Search {
         })
     }
 
-    /// True where the search is true, and false where it is false or NULL.
-    fn fulfilled(self) -> Result<Expr> {
-        let negated = self.negated;
+    /// True where the search is true, and false where it is false; where it is NULL, `unknown`.
+    fn decided(self, unknown: bool) -> Result<Expr> {
         let is_equal = self.is_equal();
-        match negated {
-            true => self.exists(Expr::IsNotFalse(Box::new(nested(is_equal))), true),
-            false => self.exists(is_equal, false),
-        }
-    }
-
-    /// True, false or NULL.
-    fn told(self) -> Result<Expr> {
-        let is_equal = self.is_equal();
-        let is_unknown = Expr::IsNull(Box::new(nested(is_equal.clone())));
-        let mut case = Parser::new(&PostgreSqlDialect {})
-            .try_with_sql("CASE WHEN TRUE THEN TRUE WHEN TRUE THEN NULL ELSE FALSE END")?
-            .parse_expr()?;
-        if let Expr::Case { conditions, else_result, .. } = &mut case
-            && let [found, unknown] = conditions.as_mut_slice()
-        {
-            found.condition = self.exists(is_equal, false)?;
-            unknown.condition = self.exists(is_unknown, false)?;
-            if self.negated {
-                found.result = Expr::value(Value::Boolean(false));
-                *else_result = Some(Box::new(Expr::value(Value::Boolean(true))));
-            }
-        }
-        Ok(case)
+        let is_found = match self.negated == unknown {
+            true => is_equal,
+            false => Expr::IsNotFalse(Box::new(nested(is_equal))),
+        };
+        self.exists(is_found, self.negated)
     }
 
     fn is_equal(&self) -> Expr {
@@ -222,10 +208,7 @@ impl Search {
             };
             columns.push(column);
         }
-        // A function may be an aggregate.
-        let has_function =
-            |expr: &&Expr| has(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)));
-        if columns.len() != self.row.len() || columns.iter().any(has_function) {
+        if columns.len() != self.row.len() || columns.iter().any(|column| has_function(column)) {
             return None;
         }
         let relations = select.from.iter().flat_map(|from| {
@@ -284,6 +267,11 @@ fn has(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
         |part| if fits(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) },
     )
     .is_break()
+}
+
+/// Whether there may be an aggregate in it.
+fn has_function(expr: &Expr) -> bool {
+    has(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)))
 }
 
 /// By which a query knows a relation.
@@ -358,6 +346,11 @@ fn pairs(left: Vec<Expr>, right: Vec<Expr>) -> Result<Vec<(Expr, Expr)>> {
         true => Ok(left.into_iter().zip(right).collect()),
         false => Err(unequal()),
     }
+}
+
+fn misplaced() -> DataFusionError {
+    let message = "IN with a subquery of several columns is supported in WHERE, and in HAVING without functions before it, only";
+    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into()
 }
 
 fn unequal() -> DataFusionError {
@@ -460,11 +453,10 @@ mod tests {
             ("(a, b) IN (SELECT x, y FROM u)", format!("EXISTS {found}{is_equal})")),
             ("c OR (a, b) = ANY (SELECT x, y FROM u)", format!("c OR EXISTS {found}{is_equal})")),
             ("(a, b) NOT IN (SELECT x, y FROM u)", format!("NOT EXISTS {found}({is_equal}) IS NOT FALSE)")),
+            ("NOT (a, b) IN (SELECT x, y FROM u)", format!("NOT EXISTS {found}({is_equal}) IS NOT FALSE)")),
             (
-                "NOT (a, b) IN (SELECT x, y FROM u)",
-                format!(
-                    "NOT (CASE WHEN EXISTS {found}{is_equal}) THEN true WHEN EXISTS {found}({is_equal}) IS NULL) THEN NULL ELSE false END)"
-                ),
+                "NOT (c AND (a, b) NOT IN (SELECT x, y FROM u))",
+                format!("NOT (c AND NOT EXISTS {found}{is_equal}))"),
             ),
         ] {
             let query = |condition: &str| format!("SELECT 1 FROM t WHERE {condition}");
@@ -477,6 +469,7 @@ mod tests {
         .unwrap();
         let expected = "SELECT 1 FROM t WHERE EXISTS (SELECT true FROM u WHERE (u.k = t.k OR c) AND (t.a = u.x AND 2 = (y + 1)))";
         assert_eq!(found, expected);
+        assert!(rewritten("SELECT (a, b) IN (SELECT x, y FROM u)").is_err());
         let many: Vec<String> = (0..40).map(|at| format!("({at}, -{at})")).collect();
         let told = rewritten(&format!("SELECT 1 FROM t WHERE (a, b) IN ({})", many.join(", "))).unwrap();
         assert!(told.contains("EXISTS (SELECT 1 FROM (VALUES (0, -0), (1, -1)"), "{told}");
