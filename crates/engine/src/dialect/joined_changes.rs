@@ -99,7 +99,7 @@ fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
 }
 
 /// By which a statement knows a relation.
-fn name_of(relation: &TableFactor) -> Option<String> {
+pub(super) fn name_of(relation: &TableFactor) -> Option<String> {
     match relation {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
             Some(plain(&alias.name))

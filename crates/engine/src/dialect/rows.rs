@@ -13,10 +13,15 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use super::joined_changes::name_of;
 use crate::names::plain;
 
 /// A list of more rows is read as a table.
 const LISTED_ROWS_MAX: usize = 32;
+
+/// A list of more rows stays one of structs where it cannot be read as a table: comparisons nested so deep take long to plan, and at some
+/// depth the stack of the thread that does.
+const COMPARED_ROWS_MAX: usize = 200;
 
 /// The name of the rows that a row is looked for in.
 pub(crate) const ROWS: &str = "_harrier_rows";
@@ -55,6 +60,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
             }
             _ => None,
         },
+        Expr::InList { list, .. } if list.len() > COMPARED_ROWS_MAX => None,
         Expr::InList { expr: inner, list, negated } => {
             let listed: Option<Vec<_>> = list.iter().map(row).collect();
             match (row(inner), listed) {
@@ -197,7 +203,10 @@ impl Search {
         };
         let SetExpr::Select(select) = body.as_ref() else { return None };
         let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
-        if is_grouped || select.distinct.is_some() || select.top.is_some() || select.having.is_some() {
+        if is_grouped || select.distinct.is_some() || select.top.is_some() {
+            return None;
+        }
+        if select.having.is_some() || select.qualify.is_some() {
             return None;
         }
         let mut columns = Vec::with_capacity(self.row.len());
@@ -217,9 +226,8 @@ impl Search {
         let names: Vec<String> = relations.map(name_of).collect::<Option<_>>()?;
         let mut is_taken = |part: &Expr| match part {
             Expr::Identifier(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
-            Expr::CompoundIdentifier(parts) => {
-                parts.first().is_none_or(|first| names.contains(&plain(first)))
-            }
+            // In `s.t.a`, too.
+            Expr::CompoundIdentifier(parts) => parts.iter().any(|part| names.contains(&plain(part))),
             _ => false,
         };
         let is_any_taken = self.row.iter().any(|column| has(column, &mut is_taken));
@@ -272,17 +280,6 @@ fn has(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
 /// Whether there may be an aggregate in it.
 fn has_function(expr: &Expr) -> bool {
     has(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)))
-}
-
-/// By which a query knows a relation.
-fn name_of(relation: &TableFactor) -> Option<String> {
-    match relation {
-        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
-            Some(plain(&alias.name))
-        }
-        TableFactor::Table { name, alias: None, .. } => name.0.last()?.as_ident().map(plain),
-        _ => None,
-    }
 }
 
 fn rows() -> Ident {
@@ -422,6 +419,7 @@ fn nested(expr: Expr) -> Expr {
 #[cfg(test)]
 mod tests {
     use super::super::tests::rewritten;
+    use super::COMPARED_ROWS_MAX;
 
     #[test]
     fn rows_are_compared_by_columns() {
@@ -469,9 +467,14 @@ mod tests {
         .unwrap();
         let expected = "SELECT 1 FROM t WHERE EXISTS (SELECT true FROM u WHERE (u.k = t.k OR c) AND (t.a = u.x AND 2 = (y + 1)))";
         assert_eq!(found, expected);
+        let found =
+            rewritten("SELECT 1 FROM main.t WHERE (main.t.a, 2) IN (SELECT t.x, t.y FROM main.t)").unwrap();
+        assert!(found.contains("FROM (SELECT t.x, t.y FROM main.t) AS"), "{found}");
         assert!(rewritten("SELECT (a, b) IN (SELECT x, y FROM u)").is_err());
         let many: Vec<String> = (0..40).map(|at| format!("({at}, -{at})")).collect();
         let told = rewritten(&format!("SELECT 1 FROM t WHERE (a, b) IN ({})", many.join(", "))).unwrap();
         assert!(told.contains("EXISTS (SELECT 1 FROM (VALUES (0, -0), (1, -1)"), "{told}");
+        let many = format!("SELECT (a, b) IN ({})", vec!["(1, c)"; COMPARED_ROWS_MAX + 1].join(", "));
+        assert_eq!(rewritten(&many).unwrap(), many);
     }
 }
