@@ -11,7 +11,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
@@ -24,7 +23,8 @@ use datafusion::logical_expr::CreateExternalTable;
 use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
-use futures::TryStreamExt;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, TryStreamExt};
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use harrier_exec::table_files::{check_compression, store_root};
 use harrier_exec::{avro, delimited, orc};
@@ -109,6 +109,18 @@ impl FileTables {
             .map(|session| session.read().clone())
             .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
     }
+
+    fn boxed_try_new<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
+        async move {
+            if !looks_like_file(name) {
+                return Ok(None);
+            }
+            let state = self.state()?;
+            let table = open(&state, name, locations(&state, name)?, None).await?;
+            Ok(Some(table))
+        }
+        .boxed()
+    }
 }
 
 /// Files by name for a statement of the session, if its role may read them.
@@ -118,13 +130,16 @@ pub(crate) struct FilesAsked {
     pub role: Arc<SessionRole>,
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl UrlTableFactory for FilesAsked {
-    async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if looks_like_file(name) {
-            check(&self.role.viewer())?;
+    fn try_new<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        match looks_like_file(name).then(|| check(&self.role.viewer())) {
+            Some(Err(error)) => ready(Err(error)).boxed(),
+            _ => self.files.boxed_try_new(name),
         }
-        self.files.try_new(name).await
     }
 }
 
@@ -139,15 +154,13 @@ pub(crate) fn check(viewer: &Viewer) -> Result<()> {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl UrlTableFactory for FileTables {
-    async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if !looks_like_file(name) {
-            return Ok(None);
-        }
-        let state = self.state()?;
-        let table = open(&state, name, locations(&state, name)?, None).await?;
-        Ok(Some(table))
+    fn try_new<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        self.boxed_try_new(name)
     }
 }
 
@@ -679,72 +692,83 @@ impl ExternalTables {
     pub(crate) fn new(role: Arc<SessionRole>) -> Self {
         Self { inner: ListingTableFactory::default(), role }
     }
+
+    fn boxed_create<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        command: &'a CreateExternalTable,
+    ) -> BoxFuture<'a, Result<Arc<dyn TableProvider>>> {
+        async move {
+            check(&self.role.viewer())?;
+            let mut command = command.clone();
+            let options = FolderOptions::take(&mut command.options)?;
+            let store_options = TableOptions::take(&mut command.options)?;
+            restore_codec(&mut command)?;
+            if !store_options.is_empty() {
+                // It has their values in it.
+                command.definition = None;
+            }
+            let has_columns = !command.schema.fields().is_empty();
+            let is_text = command.file_type.eq_ignore_ascii_case("textfile");
+            if is_text && !has_columns {
+                let message = "text files do not tell their columns";
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("CREATE EXTERNAL TABLE name (column type, …) … STORED AS TEXTFILE")
+                    .into());
+            }
+            let mut locations = Vec::with_capacity(command.locations.len());
+            for location in &command.locations {
+                match resolve(location) {
+                    Ok(found) => locations.extend(found),
+                    // With its columns given, a table may begin empty and be filled by INSERT.
+                    Err(error)
+                        if has_columns
+                            && !has_wildcard(location)
+                            && sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
+                    {
+                        locations.push(folder_to_be(location)?);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let named = std::mem::replace(&mut command.locations, locations);
+            if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
+                for location in &mut command.locations {
+                    *location = store_options::place(state, std::mem::take(location), &store_options)?;
+                    object_store(state, &parse_url(location)?)?;
+                    *location = folder_in_store(state, std::mem::take(location)).await?;
+                }
+            }
+            match self.inner.create(state, &command).await {
+                Ok(table) => {
+                    // Without a file DataFusion makes a table without columns, which helps nobody.
+                    if table.schema().fields().is_empty() {
+                        return Err(no_data_files(&command.file_type, &named));
+                    }
+                    if is_text {
+                        delimited::check(&table.schema())?;
+                    }
+                    as_folder(table, &command.locations, options)
+                }
+                // A text of its own for what is, to the user, the same.
+                Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
+                    Err(no_data_files(&command.file_type, &named))
+                }
+                Err(error) => Err(explain_failure(state, &command, error).await),
+            }
+        }
+        .boxed()
+    }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProviderFactory for ExternalTables {
-    async fn create(
-        &self,
-        state: &dyn Session,
-        command: &CreateExternalTable,
-    ) -> Result<Arc<dyn TableProvider>> {
-        check(&self.role.viewer())?;
-        let mut command = command.clone();
-        let options = FolderOptions::take(&mut command.options)?;
-        let store_options = TableOptions::take(&mut command.options)?;
-        restore_codec(&mut command)?;
-        if !store_options.is_empty() {
-            // It has their values in it.
-            command.definition = None;
-        }
-        let has_columns = !command.schema.fields().is_empty();
-        let is_text = command.file_type.eq_ignore_ascii_case("textfile");
-        if is_text && !has_columns {
-            let message = "text files do not tell their columns";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
-                .with_hint("CREATE EXTERNAL TABLE name (column type, …) … STORED AS TEXTFILE")
-                .into());
-        }
-        let mut locations = Vec::with_capacity(command.locations.len());
-        for location in &command.locations {
-            match resolve(location) {
-                Ok(found) => locations.extend(found),
-                // With its columns given, a table may begin empty and be filled by INSERT.
-                Err(error)
-                    if has_columns
-                        && !has_wildcard(location)
-                        && sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
-                {
-                    locations.push(folder_to_be(location)?);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let named = std::mem::replace(&mut command.locations, locations);
-        if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
-            for location in &mut command.locations {
-                *location = store_options::place(state, std::mem::take(location), &store_options)?;
-                object_store(state, &parse_url(location)?)?;
-                *location = folder_in_store(state, std::mem::take(location)).await?;
-            }
-        }
-        match self.inner.create(state, &command).await {
-            Ok(table) => {
-                // Without a file DataFusion makes a table without columns, which helps nobody.
-                if table.schema().fields().is_empty() {
-                    return Err(no_data_files(&command.file_type, &named));
-                }
-                if is_text {
-                    delimited::check(&table.schema())?;
-                }
-                as_folder(table, &command.locations, options)
-            }
-            // A text of its own for what is, to the user, the same.
-            Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
-                Err(no_data_files(&command.file_type, &named))
-            }
-            Err(error) => Err(explain_failure(state, &command, error).await),
-        }
+    fn create<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        command: &'c CreateExternalTable,
+    ) -> BoxFuture<'f, Result<Arc<dyn TableProvider>>> {
+        self.boxed_create(state, command)
     }
 }
 

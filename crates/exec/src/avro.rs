@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow_avro::compression::CompressionCodec;
 use datafusion::catalog::Session;
@@ -16,6 +15,7 @@ use datafusion::datasource::physical_plan::{FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSink;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
+use futures::future::BoxFuture;
 
 mod encode;
 
@@ -86,7 +86,6 @@ impl Codec {
     }
 }
 
-#[async_trait]
 impl OwnFormat for Codec {
     const NAME: &'static str = "Avro";
     const EXTENSION: &'static str = "avro";
@@ -101,13 +100,13 @@ impl OwnFormat for Codec {
         Ok(true)
     }
 
-    async fn infer_schema(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        objects: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        AvroFiles.infer_schema(state, store, objects).await
+    fn infer_schema<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>> {
+        AvroFiles.infer_schema(state, store, objects)
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

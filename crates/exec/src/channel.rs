@@ -8,7 +8,6 @@ use crate::convert::from_stream;
 use crate::settings::RowCodec;
 use crate::streams::StreamMeter;
 use crate::wire::{self, Ask, Request};
-use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::TaskContext;
@@ -19,8 +18,9 @@ use datafusion_distributed::{
     BytesMetricExt, ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
     GetWorkerInfoResponse, SetPlanRequest, WorkerChannel, WorkerResolver, WorkerToCoordinatorMsg,
 };
+use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{BatchReceiver, Budget, Interconnect, MessageStream, ReadOptions};
 use http::HeaderMap;
@@ -57,13 +57,22 @@ pub struct RankChannels {
     pub grpc: DefaultChannelResolver,
 }
 
-#[async_trait]
-impl ChannelResolver for RankChannels {
-    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>> {
-        if url.scheme() == "http" {
-            return self.grpc.get_worker_client_for_url(url).await;
-        }
+impl RankChannels {
+    fn channel(&self, url: &Url) -> Result<Box<dyn WorkerChannel>> {
         Ok(Box::new(RankChannel { interconnect: self.interconnect.clone(), to: rank_of(url)? }))
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl ChannelResolver for RankChannels {
+    fn get_worker_client_for_url<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        url: &'b Url,
+    ) -> BoxFuture<'f, Result<Box<dyn WorkerChannel>>> {
+        match url.scheme() {
+            "http" => self.grpc.get_worker_client_for_url(url),
+            _ => ready(self.channel(url)).boxed(),
+        }
     }
 }
 
@@ -72,18 +81,18 @@ struct RankChannel {
     to: usize,
 }
 
-#[async_trait]
-impl WorkerChannel for RankChannel {
-    async fn coordinator_channel(
-        &mut self,
-        headers: HeaderMap,
+impl RankChannel {
+    /// Sends a plan.
+    fn send_plan(
+        &self,
+        headers: &HeaderMap,
         set_plan_request: SetPlanRequest,
         mut to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
-        metrics: ExecutionPlanMetricsSet,
+        metrics: &ExecutionPlanMetricsSet,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let plan = wire::encode_set_plan(&headers, set_plan_request, context)?;
-        MetricBuilder::new(&metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
+        let plan = wire::encode_set_plan(headers, set_plan_request, context)?;
+        MetricBuilder::new(metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
         let request = Request { ask: Some(Ask::SetPlan(plan)) }.encode_to_vec();
         let (messages, answers) = self.interconnect.call(self.to, &request);
         // Ends with the query, or with the answers when the query is dropped.
@@ -95,11 +104,11 @@ impl WorkerChannel for RankChannel {
         Ok(Answers { answers, forward: AbortOnDrop(forward) }.boxed())
     }
 
-    async fn execute_task(
-        &mut self,
-        _headers: HeaderMap,
+    /// Opens the streams of a slice on one rank.
+    fn open(
+        &self,
         request: ExecuteTaskRequest,
-        metrics: ExecutionPlanMetricsSet,
+        metrics: &ExecutionPlanMetricsSet,
         context: &Arc<TaskContext>,
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let streams = request.target_partition_end - request.target_partition_start;
@@ -115,7 +124,7 @@ impl WorkerChannel for RankChannel {
                 budget: Some(budget),
             },
         );
-        let meter = StreamMeter::new(&metrics, self.to);
+        let meter = StreamMeter::new(metrics, self.to);
         Ok(receivers
             .into_iter()
             .map(|receiver| {
@@ -126,10 +135,37 @@ impl WorkerChannel for RankChannel {
             })
             .collect())
     }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl WorkerChannel for RankChannel {
+    fn coordinator_channel<'a: 'f, 'b: 'f, 'f>(
+        &'a mut self,
+        headers: HeaderMap,
+        set_plan_request: SetPlanRequest,
+        to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+        metrics: ExecutionPlanMetricsSet,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
+        ready(self.send_plan(&headers, set_plan_request, to_worker, &metrics, context)).boxed()
+    }
+
+    fn execute_task<'a: 'f, 'b: 'f, 'f>(
+        &'a mut self,
+        _headers: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<Vec<BoxStream<'static, Result<RecordBatch>>>>> {
+        ready(self.open(request, &metrics, context)).boxed()
+    }
 
     /// The gang checked when it formed that all ranks run this build.
-    async fn get_worker_info(&mut self, _request: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
-        Ok(GetWorkerInfoResponse { version: crate::VERSION.to_string() })
+    fn get_worker_info<'a: 'f, 'f>(
+        &'a mut self,
+        _request: GetWorkerInfoRequest,
+    ) -> BoxFuture<'f, Result<GetWorkerInfoResponse>> {
+        ready(Ok(GetWorkerInfoResponse { version: crate::VERSION.to_string() })).boxed()
     }
 }
 

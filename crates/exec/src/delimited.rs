@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -19,6 +18,8 @@ use datafusion::datasource::file_format::write::BatchSerializer;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 
 mod source;
 
@@ -51,7 +52,6 @@ impl Default for Layout {
     }
 }
 
-#[async_trait]
 impl OwnFormat for Layout {
     const NAME: &'static str = "TEXTFILE";
     const EXTENSION: &'static str = EXTENSION;
@@ -82,13 +82,14 @@ impl OwnFormat for Layout {
         }
     }
 
-    async fn infer_schema(
-        &self,
-        _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
-        _: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "text files do not tell their columns").into())
+    fn infer_schema<'a>(
+        &'a self,
+        _: &'a dyn Session,
+        _: &'a Arc<dyn ObjectStore>,
+        _: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>> {
+        let message = "text files do not tell their columns";
+        ready(Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())).boxed()
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -17,6 +16,8 @@ use datafusion::execution::TaskContext;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::buffered::BufWriter;
 use datafusion::object_store::path::Path;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::JoinSet;
@@ -87,26 +88,28 @@ impl fmt::Display for EncodedFiles {
     }
 }
 
-#[async_trait]
 impl OwnSink for EncodedFiles {
-    async fn write(
-        &self,
-        _: &Arc<TaskContext>,
+    fn write<'a>(
+        &'a self,
+        _: &'a Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,
         mut files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
-    ) -> Result<u64> {
-        let mut writing: JoinSet<Result<u64>> = JoinSet::new();
-        while let Some((path, batches)) = files.recv().await {
-            let (store, schema) = (Arc::clone(&store), Arc::clone(&self.schema));
-            writing.spawn(write_file(store, path, batches, schema, self.encoding));
+    ) -> BoxFuture<'a, Result<u64>> {
+        async move {
+            let mut writing: JoinSet<Result<u64>> = JoinSet::new();
+            while let Some((path, batches)) = files.recv().await {
+                let (store, schema) = (Arc::clone(&store), Arc::clone(&self.schema));
+                writing.spawn(write_file(store, path, batches, schema, self.encoding));
+            }
+            let mut rows = 0;
+            while let Some(written) = writing.join_next().await {
+                rows += written.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            }
+            demux.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            Ok(rows)
         }
-        let mut rows = 0;
-        while let Some(written) = writing.join_next().await {
-            rows += written.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
-        }
-        demux.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
-        Ok(rows)
+        .boxed()
     }
 }
 

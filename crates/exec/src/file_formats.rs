@@ -9,7 +9,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::Session;
 use datafusion::common::runtime::SpawnedTask;
@@ -31,11 +30,12 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{LexRequirement, PhysicalExpr};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, apply_expression_roots};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 
 use crate::sqlstate::{CodedError, SqlState};
 
 /// A format, as its options set it.
-#[async_trait]
 pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
     /// As errors have it; SQL has it in either case.
     const NAME: &'static str;
@@ -55,21 +55,21 @@ pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
     }
 
     /// The columns that all of the files together have.
-    async fn infer_schema(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        objects: &[ObjectMeta],
-    ) -> Result<SchemaRef>;
+    fn infer_schema<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>>;
 
     /// What one file tells of its rows.
-    async fn infer_stats(
-        &self,
-        _store: &Arc<dyn ObjectStore>,
+    fn infer_stats<'a>(
+        &'a self,
+        _store: &'a Arc<dyn ObjectStore>,
         table_schema: SchemaRef,
-        _object: &ObjectMeta,
-    ) -> Result<Statistics> {
-        Ok(Statistics::new_unknown(&table_schema))
+        _object: &'a ObjectMeta,
+    ) -> BoxFuture<'a, Result<Statistics>> {
+        ready(Ok(Statistics::new_unknown(&table_schema))).boxed()
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource>;
@@ -134,7 +134,7 @@ impl<F> Files<F> {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl<F: OwnFormat> FileFormat for Files<F> {
     fn get_ext(&self) -> String {
         F::EXTENSION.to_string()
@@ -149,41 +149,42 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         None
     }
 
-    async fn infer_schema(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        objects: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        self.own.infer_schema(state, store, objects).await
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        objects: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        self.own.infer_schema(state, store, objects)
     }
 
-    async fn infer_stats(
-        &self,
-        _: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
         table_schema: SchemaRef,
-        object: &ObjectMeta,
-    ) -> Result<Statistics> {
-        self.own.infer_stats(store, table_schema, object).await
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        self.own.infer_stats(store, table_schema, object)
     }
 
-    async fn create_physical_plan(
-        &self,
-        _: &dyn Session,
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
         config: FileScanConfig,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(DataSourceExec::from_data_source(config))
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        ready(Ok(DataSourceExec::from_data_source(config) as _)).boxed()
     }
 
-    async fn create_writer_physical_plan(
-        &self,
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
         input: Arc<dyn ExecutionPlan>,
-        _: &dyn Session,
+        _: &'b dyn Session,
         config: FileSinkConfig,
         order: Option<LexRequirement>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(DataSinkExec::new(input, self.own.sink(config)?, order)))
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        let sink = self.own.sink(config);
+        ready(sink.map(|sink| Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -287,16 +288,15 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
 }
 
 /// How files of a format are written. Its `Display` is what plans show.
-#[async_trait]
 pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Writes what `files` brings, each file with its rows, and waits for `demux`, which brings them; returns the number of rows.
-    async fn write(
-        &self,
-        context: &Arc<TaskContext>,
+    fn write<'a>(
+        &'a self,
+        context: &'a Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,
         files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
-    ) -> Result<u64>;
+    ) -> BoxFuture<'a, Result<u64>>;
 }
 
 /// Writes rows into files, as DataFusion deals them out.
@@ -318,7 +318,7 @@ impl<W: OwnSink> DisplayAs for FilesSink<W> {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl<W: OwnSink> DataSink for FilesSink<W> {
     fn metrics(&self) -> Option<MetricsSet> {
         None
@@ -328,24 +328,28 @@ impl<W: OwnSink> DataSink for FilesSink<W> {
         self.config.output_schema()
     }
 
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
+    fn write_all<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        data: SendableRecordBatchStream,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<u64>> {
+        FileSink::write_all(self, data, context)
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl<W: OwnSink> FileSink for FilesSink<W> {
     fn config(&self) -> &FileSinkConfig {
         &self.config
     }
 
-    async fn spawn_writer_tasks_and_join(
-        &self,
-        context: &Arc<TaskContext>,
+    fn spawn_writer_tasks_and_join<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        context: &'b Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,
         files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
-    ) -> Result<u64> {
-        self.own.write(context, demux, files, store).await
+    ) -> BoxFuture<'f, Result<u64>> {
+        self.own.write(context, demux, files, store)
     }
 }

@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::catalog::Session;
@@ -42,6 +41,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::physical_plan::AsExecutionPlan;
 use datafusion_proto::protobuf::PhysicalPlanNode;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prost::Message;
@@ -386,44 +386,57 @@ struct FrontPlanner {
     here_only: String,
 }
 
-#[async_trait]
+impl FrontPlanner {
+    fn boxed_create_physical_plan<'a>(
+        &'a self,
+        logical_plan: &'a LogicalPlan,
+        session: &'a dyn Session,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let here = physical_plan(logical_plan, session, 1).await?;
+            let (partitions, ranks) = {
+                let inner = self.link.inner.borrow();
+                match inner.desk {
+                    Some(_) => (inner.partitions, inner.ranks),
+                    None => return Ok(here),
+                }
+            };
+            let bytes_min =
+                session.config().get_extension::<DistributeBytesMin>().map_or(0, |bytes_min| bytes_min.0);
+            if !planner::may_spread(&here) || scanned_bytes(&here) < bytes_min.max(1) {
+                return Ok(here);
+            }
+            let config = session.config().clone().with_target_partitions(partitions);
+            let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+                return internal_err!("a session without a state");
+            };
+            let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != self.here_only);
+            let there = SessionStateBuilder::new_from_existing(state.clone())
+                .with_physical_optimizer_rules(rules.cloned().collect())
+                .with_config(config.clone())
+                .build();
+            let one_rank = physical_plan(logical_plan, &there, ranks).await?;
+            match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
+                Ok(gang) => Ok(Arc::new(gang)),
+                // What cannot be sent, such as a table in memory that is none of files, runs here.
+                Err(error) => {
+                    tracing::debug!(%error, "a plan stays in this process");
+                    Ok(here)
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl QueryPlanner for FrontPlanner {
-    async fn create_physical_plan(
-        &self,
-        logical_plan: &LogicalPlan,
-        session: &dyn Session,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let here = physical_plan(logical_plan, session, 1).await?;
-        let (partitions, ranks) = {
-            let inner = self.link.inner.borrow();
-            match inner.desk {
-                Some(_) => (inner.partitions, inner.ranks),
-                None => return Ok(here),
-            }
-        };
-        let bytes_min =
-            session.config().get_extension::<DistributeBytesMin>().map_or(0, |bytes_min| bytes_min.0);
-        if !planner::may_spread(&here) || scanned_bytes(&here) < bytes_min.max(1) {
-            return Ok(here);
-        }
-        let config = session.config().clone().with_target_partitions(partitions);
-        let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
-            return internal_err!("a session without a state");
-        };
-        let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != self.here_only);
-        let there = SessionStateBuilder::new_from_existing(state.clone())
-            .with_physical_optimizer_rules(rules.cloned().collect())
-            .with_config(config.clone())
-            .build();
-        let one_rank = physical_plan(logical_plan, &there, ranks).await?;
-        match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
-            Ok(gang) => Ok(Arc::new(gang)),
-            // What cannot be sent, such as a table in memory that is none of files, runs here.
-            Err(error) => {
-                tracing::debug!(%error, "a plan stays in this process");
-                Ok(here)
-            }
-        }
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        logical_plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_create_physical_plan(logical_plan, session)
     }
 }
 

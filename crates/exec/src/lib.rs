@@ -11,6 +11,47 @@
 //! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a stage is a
 //! slice, a task is a slice on one rank, a worker is a rank.
 //!
+//! # Futures behind traits
+//!
+//! The traits of DataFusion and of datafusion-distributed are `#[async_trait]`. Their methods are written out here, and in
+//! the other crates that implement them, as what that makes of an `async fn`; they only forward to a plain function, which
+//! boxes the future:
+//!
+//! ```ignore
+//! impl QueryPlanner for GangPlanner {
+//!     fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+//!         &'a self,
+//!         plan: &'b LogicalPlan,
+//!         session: &'c dyn Session,
+//!     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+//!         self.boxed_create_physical_plan(plan, session)
+//!     }
+//! }
+//!
+//! impl GangPlanner {
+//!     fn boxed_create_physical_plan<'a>(
+//!         &'a self,
+//!         plan: &'a LogicalPlan,
+//!         session: &'a dyn Session,
+//!     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+//!         async move { … }.boxed()
+//!     }
+//! }
+//! ```
+//!
+//! Boxing a future takes a proof that it is `Send`, which goes through every type that it holds: expressions, plans,
+//! sessions, and all that they are made of. The compiler remembers such proofs, but in a function with bounds between
+//! lifetimes it does not, and those of an `#[async_trait]` have them: it proves everything again for each method.
+//!
+//! - A trait's method has a lifetime for each reference, in their order, each with the bound `: 'f`, and `'f` at the end.
+//! - The plain function is named `boxed_` and the method's name, and has no bounds.
+//! - What waits for nothing is `ready(…).boxed()`. What another such method returns is passed on as it is.
+//! - A trait of our own has one lifetime and no bounds, and is implemented in place: `file_formats::OwnFormat`.
+//!
+//! `docs/decisions/0025-boxed-futures-behind-traits.md` has the measurements.
+//!
+//! # What is where
+//!
 //! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`functions`]: what plans
 //!   call by name; [`arithmetic`]: functions in the place of operators.
 

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
@@ -16,7 +15,8 @@ use datafusion::datasource::physical_plan::{FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSink;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use futures::{StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use orc_rust::error::OrcError;
 
 mod encode;
@@ -84,7 +84,6 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-#[async_trait]
 impl OwnFormat for Codec {
     const NAME: &'static str = "ORC";
     const EXTENSION: &'static str = "orc";
@@ -97,36 +96,42 @@ impl OwnFormat for Codec {
         Ok(true)
     }
 
-    async fn infer_schema(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        objects: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        let concurrency = state.config_options().execution.meta_fetch_concurrency.into();
-        let schemas: Vec<Schema> = futures::stream::iter(objects.to_vec())
-            .map(|object| async move {
-                let reader = source::open(Arc::clone(store), object).await?;
-                let schema = reader.schema();
-                Ok::<_, DataFusionError>(Schema::new(schema.fields().clone()))
-            })
-            .buffered(concurrency)
-            .try_collect()
-            .await?;
-        Ok(Arc::new(Schema::try_merge(schemas)?))
+    fn infer_schema<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>> {
+        async move {
+            let concurrency = state.config_options().execution.meta_fetch_concurrency.into();
+            let schemas: Vec<Schema> = futures::stream::iter(objects.to_vec())
+                .map(|object| async move {
+                    let reader = source::open(Arc::clone(store), object).await?;
+                    let schema = reader.schema();
+                    Ok::<_, DataFusionError>(Schema::new(schema.fields().clone()))
+                })
+                .buffered(concurrency)
+                .try_collect()
+                .await?;
+            Ok(Arc::new(Schema::try_merge(schemas)?))
+        }
+        .boxed()
     }
 
-    async fn infer_stats(
-        &self,
-        store: &Arc<dyn ObjectStore>,
+    fn infer_stats<'a>(
+        &'a self,
+        store: &'a Arc<dyn ObjectStore>,
         table_schema: SchemaRef,
-        object: &ObjectMeta,
-    ) -> Result<Statistics> {
-        let reader = source::open(Arc::clone(store), object.clone()).await?;
-        let rows = reader.file_metadata().number_of_rows() as usize;
-        Ok(Statistics::new_unknown(&table_schema)
-            .with_num_rows(Precision::Exact(rows))
-            .with_total_byte_size(Precision::Inexact(object.size as usize)))
+        object: &'a ObjectMeta,
+    ) -> BoxFuture<'a, Result<Statistics>> {
+        async move {
+            let reader = source::open(Arc::clone(store), object.clone()).await?;
+            let rows = reader.file_metadata().number_of_rows() as usize;
+            Ok(Statistics::new_unknown(&table_schema)
+                .with_num_rows(Precision::Exact(rows))
+                .with_total_byte_size(Precision::Inexact(object.size as usize)))
+        }
+        .boxed()
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

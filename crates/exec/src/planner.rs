@@ -18,7 +18,6 @@ use crate::bucket_place::for_ranks;
 use crate::dispatch::{dispatched, marked, unmarked};
 use crate::planning::{Spread, file_scan};
 use crate::table_files::plan::physical_plan;
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -38,6 +37,8 @@ use datafusion::physical_plan::{
     Distribution, ExecutionPlan, ExecutionPlanProperties, InputOrderMode, Partitioning,
 };
 use datafusion_distributed::SessionStateBuilderExt;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 
 /// Operators whose rows exist in one process only.
@@ -62,25 +63,38 @@ struct GangPlanner {
     spreading: Arc<dyn QueryPlanner + Send + Sync>,
 }
 
-#[async_trait]
+impl GangPlanner {
+    fn boxed_create_physical_plan<'a>(
+        &'a self,
+        logical_plan: &'a LogicalPlan,
+        session: &'a dyn Session,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let ranks = ranks(session.config());
+            let one_rank = physical_plan(logical_plan, session, ranks).await?;
+            if !may_spread(&one_rank) {
+                return Ok(one_rank);
+            }
+            let marked = marked(one_rank);
+            if let Some(plan) = dispatched(&marked, session.config())? {
+                return Ok(plan);
+            }
+            let one_rank = unmarked(marked);
+            let one_rank = ready(one_rank, ranks)?;
+            ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl QueryPlanner for GangPlanner {
-    async fn create_physical_plan(
-        &self,
-        logical_plan: &LogicalPlan,
-        session: &dyn Session,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let ranks = ranks(session.config());
-        let one_rank = physical_plan(logical_plan, session, ranks).await?;
-        if !may_spread(&one_rank) {
-            return Ok(one_rank);
-        }
-        let marked = marked(one_rank);
-        if let Some(plan) = dispatched(&marked, session.config())? {
-            return Ok(plan);
-        }
-        let one_rank = unmarked(marked);
-        let one_rank = ready(one_rank, ranks)?;
-        ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        logical_plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_create_physical_plan(logical_plan, session)
     }
 }
 
@@ -238,12 +252,20 @@ fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
 #[derive(Debug)]
 struct Handed;
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl QueryPlanner for Handed {
-    async fn create_physical_plan(&self, _: &LogicalPlan, _: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        match ONE_RANK.try_with(Arc::clone) {
-            Ok(plan) => Ok(plan),
-            Err(_) => internal_err!("a plan was to be spread before it was made"),
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        _: &'b LogicalPlan,
+        _: &'c dyn Session,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        // It looks when it is polled: only then is the plan there.
+        async {
+            match ONE_RANK.try_with(Arc::clone) {
+                Ok(plan) => Ok(plan),
+                Err(_) => internal_err!("a plan was to be spread before it was made"),
+            }
         }
+        .boxed()
     }
 }

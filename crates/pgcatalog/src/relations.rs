@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{SchemaProvider, Session, TableFunctionImpl, TableProvider};
 use datafusion::datasource::TableType;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 
 use crate::catalog::Catalog;
 use crate::live;
@@ -40,7 +41,7 @@ impl CatalogSchema {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl SchemaProvider for CatalogSchema {
     fn table_names(&self) -> Vec<String> {
         let is_catalog = self.namespace == Namespace::Catalog;
@@ -48,16 +49,20 @@ impl SchemaProvider for CatalogSchema {
         own.filter(|relation| relation.kind != "f").map(|relation| relation.name.to_string()).collect()
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    fn table<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
         let relation = self.find(name).filter(|relation| relation.kind != "f");
-        Ok(relation.map(|relation| {
+        let provider = relation.map(|relation| {
             let provider = CatalogRelation { catalog: Arc::clone(&self.catalog), relation: relation.oid };
             Arc::new(provider) as Arc<dyn TableProvider>
-        }))
+        });
+        ready(Ok(provider)).boxed()
     }
 
-    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
-        Ok(self.find(name).map(table_type))
+    fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
+        ready(Ok(self.find(name).map(table_type))).boxed()
     }
 
     fn table_exist(&self, name: &str) -> bool {
@@ -81,9 +86,14 @@ impl CatalogRelation {
         // The oid was taken from there.
         SYSTEM.get(self.relation).unwrap_or(&SYSTEM.relations[0])
     }
+
+    fn read(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let relation = self.relation();
+        memory(live::rows(&self.catalog, relation)?, relation, projection)
+    }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for CatalogRelation {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.relation().schema)
@@ -93,16 +103,14 @@ impl TableProvider for CatalogRelation {
         table_type(self.relation())
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        _: &'d [Expr],
         _: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let relation = self.relation();
-        let rows = live::rows(&self.catalog, relation)?;
-        memory(rows, relation, projection)
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        ready(self.read(projection)).boxed()
     }
 }
 
@@ -129,7 +137,7 @@ fn keywords() -> &'static SystemRelation {
     SYSTEM.catalog("pg_get_keywords").unwrap_or(&SYSTEM.relations[0])
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for Keywords {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&keywords().schema)
@@ -139,13 +147,14 @@ impl TableProvider for Keywords {
         TableType::View
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        _: &'d [Expr],
         _: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        memory(keywords().rows()?.clone(), keywords(), projection)
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        let rows = keywords().rows().cloned().map_err(DataFusionError::from);
+        ready(rows.and_then(|rows| memory(rows, keywords(), projection))).boxed()
     }
 }

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -26,6 +25,8 @@ use datafusion::execution::TaskContext;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use harrier_exec::file_formats::{FilesSink, OwnSink};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
@@ -147,7 +148,7 @@ fn only_copied() -> DataFusionError {
     CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("COPY table FROM 'file'").into()
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl FileFormat for TextFormat {
     fn get_ext(&self) -> String {
         match &self.layout {
@@ -166,43 +167,43 @@ impl FileFormat for TextFormat {
         Some(self.compression)
     }
 
-    async fn infer_schema(
-        &self,
-        _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
-        _: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        Err(only_copied())
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        _: &'c Arc<dyn ObjectStore>,
+        _: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        ready(Err(only_copied())).boxed()
     }
 
-    async fn infer_stats(
-        &self,
-        _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        _: &'c Arc<dyn ObjectStore>,
         _: SchemaRef,
-        _: &ObjectMeta,
-    ) -> Result<Statistics> {
-        Err(only_copied())
+        _: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        ready(Err(only_copied())).boxed()
     }
 
-    async fn create_physical_plan(
-        &self,
-        _: &dyn Session,
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
         _: FileScanConfig,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Err(only_copied())
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        ready(Err(only_copied())).boxed()
     }
 
-    async fn create_writer_physical_plan(
-        &self,
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
         input: Arc<dyn ExecutionPlan>,
-        _: &dyn Session,
+        _: &'b dyn Session,
         config: FileSinkConfig,
         order: Option<LexRequirement>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.check(&input.schema())?;
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        let checked = self.check(&input.schema());
         let sink = Arc::new(FilesSink::new(config, self.clone()));
-        Ok(Arc::new(DataSinkExec::new(input, sink, order)))
+        ready(checked.map(|()| Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
     }
 
     /// Of a scan that [`TextFormat::create_physical_plan`] does not make.
@@ -222,17 +223,16 @@ impl fmt::Display for TextFormat {
     }
 }
 
-#[async_trait]
 impl OwnSink for TextFormat {
-    async fn write(
-        &self,
-        context: &Arc<TaskContext>,
+    fn write<'a>(
+        &'a self,
+        context: &'a Arc<TaskContext>,
         demux: SpawnedTask<Result<()>>,
         files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
-    ) -> Result<u64> {
+    ) -> BoxFuture<'a, Result<u64>> {
         let lines = Arc::new(Lines(self.layout.clone()));
-        spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).await
+        spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).boxed()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -19,6 +18,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
@@ -218,7 +218,7 @@ struct SomeFiles {
     chosen: Arc<HashSet<Path>>,
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for SomeFiles {
     fn schema(&self) -> SchemaRef {
         self.table.schema()
@@ -228,19 +228,31 @@ impl TableProvider for SomeFiles {
         TableType::Base
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        session: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        filters: &'d [Expr],
         _: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = self.table.scan(session, projection, filters, None).await?;
-        plan.transform_down(|plan| self.choose(plan)).map(|plan| plan.data)
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_scan(session, projection, filters)
     }
 }
 
 impl SomeFiles {
+    fn boxed_scan<'a>(
+        &'a self,
+        session: &'a dyn Session,
+        projection: Option<&'a Vec<usize>>,
+        filters: &'a [Expr],
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let plan = self.table.scan(session, projection, filters, None).await?;
+            plan.transform_down(|plan| self.choose(plan)).map(|plan| plan.data)
+        }
+        .boxed()
+    }
+
     fn choose(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let Some(config) = plan
             .downcast_ref::<DataSourceExec>()

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -230,7 +229,7 @@ impl FolderTable {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for FolderTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -257,66 +256,92 @@ impl TableProvider for FolderTable {
     }
 
     /// Lists while nobody shows anything, so that a statement over many folders is in it whole or not at all.
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        session: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        filters: &'d [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let folder = match &self.place {
-            None => return self.listing.scan(session, projection, &surely(filters), limit).await,
-            Some(Place::Local(folder)) => folder.clone(),
-            Some(Place::Store(_, root)) => {
-                return self.scan_store(root, session, projection, filters, limit).await;
-            }
-        };
-        let levels = self.keys().len();
-        let wait = move || {
-            let reading = Root::find(&folder)?.map(|root| root.read()).transpose()?;
-            Ok((reading, has_null_folder(&folder, levels)))
-        };
-        let (reading, has_nulls) = blocking(wait).await?;
-        let plan = match has_nulls {
-            true => self.scan_nulls(session, projection, filters, limit).await,
-            false => self.listing.scan(session, projection, &surely(filters), limit).await,
-        };
-        drop(reading);
-        plan
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_scan(session, projection, filters, limit)
     }
 
     /// For formats that are not staged.
-    async fn insert_into(
-        &self,
-        session: &dyn Session,
+    fn insert_into<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        session: &'b dyn Session,
         input: Arc<dyn ExecutionPlan>,
         op: InsertOp,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if self.keys().is_empty() {
-            return self.listing.insert_into(session, input, op).await;
-        }
-        // DataFusion would name a folder after what stands in the place of a NULL.
-        let known = DFSchema::try_from(input.schema().as_ref().clone())?;
-        let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::new();
-        for (at, field) in input.schema().fields().iter().enumerate() {
-            let column = Expr::Column(Column::new_unqualified(field.name()));
-            let expression: Arc<dyn PhysicalExpr> =
-                match self.keys().iter().any(|(key, _)| key == field.name()) {
-                    true => {
-                        let text = cast_to(column, DataType::Utf8);
-                        let text = when(text.clone().not_eq(lit("")), text).otherwise(lit(NULL_FOLDER))?;
-                        session.create_physical_expr(text, &known)?
-                    }
-                    false => Arc::new(PhysicalColumn::new(field.name(), at)),
-                };
-            expressions.push((expression, field.name().clone()));
-        }
-        let texts = Arc::new(ProjectionExec::try_new(expressions, input)?);
-        self.with_texts()?.insert_into(session, texts, op).await
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_insert_into(session, input, op)
     }
 }
 
 impl FolderTable {
+    fn boxed_scan<'a>(
+        &'a self,
+        session: &'a dyn Session,
+        projection: Option<&'a Vec<usize>>,
+        filters: &'a [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let folder = match &self.place {
+                None => return self.listing.scan(session, projection, &surely(filters), limit).await,
+                Some(Place::Local(folder)) => folder.clone(),
+                Some(Place::Store(_, root)) => {
+                    return self.scan_store(root, session, projection, filters, limit).await;
+                }
+            };
+            let levels = self.keys().len();
+            let wait = move || {
+                let reading = Root::find(&folder)?.map(|root| root.read()).transpose()?;
+                Ok((reading, has_null_folder(&folder, levels)))
+            };
+            let (reading, has_nulls) = blocking(wait).await?;
+            let plan = match has_nulls {
+                true => self.scan_nulls(session, projection, filters, limit).await,
+                false => self.listing.scan(session, projection, &surely(filters), limit).await,
+            };
+            drop(reading);
+            plan
+        }
+        .boxed()
+    }
+
+    fn boxed_insert_into<'a>(
+        &'a self,
+        session: &'a dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        op: InsertOp,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            if self.keys().is_empty() {
+                return self.listing.insert_into(session, input, op).await;
+            }
+            // DataFusion would name a folder after what stands in the place of a NULL.
+            let known = DFSchema::try_from(input.schema().as_ref().clone())?;
+            let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::new();
+            for (at, field) in input.schema().fields().iter().enumerate() {
+                let column = Expr::Column(Column::new_unqualified(field.name()));
+                let expression: Arc<dyn PhysicalExpr> =
+                    match self.keys().iter().any(|(key, _)| key == field.name()) {
+                        true => {
+                            let text = cast_to(column, DataType::Utf8);
+                            let text =
+                                when(text.clone().not_eq(lit("")), text).otherwise(lit(NULL_FOLDER))?;
+                            session.create_physical_expr(text, &known)?
+                        }
+                        false => Arc::new(PhysicalColumn::new(field.name(), at)),
+                    };
+                expressions.push((expression, field.name().clone()));
+            }
+            let texts = Arc::new(ProjectionExec::try_new(expressions, input)?);
+            self.with_texts()?.insert_into(session, texts, op).await
+        }
+        .boxed()
+    }
+
     /// Lists until nobody has shown anything meanwhile. Where somebody always does, each folder by itself is whole all the same.
     fn scan_store<'a>(
         &'a self,

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use harrier_catalog::state::ColumnId;
 
 use super::access::denied;
@@ -30,7 +31,7 @@ impl GuardedView {
     }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for GuardedView {
     fn schema(&self) -> SchemaRef {
         self.inner.schema()
@@ -44,18 +45,18 @@ impl TableProvider for GuardedView {
         Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()])
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        session: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        filters: &'d [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
         let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let asked = projection.unwrap_or(&all);
         match asked.iter().all(|at| self.columns.contains(&(*at as ColumnId + 1))) {
-            true => self.inner.scan(session, projection, filters, limit).await,
-            false => Err(denied(&self.what)),
+            true => self.inner.scan(session, projection, filters, limit),
+            false => ready(Err(denied(&self.what))).boxed(),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use async_trait::async_trait;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList,
     MemorySchemaProvider, SchemaProvider, TableProvider, UrlTableFactory,
@@ -14,6 +13,8 @@ use datafusion::datasource::{MemTable, TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::DFParserBuilder;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
@@ -449,9 +450,45 @@ impl SessionSchema {
         let is_first = || self.name == self.names.default_schema();
         matches!(self.place, Place::Session) && (is_default(&self.name) || is_first())
     }
+
+    fn boxed_table<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
+        async move {
+            if self.has_own()
+                && let Some(own) = self.names.own.table(name).await?
+            {
+                return Ok(Some(own));
+            }
+            if let Some(found) = self.names.provider(&self.name, name, &self.place).await? {
+                return Ok(Some(found));
+            }
+            match self.names.postgres.get() {
+                // Every search path begins with it.
+                Some(postgres) if name.starts_with("pg_") => postgres.catalog.table(name).await,
+                _ => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn boxed_table_type<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<TableType>>> {
+        async move {
+            if self.has_own()
+                && let Some(own) = self.names.own.table_type(name).await?
+            {
+                return Ok(Some(own));
+            }
+            let sight = self.names.sight();
+            let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) else {
+                return Ok(None);
+            };
+            let table = state.table(schema.id, name).map(|_| TableType::Base);
+            Ok(table.or_else(|| state.view(schema.id, name).map(|_| TableType::View)))
+        }
+        .boxed()
+    }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
         let sight = self.names.sight();
@@ -467,34 +504,15 @@ impl SchemaProvider for SessionSchema {
         names
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if self.has_own()
-            && let Some(own) = self.names.own.table(name).await?
-        {
-            return Ok(Some(own));
-        }
-        if let Some(found) = self.names.provider(&self.name, name, &self.place).await? {
-            return Ok(Some(found));
-        }
-        match self.names.postgres.get() {
-            // Every search path begins with it.
-            Some(postgres) if name.starts_with("pg_") => postgres.catalog.table(name).await,
-            _ => Ok(None),
-        }
+    fn table<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        self.boxed_table(name)
     }
 
-    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
-        if self.has_own()
-            && let Some(own) = self.names.own.table_type(name).await?
-        {
-            return Ok(Some(own));
-        }
-        let sight = self.names.sight();
-        let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) else {
-            return Ok(None);
-        };
-        let table = state.table(schema.id, name).map(|_| TableType::Base);
-        Ok(table.or_else(|| state.view(schema.id, name).map(|_| TableType::View)))
+    fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
+        self.boxed_table_type(name)
     }
 
     fn register_table(

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::memory::MemorySourceConfig;
@@ -17,7 +16,8 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
-use futures::future::BoxFuture;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use harrier_catalog::access::{Object, PUBLIC, Privilege};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 use harrier_catalog::{Histogram, array_text};
@@ -58,7 +58,21 @@ struct SeenTable {
     viewer: Viewer,
 }
 
-#[async_trait]
+impl SeenTable {
+    fn boxed_scan<'a>(
+        &'a self,
+        projection: Option<&'a Vec<usize>>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let rows = (self.table.rows)(&self.viewer).await?;
+            let plan = MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema(), projection.cloned())?;
+            Ok(plan as _)
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for SeenTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.table.schema)
@@ -68,15 +82,14 @@ impl TableProvider for SeenTable {
         TableType::View
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        _: &'d [Expr],
         _: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = (self.table.rows)(&self.viewer).await?;
-        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema(), projection.cloned())?)
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_scan(projection)
     }
 }
 
@@ -84,7 +97,25 @@ impl TableProvider for SeenTable {
 #[derive(Debug)]
 pub(crate) struct SystemSchema(pub(crate) Arc<Names>);
 
-#[async_trait]
+impl SystemSchema {
+    fn boxed_table<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
+        async move {
+            if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {
+                let viewer = self.0.role().viewer();
+                return Ok(Some(Arc::new(SeenTable { table: table.clone(), viewer }) as _));
+            }
+            let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
+                return Ok(None);
+            };
+            // What has no tables has the columns all the same, and asks nobody.
+            let schema = rows(&self.0, &Sight::default(), name).await?.schema();
+            Ok(Some(Arc::new(SystemTable { names: Arc::clone(&self.0), name, schema }) as _))
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = TABLES.map(str::to_string).to_vec();
@@ -93,21 +124,15 @@ impl SchemaProvider for SystemSchema {
         names
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {
-            let viewer = self.0.role().viewer();
-            return Ok(Some(Arc::new(SeenTable { table: table.clone(), viewer })));
-        }
-        let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
-            return Ok(None);
-        };
-        // What has no tables has the columns all the same, and asks nobody.
-        let schema = rows(&self.0, &Sight::default(), name).await?.schema();
-        Ok(Some(Arc::new(SystemTable { names: Arc::clone(&self.0), name, schema })))
+    fn table<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        self.boxed_table(name)
     }
 
-    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
-        Ok(self.table_exist(name).then_some(TableType::View))
+    fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
+        ready(Ok(self.table_exist(name).then_some(TableType::View))).boxed()
     }
 
     fn table_exist(&self, name: &str) -> bool {
@@ -123,7 +148,21 @@ struct SystemTable {
     schema: SchemaRef,
 }
 
-#[async_trait]
+impl SystemTable {
+    fn boxed_scan<'a>(
+        &'a self,
+        projection: Option<&'a Vec<usize>>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let rows = rows(&self.names, &self.names.sight(), self.name).await?;
+            let schema = Arc::clone(&self.schema);
+            Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())? as _)
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for SystemTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -133,16 +172,14 @@ impl TableProvider for SystemTable {
         TableType::View
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        _: &'d [Expr],
         _: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = rows(&self.names, &self.names.sight(), self.name).await?;
-        let schema = Arc::clone(&self.schema);
-        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())?)
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_scan(projection)
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySourceConfig;
@@ -29,6 +28,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::{
     ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges, TableData,
@@ -968,7 +969,7 @@ fn forget_deleted(kept: &mut InlinedRows, changes: &TableChanges) {
     kept.row_ids.retain(|_| *at.next().unwrap_or(&true));
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl TableProvider for WarehouseTable {
     fn schema(&self) -> SchemaRef {
         nullable(&self.schema)
@@ -986,20 +987,14 @@ impl TableProvider for WarehouseTable {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        session: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        filters: &'d [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let projection = projection.unwrap_or(&all);
-        self.check_readable(projection, filters)?;
-        match &self.visible {
-            None => self.scan_rows(session, projection, filters, limit).await,
-            Some(visible) => self.scan_visible(session, projection, filters, visible).await,
-        }
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_scan(session, projection, filters, limit)
     }
 }
 
@@ -1025,6 +1020,25 @@ impl WarehouseTable {
         let analysis = self.catalog.analysis(self.table.id, wanted).await.map_err(explain)?;
         let rows_per_scanned = rows as f64 / scanned.max(1) as f64;
         Ok(analysis.map(|analysis| KnownRows { analysis, rows, rows_per_scanned }))
+    }
+
+    fn boxed_scan<'a>(
+        &'a self,
+        session: &'a dyn Session,
+        projection: Option<&'a Vec<usize>>,
+        filters: &'a [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+            let projection = projection.unwrap_or(&all);
+            self.check_readable(projection, filters)?;
+            match &self.visible {
+                None => self.scan_rows(session, projection, filters, limit).await,
+                Some(visible) => self.scan_visible(session, projection, filters, visible).await,
+            }
+        }
+        .boxed()
     }
 
     async fn scan_rows(

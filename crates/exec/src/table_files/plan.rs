@@ -5,7 +5,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
@@ -16,6 +15,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 
 use super::write::{WriteFilesExec, WriteSpec, output_schema};
 use crate::colocate::colocate;
@@ -92,45 +93,51 @@ pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
 }
 
 /// Makes the physical plan of a statement for one process, with an eye to how many ranks are to run it.
-pub async fn physical_plan(
-    plan: &LogicalPlan,
-    session: &dyn Session,
+pub fn physical_plan<'a>(
+    plan: &'a LogicalPlan,
+    session: &'a dyn Session,
     ranks: usize,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
-    colocate(planner.create_physical_plan(plan, session).await?, ranks)
+) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    async move {
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
+        colocate(planner.create_physical_plan(plan, session).await?, ranks)
+    }
+    .boxed()
 }
 
 #[derive(Debug)]
 struct OneProcess;
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl QueryPlanner for OneProcess {
-    async fn create_physical_plan(
-        &self,
-        plan: &LogicalPlan,
-        session: &dyn Session,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        physical_plan(plan, session, 1).await
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        physical_plan(plan, session, 1)
     }
 }
 
 struct WriteFilesPlanner;
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl ExtensionPlanner for WriteFilesPlanner {
-    async fn plan_extension(
-        &self,
-        _: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        _: &dyn Session,
-        _: &PhysicalPlanningContext,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (Some(node), [input]) = (node.as_any().downcast_ref::<WriteFiles>(), inputs) else {
-            return Ok(None);
+    fn plan_extension<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'e: 'f, 'g: 'f, 'h: 'f, 'i: 'f, 'f>(
+        &'a self,
+        _: &'b dyn PhysicalPlanner,
+        node: &'c dyn UserDefinedLogicalNode,
+        _: &'d [&'e LogicalPlan],
+        inputs: &'g [Arc<dyn ExecutionPlan>],
+        _: &'h dyn Session,
+        _: &'i PhysicalPlanningContext,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn ExecutionPlan>>>> {
+        let planned = match (node.as_any().downcast_ref::<WriteFiles>(), inputs) {
+            (Some(node), [input]) => {
+                Some(Arc::new(WriteFilesExec::new(Arc::clone(input), Arc::clone(&node.spec))) as _)
+            }
+            _ => None,
         };
-        Ok(Some(Arc::new(WriteFilesExec::new(Arc::clone(input), Arc::clone(&node.spec)))))
+        ready(Ok(planned)).boxed()
     }
 }

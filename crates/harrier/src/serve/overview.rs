@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use async_trait::async_trait;
-use futures::TryStreamExt;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, TryStreamExt};
 use harrier_engine::{Engine, Outcome};
 use harrier_server::backend::Failure;
 use harrier_server::overview::{
@@ -74,48 +74,27 @@ impl Busy {
 }
 
 impl Facts {
-    /// What a query answers, made of its rows by `one`.
-    async fn query<T: Send + 'static>(
-        &self,
-        text: String,
-        one: impl Fn(&RecordBatch, usize) -> T + Send + 'static,
-    ) -> Result<Vec<T>, Failure> {
+    /// What a query answers.
+    async fn query(&self, text: String) -> Result<Vec<RecordBatch>, Failure> {
         let session = self.engine.session();
         let work = async move {
-            let mut rows = Vec::new();
+            let mut batches = Vec::new();
             for statement in &session.statements(&text)? {
                 let Outcome::Rows { stream, .. } = session.execute(statement).await? else {
                     continue;
                 };
-                let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
-                for batch in &batches {
-                    rows.extend((0..batch.num_rows()).map(|row| one(batch, row)));
-                }
+                let rows: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
+                batches.extend(rows);
             }
-            Ok(rows)
+            Ok(batches)
         };
         match self.runtime.spawn(work).await {
-            Ok(rows) => rows.map_err(failure),
+            Ok(batches) => batches.map_err(failure),
             Err(error) => Err(Failure::new("XX000", error.to_string())),
         }
     }
-}
 
-/// Of column `at`; `None` for NULL.
-fn text(batch: &RecordBatch, at: usize, row: usize) -> Option<String> {
-    let column = batch.column(at).as_string::<i32>();
-    column.is_valid(row).then(|| column.value(row).to_string())
-}
-
-/// Of column `at`; 0 for NULL.
-fn number(batch: &RecordBatch, at: usize, row: usize) -> u64 {
-    let column = batch.column(at).as_primitive::<Int64Type>();
-    if column.is_valid(row) { column.value(row).max(0) as u64 } else { 0 }
-}
-
-#[async_trait]
-impl Overview for Facts {
-    async fn server(&self) -> ServerFacts {
+    fn server_facts(&self) -> ServerFacts {
         ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_string(),
             since: self.since,
@@ -127,7 +106,7 @@ impl Overview for Facts {
         }
     }
 
-    async fn ranks(&self) -> Vec<RankFacts> {
+    fn rank_facts(&self) -> Vec<RankFacts> {
         let Some(gang) = &self.gang else {
             return vec![];
         };
@@ -175,7 +154,7 @@ impl Overview for Facts {
         ranks.iter().enumerate().map(rank).collect()
     }
 
-    async fn queues(&self) -> Vec<QueueFacts> {
+    fn queue_facts(&self) -> Vec<QueueFacts> {
         let (queues, _) = self.queues.snapshot();
         let facts = |queue: harrier_server::queues::QueueSnapshot| QueueFacts {
             name: queue.definition.name.clone(),
@@ -194,28 +173,78 @@ impl Overview for Facts {
         queues.into_iter().map(facts).collect()
     }
 
-    async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
-        let table = |batch: &RecordBatch, row: usize| TableFacts {
-            schema: text(batch, 0, row).unwrap_or_default(),
-            name: text(batch, 1, row).unwrap_or_default(),
-            rows: number(batch, 2, row),
-            bytes: number(batch, 3, row),
-            files: number(batch, 4, row),
-            deleted_rows: number(batch, 5, row),
-            kept_rows: number(batch, 6, row),
-            partitioned_by: text(batch, 7, row),
-        };
-        self.query(TABLES.to_string(), table).await
+    fn boxed_tables(&self) -> BoxFuture<'_, Result<Vec<TableFacts>, Failure>> {
+        async move {
+            let table = |batch: &RecordBatch, row: usize| TableFacts {
+                schema: text(batch, 0, row).unwrap_or_default(),
+                name: text(batch, 1, row).unwrap_or_default(),
+                rows: number(batch, 2, row),
+                bytes: number(batch, 3, row),
+                files: number(batch, 4, row),
+                deleted_rows: number(batch, 5, row),
+                kept_rows: number(batch, 6, row),
+                partitioned_by: text(batch, 7, row),
+            };
+            Ok(rows(&self.query(TABLES.to_string()).await?, table))
+        }
+        .boxed()
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
-        let snapshot = |batch: &RecordBatch, row: usize| SnapshotFacts {
-            id: number(batch, 0, row),
-            at: UNIX_EPOCH + Duration::from_micros(number(batch, 1, row)),
-            changes: text(batch, 2, row).unwrap_or_default(),
-            author: text(batch, 3, row),
-            message: text(batch, 4, row),
-        };
-        self.query(format!("{SNAPSHOTS}{SNAPSHOTS_MAX}"), snapshot).await
+    fn boxed_snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotFacts>, Failure>> {
+        async move {
+            let snapshot = |batch: &RecordBatch, row: usize| SnapshotFacts {
+                id: number(batch, 0, row),
+                at: UNIX_EPOCH + Duration::from_micros(number(batch, 1, row)),
+                changes: text(batch, 2, row).unwrap_or_default(),
+                author: text(batch, 3, row),
+                message: text(batch, 4, row),
+            };
+            Ok(rows(&self.query(format!("{SNAPSHOTS}{SNAPSHOTS_MAX}")).await?, snapshot))
+        }
+        .boxed()
+    }
+}
+
+/// What `one` makes of every row.
+fn rows<T>(batches: &[RecordBatch], one: impl Fn(&RecordBatch, usize) -> T) -> Vec<T> {
+    let mut made = Vec::new();
+    for batch in batches {
+        made.extend((0..batch.num_rows()).map(|row| one(batch, row)));
+    }
+    made
+}
+
+/// Of column `at`; `None` for NULL.
+fn text(batch: &RecordBatch, at: usize, row: usize) -> Option<String> {
+    let column = batch.column(at).as_string::<i32>();
+    column.is_valid(row).then(|| column.value(row).to_string())
+}
+
+/// Of column `at`; 0 for NULL.
+fn number(batch: &RecordBatch, at: usize, row: usize) -> u64 {
+    let column = batch.column(at).as_primitive::<Int64Type>();
+    if column.is_valid(row) { column.value(row).max(0) as u64 } else { 0 }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl Overview for Facts {
+    fn server<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, ServerFacts> {
+        ready(self.server_facts()).boxed()
+    }
+
+    fn ranks<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Vec<RankFacts>> {
+        ready(self.rank_facts()).boxed()
+    }
+
+    fn queues<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Vec<QueueFacts>> {
+        ready(self.queue_facts()).boxed()
+    }
+
+    fn tables<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<TableFacts>, Failure>> {
+        self.boxed_tables()
+    }
+
+    fn snapshots<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<SnapshotFacts>, Failure>> {
+        self.boxed_snapshots()
     }
 }

@@ -9,7 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
-use async_trait::async_trait;
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
@@ -56,39 +55,48 @@ pub(super) struct Sessions {
     pub(super) registry: Arc<Registry>,
 }
 
-#[async_trait]
-impl Backend for Sessions {
-    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
-        let Identity { role, database, client, mut settings, process } = identity;
-        let access = self.engine.access().await;
-        let access = access.map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
-        self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
-        self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
-        if database != DATABASE && database != role {
-            return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
-                .with_hint(format!("there is one, called \"{DATABASE}\"")));
-        }
-        let session = self.engine.session();
-        let identity = harrier_engine::Identity { role, database, process, client, server: None };
-        let mut own = access.settings_of(&identity.role);
-        own.retain(|(name, value)| match session.checked_setting(name, value) {
-            Ok(_) => true,
-            Err(error) => {
-                // As PostgreSQL: who can log in can mend it.
-                tracing::warn!(role = identity.role, name, %error, "a role's setting is left out");
-                false
+impl Sessions {
+    fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+        async move {
+            let Identity { role, database, client, mut settings, process } = identity;
+            let access = self.engine.access().await;
+            let access = access.map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
+            self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
+            self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
+            if database != DATABASE && database != role {
+                return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
+                    .with_hint(format!("there is one, called \"{DATABASE}\"")));
             }
-        });
-        let settings: Vec<_> = self.settings.read().iter().cloned().chain(own).chain(settings).collect();
-        session
-            .begin(identity, Arc::clone(&self.surroundings), &settings)
-            .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
-        Ok(Arc::new(EngineSession {
-            session: Arc::new(session),
-            runtime: self.runtime.clone(),
-            queues: self.queues.clone(),
-            registry: Arc::clone(&self.registry),
-        }))
+            let session = self.engine.session();
+            let identity = harrier_engine::Identity { role, database, process, client, server: None };
+            let mut own = access.settings_of(&identity.role);
+            own.retain(|(name, value)| match session.checked_setting(name, value) {
+                Ok(_) => true,
+                Err(error) => {
+                    // As PostgreSQL: who can log in can mend it.
+                    tracing::warn!(role = identity.role, name, %error, "a role's setting is left out");
+                    false
+                }
+            });
+            let settings: Vec<_> = self.settings.read().iter().cloned().chain(own).chain(settings).collect();
+            session
+                .begin(identity, Arc::clone(&self.surroundings), &settings)
+                .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
+            Ok(Arc::new(EngineSession {
+                session: Arc::new(session),
+                runtime: self.runtime.clone(),
+                queues: self.queues.clone(),
+                registry: Arc::clone(&self.registry),
+            }) as _)
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl Backend for Sessions {
+    fn open<'a: 'f, 'f>(&'a self, identity: Identity) -> BoxFuture<'f, Result<Arc<dyn Session>, Failure>> {
+        self.boxed_open(identity)
     }
 }
 
@@ -161,6 +169,109 @@ impl EngineSession {
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, Failure> {
         there(&self.runtime, work).await
+    }
+
+    fn boxed_describe<'a>(
+        &'a self,
+        statement: &'a Statement,
+        types: &'a [Option<DataType>],
+    ) -> BoxFuture<'a, Result<Description, Failure>> {
+        async move {
+            let parsed = parsed(statement)?;
+            let session = Arc::clone(&self.session);
+            let types = types.to_vec();
+            let statement = Arc::clone(&parsed);
+            let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
+            let columns = described.columns.map(|schema| statement.named(&schema));
+            Ok(Description { parameters: described.parameters, columns })
+        }
+        .boxed()
+    }
+
+    fn boxed_execute<'a>(
+        &'a self,
+        statement: &'a Statement,
+        values: &'a [ArrayRef],
+        entry: &'a Arc<StatementEntry>,
+    ) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        async move {
+            self.registry.check_audit()?;
+            let mut parsed = parsed(statement)?;
+            if !values.is_empty() {
+                let scalar = |value: &ArrayRef| {
+                    ScalarValue::try_from_array(value, 0)
+                        .map_err(|error| failure(SqlError::in_statement(&error, &statement.text)))
+                };
+                let values = values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
+                parsed = Arc::new(parsed.with_values(values));
+            }
+            let session = Arc::clone(&self.session);
+            let (queues, registry) = (self.queues.clone(), Arc::clone(&self.registry));
+            session.set_admission(Arc::new(Turn { queues, entry: Arc::clone(entry), registry }));
+            let entry = Arc::clone(entry);
+            let runtime = self.runtime.clone();
+            let text = statement.text.clone();
+            let named = Arc::clone(&parsed);
+            let outcome = self
+                .there(async move {
+                    let outcome = session.execute(&parsed).await?;
+                    entry.set_phase(Phase::Running);
+                    if let Some(progress) = outcome.progress() {
+                        entry.set_probe(Arc::new(Watched(progress.clone())));
+                    }
+                    // What only has to be waited for is waited for here.
+                    Ok(match outcome {
+                        harrier_engine::Outcome::Write(write) => Ran::Written(write.finish().await?),
+                        other => Ran::Started(other),
+                    })
+                })
+                .await?;
+            Ok(match outcome {
+                Ran::Written(written) => Outcome::Done(done(written)),
+                Ran::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
+                    let starts =
+                        statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
+                    let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
+                    Outcome::Done(Done { tag, warnings, notices })
+                }
+                Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
+                    Outcome::Rows { schema: named.named(&schema), rows: batches(&runtime, stream, text) }
+                }
+                Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
+                    let (input, done) = (CopyInto::Text(input), finished(&runtime, write));
+                    Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
+                }
+                Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
+                    input,
+                    write,
+                    table,
+                    schema,
+                })) => {
+                    let (input, done) = (CopyInto::Rows(input), finished(&runtime, write));
+                    Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
+                }
+                Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
+                    Outcome::CopyOut(text_of(&runtime, copy))
+                }
+                Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
+                    Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&runtime, stream, text) })
+                }
+                _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
+            })
+        }
+        .boxed()
+    }
+
+    fn boxed_discard(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        async move {
+            let session = Arc::clone(&self.session);
+            self.there(async move { session.discard().await }).await
+        }
+        .boxed()
+    }
+
+    fn boxed_settle(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        async move { self.session.settle().await.map_err(failure) }.boxed()
     }
 }
 
@@ -267,7 +378,7 @@ fn done(written: Written) -> Done {
     Done { tag: written.tag, notices: written.notice.into_iter().collect(), ..Done::default() }
 }
 
-#[async_trait]
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
     fn split(&self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
@@ -297,81 +408,21 @@ impl Session for EngineSession {
         Ok(Statement { text: text.to_string(), inner, tag, kind })
     }
 
-    async fn describe(
-        &self,
-        statement: &Statement,
-        types: &[Option<DataType>],
-    ) -> Result<Description, Failure> {
-        let parsed = parsed(statement)?;
-        let session = Arc::clone(&self.session);
-        let types = types.to_vec();
-        let statement = Arc::clone(&parsed);
-        let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
-        let columns = described.columns.map(|schema| statement.named(&schema));
-        Ok(Description { parameters: described.parameters, columns })
+    fn describe<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        statement: &'b Statement,
+        types: &'c [Option<DataType>],
+    ) -> BoxFuture<'f, Result<Description, Failure>> {
+        self.boxed_describe(statement, types)
     }
 
-    async fn execute(
-        &self,
-        statement: &Statement,
-        values: &[ArrayRef],
-        entry: &Arc<StatementEntry>,
-    ) -> Result<Outcome, Failure> {
-        self.registry.check_audit()?;
-        let mut parsed = parsed(statement)?;
-        if !values.is_empty() {
-            let scalar = |value: &ArrayRef| {
-                ScalarValue::try_from_array(value, 0)
-                    .map_err(|error| failure(SqlError::in_statement(&error, &statement.text)))
-            };
-            let values = values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
-            parsed = Arc::new(parsed.with_values(values));
-        }
-        let session = Arc::clone(&self.session);
-        let (queues, registry) = (self.queues.clone(), Arc::clone(&self.registry));
-        session.set_admission(Arc::new(Turn { queues, entry: Arc::clone(entry), registry }));
-        let entry = Arc::clone(entry);
-        let runtime = self.runtime.clone();
-        let text = statement.text.clone();
-        let named = Arc::clone(&parsed);
-        let outcome = self
-            .there(async move {
-                let outcome = session.execute(&parsed).await?;
-                entry.set_phase(Phase::Running);
-                if let Some(progress) = outcome.progress() {
-                    entry.set_probe(Arc::new(Watched(progress.clone())));
-                }
-                // What only has to be waited for is waited for here.
-                Ok(match outcome {
-                    harrier_engine::Outcome::Write(write) => Ran::Written(write.finish().await?),
-                    other => Ran::Started(other),
-                })
-            })
-            .await?;
-        Ok(match outcome {
-            Ran::Written(written) => Outcome::Done(done(written)),
-            Ran::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
-                let starts = statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
-                let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
-                Outcome::Done(Done { tag, warnings, notices })
-            }
-            Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
-                Outcome::Rows { schema: named.named(&schema), rows: batches(&runtime, stream, text) }
-            }
-            Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
-                let (input, done) = (CopyInto::Text(input), finished(&runtime, write));
-                Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
-            }
-            Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows { input, write, table, schema })) => {
-                let (input, done) = (CopyInto::Rows(input), finished(&runtime, write));
-                Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
-            }
-            Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => Outcome::CopyOut(text_of(&runtime, copy)),
-            Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
-                Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&runtime, stream, text) })
-            }
-            _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
-        })
+    fn execute<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        statement: &'b Statement,
+        values: &'c [ArrayRef],
+        entry: &'d Arc<StatementEntry>,
+    ) -> BoxFuture<'f, Result<Outcome, Failure>> {
+        self.boxed_execute(statement, values, entry)
     }
 
     fn transaction(&self) -> TransactionState {
@@ -390,9 +441,8 @@ impl Session for EngineSession {
         self.session.parameter(name)
     }
 
-    async fn discard(&self) -> Result<(), Failure> {
-        let session = Arc::clone(&self.session);
-        self.there(async move { session.discard().await }).await
+    fn discard<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), Failure>> {
+        self.boxed_discard()
     }
 
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
@@ -420,8 +470,8 @@ impl Session for EngineSession {
         self.session.set_named(told);
     }
 
-    async fn settle(&self) -> Result<(), Failure> {
-        self.session.settle().await.map_err(failure)
+    fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), Failure>> {
+        self.boxed_settle()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a plan of the engine does, in the words of the server's pages.
 
-use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use harrier_engine::Progress;
 use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook};
 use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Stream, Work};
@@ -9,14 +10,20 @@ use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Stream, Work};
 #[derive(Debug)]
 pub(super) struct Watched(pub(super) Progress);
 
-#[async_trait]
+impl Watched {
+    fn boxed_look(&self) -> BoxFuture<'_, Work> {
+        async move { work(self.0.look().await) }.boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Probe for Watched {
     fn told(&self) -> Work {
         work(self.0.told())
     }
 
-    async fn look(&self) -> Work {
-        work(self.0.look().await)
+    fn look<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Work> {
+        self.boxed_look()
     }
 }
 
