@@ -9,17 +9,21 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, SqlState};
+use harrier_generate::{self as generator, Benchmark, Part, Table};
 
-use super::sources::{Part, Table};
-use super::{Options, parts_of};
+use super::{Options, sql_error};
 
 /// What a table is called while it is made.
 const SOURCE: &str = "harrier_generated";
 
 /// Makes tables in the warehouse. Prints a line for each on standard error.
 ///
-/// Errors: 42P07 for a table that is there already, unless it may be overwritten; 57014 after SIGINT; those of writing.
-pub(super) fn load(tables: &[&'static Table], options: &Options) -> Result<(), SqlError> {
+/// Errors: 22023 for a scale or a number of parts out of range, 42P01 for a table that the benchmark does not
+/// have, 42P07 for a table that is there already, unless it may be overwritten; 57014 after SIGINT; those of
+/// writing.
+pub(super) fn load(benchmark: Benchmark, options: &Options) -> Result<(), SqlError> {
+    let data = options.data();
+    let tables = data.tables_of(benchmark).map_err(sql_error)?;
     let Some(warehouse) = options.warehouse.options() else {
         let message = "tables that end with the session cannot be loaded";
         return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
@@ -35,24 +39,28 @@ pub(super) fn load(tables: &[&'static Table], options: &Options) -> Result<(), S
         tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => Err(SqlError::canceled()),
-            result = load_all(&session, tables, options) => result,
+            result = load_all(&session, &tables, &data) => result,
         }
     });
     engine.remove_temporary_files();
     result
 }
 
-async fn load_all(session: &Session, tables: &[&'static Table], options: &Options) -> Result<(), SqlError> {
+async fn load_all(
+    session: &Session,
+    tables: &[&'static Table],
+    data: &generator::Options,
+) -> Result<(), SqlError> {
     run(session, "BEGIN").await?;
     for table in tables {
-        let parts = parts_of(table, options);
+        let parts = data.parts_of(table);
         let sources: Vec<Arc<dyn PartitionStream>> = (1..=parts)
-            .map(|part| Arc::new(Source::new(table, Part { scale: options.scale, part, parts })) as _)
+            .map(|part| Arc::new(Source::new(table, Part { scale: data.scale, part, parts })) as _)
             .collect();
         let schema = Arc::clone(sources[0].schema());
         let provider = StreamingTable::try_new(schema, sources)?;
         session.context().register_table(SOURCE, Arc::new(provider))?;
-        let replace = if options.overwrite { "OR REPLACE " } else { "" };
+        let replace = if data.overwrite { "OR REPLACE " } else { "" };
         let sql = format!("CREATE {replace}TABLE {} AS SELECT * FROM {SOURCE}", table.name);
         let made = run(session, &sql).await;
         session.context().deregister_table(SOURCE)?;

@@ -1,18 +1,19 @@
 //! The tables of TPC-H and TPC-DS, each with the generator that makes any part of it as batches or as text.
 //!
-//! A source is a pure function of table, scale and part: part `n` of `m` holds the same rows wherever and whenever
-//! it is made, and the parts 1 to m, put together, are the table. No file and no thread is known here.
+//! A source is a pure function of table, scale and part: part `n` of `m` holds the same rows wherever and
+//! whenever it is made, and the parts 1 to m, put together, are the table. No file and no thread is known
+//! here.
 //!
-//! Sources: the TPC-H specification, clause 4.2.5 (rows per table); the TPC-DS specification, clause 3.1; `tpchgen`
-//! and `tpcdsgen`, which give the same rows as the benchmarks' own `dbgen` and `dsdgen`.
+//! Sources: the TPC-H specification, clause 4.2.5 (rows per table); the TPC-DS specification, clause 3.1;
+//! `tpchgen` and `tpcdsgen`, which give the same rows as the benchmarks' own `dbgen` and `dsdgen`.
 
 use std::io::{self, Write};
 
 use arrow::record_batch::RecordBatchReader;
 use tpcdsgen::config::{Session, SessionBuilder};
 
-/// TPC-DS tables with fewer source rows than this are made in one piece, whatever the number of parts: so does
-/// `dsdgen` (`parallel.c`), and the generator would give the further parts no row.
+/// TPC-DS tables with fewer source rows than this are made in one piece, whatever the number of parts: so
+/// does `dsdgen` (`parallel.c`), and the generator would give the further parts no row.
 const TPCDS_SPLIT_ROWS_MIN: u64 = 1_000_000;
 
 /// A part of a table at a scale: `part` counts from 1 to `parts`.
@@ -26,15 +27,15 @@ pub struct Part {
 /// One table of a benchmark.
 pub struct Table {
     pub name: &'static str,
-    /// Rows at a scale, near enough to choose a number of parts and to show progress. For the sales and returns
-    /// tables of TPC-DS these are orders, as its generator counts and splits them.
+    /// Rows at a scale, near enough to choose a number of parts and to show progress. For the sales and
+    /// returns tables of TPC-DS these are orders, as its generator counts and splits them.
     pub rows: fn(f64) -> u64,
     /// Whether the table can be made in several parts at a scale.
     pub divisible: fn(f64) -> bool,
     /// The part's rows, in batches of a few thousand rows. Strings are views.
     pub batches: fn(Part) -> Box<dyn RecordBatchReader + Send>,
-    /// Writes the part's rows as `dbgen` and `dsdgen` do: fields ended by `|`, one row a line, null as nothing.
-    /// Stops at the first error of the writer.
+    /// Writes the part's rows as `dbgen` and `dsdgen` do: fields ended by `|`, one row a line, null as
+    /// nothing. Stops at the first error of the writer.
     pub text: fn(Part, &mut dyn Write) -> io::Result<()>,
 }
 
@@ -50,7 +51,8 @@ pub static TPCH: &[Table] = &[
     tpch::REGION,
 ];
 
-/// The tables of TPC-DS. `dbgen_version`, which no query reads and which holds the time of its making, is left out.
+/// The tables of TPC-DS. `dbgen_version`, which no query reads and which holds the time of its making, is
+/// left out.
 pub static TPCDS: &[Table] = &[
     tpcds::CATALOG_SALES,
     tpcds::STORE_SALES,

@@ -1,0 +1,155 @@
+//! What can go wrong while files are made: the call is dead, and files that were finished stay.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use arrow::error::ArrowError;
+use parquet::errors::ParquetError;
+
+use crate::{Benchmark, SCALE_MAX, SCALE_MIN};
+
+/// Why files were not made. Nothing but [`Error::Busy`] and [`Error::Stopped`] passes by itself: only these
+/// are worth another try of the same call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no data of this scale. Nothing was changed.
+    Scale { scale: f64 },
+    /// No table can have so many parts. Nothing was changed.
+    Parts,
+    /// The benchmark has no table of this name. Nothing was changed.
+    NoTable { benchmark: Benchmark, table: String },
+    /// Another call, in this process or another, makes files in the folder. Nothing was changed.
+    Busy { folder: PathBuf },
+    /// A table's folder has a file that was not generated, and is not touched.
+    ForeignFile { folder: PathBuf, file: String },
+    /// A table's folder has other data than what is wanted, and is not touched. `present` and `wanted`: JSON,
+    /// as it is written down beside the files; nothing may be known of what is present.
+    OtherData { folder: PathBuf, present: Option<String>, wanted: String },
+    /// [`crate::Progress::is_stopped`] asked for it.
+    Stopped,
+    /// The operating system refused something. `action`: what could not be done, as in `create file`.
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    /// The rows of a file could not be made or encoded.
+    Write { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Whatever went wrong while a file was written.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl Error {
+    /// What else is known, as a sentence.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Scale { .. } => Some(format!("A scale is between {SCALE_MIN} and {SCALE_MAX}.")),
+            Self::Parts => Some("A table has at least one part.".to_owned()),
+            Self::ForeignFile { file, .. } => Some(format!("File \"{file}\" was not generated.")),
+            Self::OtherData { present: Some(present), wanted, .. } => {
+                Some(format!("It was generated as {present}; wanted is {wanted}."))
+            }
+            _ => None,
+        }
+    }
+
+    /// What to do about it, as a sentence.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoTable { benchmark, .. } => {
+                let names: Vec<&str> = benchmark.tables().iter().map(|table| table.name).collect();
+                Some(format!("Its tables are {}.", names.join(", ")))
+            }
+            Self::OtherData { .. } => Some("Name another folder, or have the data made again.".to_owned()),
+            Self::Stopped => Some("What is finished stays; the same command goes on from there.".to_owned()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// What went wrong with the file at `path`, taken out of the errors of the libraries that it went
+    /// through.
+    pub(crate) fn of_writing(path: &Path, failure: Failure) -> Self {
+        let failure = match failure.downcast::<Self>() {
+            Ok(error) => return *error,
+            Err(failure) => failure,
+        };
+        let failure = match failure.downcast::<io::Error>() {
+            Ok(error) if error.get_ref().is_some() => {
+                return Self::of_writing(path, error.into_inner().expect("it was just seen"));
+            }
+            Ok(error) => return Self::io("write file", path, *error),
+            Err(failure) => failure,
+        };
+        let failure: Failure = match failure.downcast::<ParquetError>().map(|error| *error) {
+            Ok(ParquetError::External(inner)) => return Self::of_writing(path, inner),
+            Ok(error) => Box::new(error),
+            Err(failure) => failure,
+        };
+        match failure.downcast::<ArrowError>().map(|error| *error) {
+            Ok(ArrowError::IoError(_, inner)) => Self::of_writing(path, Box::new(inner)),
+            Ok(ArrowError::ExternalError(inner)) => Self::of_writing(path, inner),
+            Ok(error) => Self::Write { path: path.to_owned(), source: Box::new(error) },
+            Err(source) => Self::Write { path: path.to_owned(), source },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scale { scale } => write!(f, "scale {scale} is out of range"),
+            Self::Parts => f.write_str("number of parts is out of range"),
+            Self::NoTable { benchmark, table } => write!(f, "{} has no table \"{table}\"", benchmark.name()),
+            Self::Busy { folder } => {
+                write!(f, "another process is generating into folder \"{}\"", folder.display())
+            }
+            Self::ForeignFile { folder, .. } => write!(f, "folder \"{}\" has other files", folder.display()),
+            Self::OtherData { folder, .. } => write!(f, "folder \"{}\" has other data", folder.display()),
+            Self::Stopped => f.write_str("canceling generation due to user request"),
+            Self::Io { action, path, source } => {
+                let reason = source.to_string();
+                let reason = reason.split(" (os error").next().unwrap_or(&reason);
+                write!(f, "could not {action} \"{}\": {reason}", path.display())
+            }
+            Self::Write { path, source } => {
+                write!(f, "could not write file \"{}\": {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Write { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_is_found_inside_of_other_errors() {
+        let check = |failure: Failure, message: &str| {
+            let error = Error::of_writing(Path::new("a"), failure);
+            assert_eq!(error.to_string(), message);
+        };
+        let full = || io::Error::from_raw_os_error(28);
+        let disk = "could not write file \"a\": No space left on device";
+        check(Box::new(full()), disk);
+        check(Box::new(io::Error::other(full())), disk);
+        check(Box::new(ParquetError::External(Box::new(full()))), disk);
+        check(Box::new(ArrowError::IoError("it failed".to_owned(), full())), disk);
+        check(Box::new(ArrowError::ExternalError(Box::new(full()))), disk);
+        check(Box::new(io::Error::other(Error::Stopped)), "canceling generation due to user request");
+        check(Box::new(ParquetError::EOF("x".to_owned())), "could not write file \"a\": EOF: x");
+        check(io::Error::other("x").into(), "could not write file \"a\": x");
+    }
+}

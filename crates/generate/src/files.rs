@@ -1,0 +1,540 @@
+//! The folder of the files: what is there already, what is missing, and the threads that make it.
+//!
+//! How the Parquet files are laid out is said, with measurements, at [`ROW_GROUP_ROWS_MAX`] and
+//! [`parquet_properties`].
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use arrow::csv::WriterBuilder;
+use arrow::record_batch::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+use crate::error::Failure;
+use crate::{Benchmark, Error, Format, Options, Part, Table};
+
+/// The most rows of a Parquet row group; a file's row groups are all about the same size.
+///
+/// A row group is what DataFusion skips by its statistics and the least it can give to a core or a rank, so
+/// the ranks' work is even only if there are several for each. Measured at scale 1 (CPU seconds of DataFusion
+/// 55, two partitions): five scans and joins over lineitem and orders take the same with 2^17, 2^18 and 2^20
+/// rows (2.3, 2.2, 2.2), a search for a range of keys half as long as with 2^20.
+const ROW_GROUP_ROWS_MAX: u64 = 1 << 17;
+
+/// The folder inside the target folder for unfinished files, the lock, and what was asked for.
+const STATE_FOLDER: &str = ".harrier-generate";
+
+/// Whoever waits for the files. Called by several threads at once; while a call blocks, its thread makes
+/// nothing.
+pub trait Progress: Sync {
+    /// So many more rows are made: some thousand, or what was left of a part.
+    fn made(&self, rows: u64);
+    /// Something is worth a line, which has no line feed: a table is finished, as in
+    /// `lineitem: 6001215 rows, 4 files, 217.0 MB`, or all is.
+    fn tell(&self, line: &str);
+    /// Whether to stop; asked with every [`Progress::made`].
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+/// The files of a benchmark in a folder, which is locked until this is dropped.
+pub struct Files {
+    scale: f64,
+    targets: Vec<Target>,
+    _lock: File,
+}
+
+impl Files {
+    /// Makes the folder ready for the files that are missing. Does I/O for each table; writes no rows.
+    ///
+    /// Errors: those of [`Options::tables_of`]; [`Error::Busy`]; [`Error::ForeignFile`] and
+    /// [`Error::OtherData`], before which other tables may have been made ready; [`Error::Io`].
+    pub fn prepare(benchmark: Benchmark, folder: &Path, options: &Options) -> Result<Self, Error> {
+        let tables = options.tables_of(benchmark)?;
+        let state = folder.join(STATE_FOLDER);
+        fs::create_dir_all(&state).map_err(|e| Error::io("create folder", &state, e))?;
+        let lock = lock(&state)?;
+        sweep(&state)?;
+
+        let mut targets = Vec::with_capacity(tables.len());
+        for table in tables {
+            targets.push(Target::prepare(benchmark, table, options, &state)?);
+        }
+        Ok(Self { scale: options.scale, targets, _lock: lock })
+    }
+
+    /// About how many rows are missing.
+    pub fn rows(&self) -> u64 {
+        self.jobs().map(|(target, _)| (target.table.rows)(self.scale) / u64::from(target.parts)).sum()
+    }
+
+    /// Makes all missing files: blocks until every one is there, while a thread per core makes them.
+    ///
+    /// Errors: [`Error::Stopped`], [`Error::Io`], [`Error::Write`]; what was finished before stays.
+    pub fn make(self, progress: &dyn Progress) -> Result<(), Error> {
+        let start = Instant::now();
+        for target in self.targets.iter().filter(|target| target.missing.is_empty()) {
+            progress.tell(&target.summary());
+        }
+
+        let jobs: Vec<(&Target, u32)> = self.jobs().collect();
+        let next = AtomicUsize::new(0);
+        let error = Mutex::new(None);
+        let watch = Watch { progress, failed: AtomicBool::new(false) };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some((target, part)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let made = watch.go_on().and_then(|()| target.make(*part, self.scale, &watch));
+                        if let Err(e) = made {
+                            // The error first, or another thread would report that it was told to stop.
+                            error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                            watch.failed.store(true, Ordering::Release);
+                            return;
+                        }
+                        if target.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                            progress.tell(&target.summary());
+                        }
+                    }
+                });
+            }
+        });
+        if !jobs.is_empty() && watch.go_on().is_ok() {
+            progress.tell(&format!("generated in {:.1} s", start.elapsed().as_secs_f64()));
+        }
+        error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// The missing parts, each with its table.
+    fn jobs(&self) -> impl Iterator<Item = (&Target, u32)> {
+        self.targets.iter().flat_map(|target| target.missing.iter().map(move |part| (target, *part)))
+    }
+}
+
+/// What stops the threads.
+struct Watch<'a> {
+    progress: &'a dyn Progress,
+    /// One of the threads has met an error.
+    failed: AtomicBool,
+}
+
+impl Watch<'_> {
+    fn go_on(&self) -> Result<(), Error> {
+        match self.failed.load(Ordering::Acquire) || self.progress.is_stopped() {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Holds the folder until the returned file is closed.
+fn lock(state: &Path) -> Result<File, Error> {
+    let path = state.join("lock");
+    let file = File::create(&path).map_err(|e| Error::io("create file", &path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::Busy { folder: state.parent().unwrap_or(state).to_owned() })
+        }
+        Err(TryLockError::Error(e)) => Err(Error::io("lock file", &path, e)),
+    }
+}
+
+/// Removes what an earlier call did not finish.
+fn sweep(state: &Path) -> Result<(), Error> {
+    let entries = fs::read_dir(state).map_err(|e| Error::io("read folder", state, e))?;
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io("read folder", state, e))?.path();
+        if path.extension().is_some_and(|extension| extension == "partial") {
+            fs::remove_file(&path).map_err(|e| Error::io("remove file", &path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// A table with its folder, and how far it is.
+struct Target {
+    table: &'static Table,
+    format: Format,
+    folder: PathBuf,
+    /// Where its unfinished files are.
+    state: PathBuf,
+    parts: u32,
+    /// Parts to make; the others are there already.
+    missing: Vec<u32>,
+    left: AtomicU32,
+    rows: AtomicU64,
+}
+
+impl Target {
+    /// Makes the table's folder ready for its missing parts. Nothing is changed unless the folder's files are
+    /// those that are wanted or may be overwritten.
+    fn prepare(
+        benchmark: Benchmark,
+        table: &'static Table,
+        options: &Options,
+        state: &Path,
+    ) -> Result<Self, Error> {
+        let folder = state.parent().unwrap_or(state).join(table.name);
+        let description = state.join(format!("{}.json", table.name));
+        fs::create_dir_all(&folder).map_err(|e| Error::io("create folder", &folder, e))?;
+
+        let described = match fs::read_to_string(&description) {
+            Ok(text) => serde_json::from_str::<serde_json::Value>(&text).ok(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(Error::io("read file", &description, e)),
+        };
+        let described_parts = described
+            .as_ref()
+            .filter(|_| !options.overwrite && options.parts.is_none())
+            .and_then(|described| described["parts"].as_u64())
+            .and_then(|parts| u32::try_from(parts).ok());
+        let parts = described_parts.unwrap_or_else(|| options.parts_of(table));
+        let wanted = serde_json::json!({
+            "benchmark": benchmark.name(),
+            "scale": options.scale,
+            "format": options.format.extension(),
+            "parts": parts,
+        });
+
+        let present = files(&folder)?;
+        if described.as_ref() != Some(&wanted) || options.overwrite {
+            if let Some(foreign) = present.iter().find(|name| !is_ours(name, table.name)) {
+                return Err(Error::ForeignFile { folder, file: foreign.clone() });
+            }
+            if !present.is_empty() && !options.overwrite {
+                let present = described.map(|described| described.to_string());
+                return Err(Error::OtherData { folder, present, wanted: wanted.to_string() });
+            }
+            remove(&description)?;
+            for name in &present {
+                remove(&folder.join(name))?;
+            }
+            let partial = Partial::new(state.join(format!("{}.json.partial", table.name)));
+            fs::write(&partial.path, format!("{wanted}\n"))
+                .map_err(|e| Error::io("write file", &partial.path, e))?;
+            partial.rename(&description)?;
+        }
+
+        let mut target = Self {
+            table,
+            format: options.format,
+            folder,
+            state: state.to_owned(),
+            parts,
+            missing: Vec::new(),
+            left: AtomicU32::new(0),
+            rows: AtomicU64::new(0),
+        };
+        target.missing = (1..=parts).filter(|part| !target.path(*part).exists()).collect();
+        target.left = AtomicU32::new(target.missing.len() as u32);
+        Ok(target)
+    }
+
+    fn file_name(&self, part: u32) -> String {
+        format!("{}.{part}.{}", self.table.name, self.format.extension())
+    }
+
+    fn path(&self, part: u32) -> PathBuf {
+        self.folder.join(self.file_name(part))
+    }
+
+    /// Makes one part, from an empty file to its final name.
+    fn make(&self, part: u32, scale: f64, watch: &Watch<'_>) -> Result<(), Error> {
+        let partial = Partial::new(self.state.join(format!("{}.partial", self.file_name(part))));
+        let file = File::create(&partial.path).map_err(|e| Error::io("create file", &partial.path, e))?;
+        let part_of_table = Part { scale, part, parts: self.parts };
+        let written = match self.format {
+            Format::Parquet => self.write_parquet(part_of_table, file, watch),
+            Format::Csv => self.write_csv(part_of_table, file, watch),
+            Format::Tbl => self.write_text(part_of_table, file, watch),
+        };
+        let synced = written.and_then(|file| file.sync_all().map_err(Into::into));
+        synced.map_err(|e| Error::of_writing(&self.path(part), e))?;
+        partial.rename(&self.path(part))
+    }
+
+    fn write_parquet(&self, part: Part, file: File, watch: &Watch<'_>) -> Result<File, Failure> {
+        let batches = (self.table.batches)(part);
+        // Without the Arrow schema in its metadata the file says nothing of string views, and each engine
+        // reads its own string type.
+        let file_rows = (self.table.rows)(part.scale).div_ceil(u64::from(part.parts));
+        let options = ArrowWriterOptions::new()
+            .with_properties(parquet_properties(file_rows))
+            .with_skip_arrow_metadata(true);
+        let mut writer = ArrowWriter::try_new_with_options(file, batches.schema(), options)?;
+        for batch in batches {
+            let batch = batch?;
+            writer.write(&batch)?;
+            self.wrote(batch.num_rows(), watch)?;
+        }
+        Ok(writer.into_inner()?)
+    }
+
+    fn write_csv(&self, part: Part, mut file: File, watch: &Watch<'_>) -> Result<File, Failure> {
+        let batches = (self.table.batches)(part);
+        // Each batch is formatted in memory because the CSV writer turns an error of its file into text.
+        let mut text = Vec::new();
+        WriterBuilder::new().build(&mut text).write(&RecordBatch::new_empty(batches.schema()))?;
+        for batch in batches {
+            let batch = batch?;
+            WriterBuilder::new().with_header(false).build(&mut text).write(&batch)?;
+            file.write_all(&text)?;
+            text.clear();
+            self.wrote(batch.num_rows(), watch)?;
+        }
+        file.write_all(&text)?;
+        Ok(file)
+    }
+
+    fn write_text(&self, part: Part, file: File, watch: &Watch<'_>) -> Result<File, Failure> {
+        let mut writer = LineCounter {
+            file: BufWriter::with_capacity(1 << 20, file),
+            lines: 0,
+            every: |lines| self.wrote(lines, watch),
+        };
+        (self.table.text)(part, &mut writer)?;
+        self.wrote(writer.lines, watch)?;
+        Ok(writer.file.into_inner().map_err(io::IntoInnerError::into_error)?)
+    }
+
+    fn wrote(&self, rows: usize, watch: &Watch<'_>) -> Result<(), Error> {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        watch.progress.made(rows as u64);
+        watch.go_on()
+    }
+
+    /// One line for a finished table, as `lineitem: 6001215 rows, 4 files, 217.0 MB`.
+    fn summary(&self) -> String {
+        let bytes: u64 = (1..=self.parts)
+            .filter_map(|part| fs::metadata(self.path(part)).ok())
+            .map(|metadata| metadata.len())
+            .sum();
+        let files = if self.parts == 1 { "file" } else { "files" };
+        let size = format!("{} {files}, {:.1} MB", self.parts, bytes as f64 / 1e6);
+        let name = self.table.name;
+        match self.parts as usize - self.missing.len() {
+            0 => format!("{name}: {} rows, {size}", self.rows.load(Ordering::Relaxed)),
+            _ if self.missing.is_empty() => format!("{name}: {size}, there already"),
+            there => format!("{name}: {size}, {there} there already"),
+        }
+    }
+}
+
+/// The names of the files in a folder.
+fn files(folder: &Path) -> Result<Vec<String>, Error> {
+    let error = |e: io::Error| Error::io("read folder", folder, e);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(error)? {
+        names.push(entry.map_err(error)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Whether this is the name of a file that this command makes for the table, in any format.
+fn is_ours(name: &str, table: &str) -> bool {
+    name.strip_prefix(table)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .and_then(|rest| rest.split_once('.'))
+        .is_some_and(|(part, extension)| {
+            part.parse::<u32>().is_ok() && ["parquet", "csv", "tbl"].contains(&extension)
+        })
+}
+
+/// An unfinished file: removed when dropped, unless it got its final name.
+struct Partial {
+    path: PathBuf,
+}
+
+impl Partial {
+    fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    fn rename(self, to: &Path) -> Result<(), Error> {
+        fs::rename(&self.path, to).map_err(|e| Error::io("create file", to, e))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After a rename there is nothing under this name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Calls `every` once for some thousand lines.
+struct LineCounter<F> {
+    file: BufWriter<File>,
+    lines: usize,
+    every: F,
+}
+
+impl<F: FnMut(usize) -> Result<(), Error>> Write for LineCounter<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.lines += bytes[..written].iter().filter(|byte| **byte == b'\n').count();
+        if self.lines >= 8192 {
+            (self.every)(std::mem::take(&mut self.lines)).map_err(io::Error::other)?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The layout of the Parquet files, beside [`ROW_GROUP_ROWS_MAX`]: the writer's defaults, which are
+/// statistics per page and a page index for all columns, dictionaries while they are small, and pages of 20
+/// 000 rows.
+///
+/// Snappy: every reader has it. Measured as there: zstd at level 1 makes the files 24 % smaller (200 instead
+/// of 262 MB) and the queries 13 % slower (2.45 instead of 2.18 s); LZ4 is as large and 5 % faster, but many
+/// readers lack it.
+fn parquet_properties(file_rows: u64) -> WriterProperties {
+    WriterProperties::builder()
+        .set_created_by(concat!("harrier ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(row_group_rows(file_rows)))
+        .build()
+}
+
+/// Rows of the row groups of a file with about `file_rows` rows: a little more than an even share, so that a
+/// few rows more than expected do not make a row group of their own.
+fn row_group_rows(file_rows: u64) -> usize {
+    let groups = file_rows.div_ceil(ROW_GROUP_ROWS_MAX).max(1);
+    (file_rows.div_ceil(groups) * 101 / 100).max(1) as usize
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove file", path, e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody waits.
+    struct Unwatched;
+
+    impl Progress for Unwatched {
+        fn made(&self, _: u64) {}
+
+        fn tell(&self, _: &str) {}
+    }
+
+    fn options() -> Options {
+        let tables = vec!["orders".into(), "region".into()];
+        Options { format: Format::Csv, tables, ..Options::new(0.01) }
+    }
+
+    fn tpch(folder: &Path, options: &Options) -> Result<(), Error> {
+        Files::prepare(Benchmark::Tpch, folder, options)?.make(&Unwatched)
+    }
+
+    #[test]
+    fn a_second_call_makes_only_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { parts: Some(3), ..options() };
+        tpch(folder.path(), &options).unwrap();
+        let read = |n| fs::read(folder.path().join(format!("orders/orders.{n}.csv"))).unwrap();
+        let before: Vec<_> = (1..=3).map(read).collect();
+        fs::remove_file(folder.path().join("orders/orders.2.csv")).unwrap();
+        fs::write(folder.path().join("orders/orders.1.csv"), "kept").unwrap();
+        fs::write(folder.path().join(".harrier-generate/orders.2.csv.partial"), "half").unwrap();
+
+        tpch(folder.path(), &Options { parts: None, ..options }).unwrap();
+        assert_eq!(read(1), b"kept");
+        assert_eq!(read(2), before[1]);
+        assert_eq!(read(3), before[2]);
+        let unfinished = files(&folder.path().join(STATE_FOLDER)).unwrap();
+        assert_eq!(unfinished, ["lock", "orders.json", "region.json"]);
+    }
+
+    #[test]
+    fn other_data_is_replaced_only_when_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        tpch(folder.path(), &options()).unwrap();
+        let second = Options { format: Format::Tbl, ..options() };
+        let refused = tpch(folder.path(), &second);
+        assert!(matches!(refused, Err(Error::OtherData { present: Some(_), .. })), "{refused:?}");
+        tpch(folder.path(), &Options { overwrite: true, ..second.clone() }).unwrap();
+        assert_eq!(files(&folder.path().join("orders")).unwrap(), ["orders.1.tbl"]);
+
+        fs::write(folder.path().join("orders/notes.txt"), "mine").unwrap();
+        let refused = tpch(folder.path(), &Options { overwrite: true, ..second });
+        assert!(matches!(refused, Err(Error::ForeignFile { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn row_groups_are_even() {
+        assert_eq!(row_group_rows(0), 1);
+        assert_eq!(row_group_rows(150_000), 75_750);
+        let rows = row_group_rows(1_500_000) as u64;
+        assert_eq!(1_500_000_u64.div_ceil(rows), 12);
+    }
+
+    #[test]
+    fn two_at_a_time_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Files::prepare(Benchmark::Tpch, folder.path(), &options()).unwrap();
+        let refused = tpch(folder.path(), &options());
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        drop(held);
+        tpch(folder.path(), &options()).unwrap();
+    }
+
+    #[test]
+    fn what_stops_leaves_no_half_files() {
+        /// Stops when there are rows.
+        #[derive(Default)]
+        struct Hasty(AtomicBool);
+
+        impl Progress for Hasty {
+            fn made(&self, _: u64) {
+                self.0.store(true, Ordering::Release);
+            }
+
+            fn tell(&self, _: &str) {}
+
+            fn is_stopped(&self) -> bool {
+                self.0.load(Ordering::Acquire)
+            }
+        }
+
+        for format in [Format::Parquet, Format::Csv, Format::Tbl] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options { format, ..options() };
+            let files_to_make = Files::prepare(Benchmark::Tpch, folder.path(), &options).unwrap();
+            let stopped = files_to_make.make(&Hasty::default());
+            assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+            let state = files(&folder.path().join(STATE_FOLDER)).unwrap();
+            assert_eq!(state, ["lock", "orders.json", "region.json"]);
+            assert!(files(&folder.path().join("orders")).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let refused = tpch(&file, &options());
+        assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    }
+}
