@@ -4,6 +4,7 @@
 # usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE]
 #        scripts/bench.sh crowded [SCALE]        (0.1 without it)
 #        scripts/bench.sh plan
+#        scripts/bench.sh planning [BASELINE]    (another build of harrier to compare with, statement by statement)
 #        scripts/bench.sh mpid [BYTES]           (of input: 1000000000 without it, an hour or two for all)
 #        scripts/bench.sh serve [SECONDS]        (of each window of load: 1.5 without it, 14 minutes for all)
 . "$(dirname -- "$0")/common.sh"
@@ -112,6 +113,12 @@ case $what in
         mkdir -p "$folder"
         "$harrier" bench plan --json "$folder/plan.json"
         ;;
+    planning)
+        build
+        step "statements planned"
+        mkdir -p "$folder"
+        "$harrier" bench planning ${2:+--baseline "$2"} --json "$folder/planning.json"
+        ;;
     load)
         build
         need_mpi
@@ -152,7 +159,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load|crowded [SCALE], plan, serve [SECONDS], or mpid [BYTES]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load|crowded [SCALE], plan, planning [BASELINE], serve [SECONDS], or mpid [BYTES]" >&2
         exit 2
         ;;
 esac

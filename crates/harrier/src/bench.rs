@@ -31,6 +31,7 @@ mod machine;
 mod measure;
 mod mpid;
 mod plan;
+mod planning;
 mod primitives;
 mod progress;
 mod protocol;
@@ -57,6 +58,9 @@ pub(crate) use interconnect::ranks::run_worker as run_exchange_worker;
 pub(crate) use primitives::run_worker as run_primitive;
 pub(crate) use worker::{WorkerArgs, launch, serve};
 
+/// Where data is generated without `--data`.
+const DATA: &str = ".harrier/data";
+
 /// The command's arguments.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -80,6 +84,8 @@ enum What {
     Commit(commit::Options),
     /// Queries planned over a table of very many files, and the commits of these
     Plan(plan::Options),
+    /// The statements of TPC-H and TPC-DS from their text to their plans, against another build
+    Planning(planning::Options),
     /// TPC-H brought into tables, from Parquet and CSV, and queries over tables kept in several ways
     Load(load::Options),
     /// A server under the load of many clients, against others
@@ -183,6 +189,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Primitives(options) => primitives::run(&options),
         What::Commit(options) => commit::run(&options),
         What::Plan(options) => plan::run(&options),
+        What::Planning(options) => planning::run(&options),
         What::Load(options) => load::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Mpid(options) => mpid::run(&options),
@@ -255,10 +262,15 @@ fn data_at(data: Option<&Path>, scale: f64) -> Result<PathBuf, Failure> {
     if let Some(data) = data {
         return Ok(data.to_path_buf());
     }
-    let data = PathBuf::from(format!(".harrier/data/tpch-sf{scale}"));
+    generated("tpch", scale, Path::new(DATA))
+}
+
+/// The folder of a benchmark's data below `folder`, `tpch-sf1`, which this program completes.
+fn generated(benchmark: &str, scale: f64, folder: &Path) -> Result<PathBuf, Failure> {
+    let data = folder.join(format!("{benchmark}-sf{scale}"));
     // The tables' lines go to standard error; a second time they only say that the files were there.
     let status = Command::new(configuration::this_binary()?)
-        .args(["generate", "tpch", "--scale", &scale.to_string(), "--out"])
+        .args(["generate", benchmark, "--scale", &scale.to_string(), "--out"])
         .arg(&data)
         .status()
         .map_err(|e| Failure::dead(format!("could not generate the data: {e}")))?;

@@ -1,7 +1,7 @@
 //! What is measured: a configuration, from its text on the command line to the command that starts its worker.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Failure, machine};
@@ -163,6 +163,21 @@ impl Configuration {
     /// The same under another name.
     pub fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
+    }
+
+    /// The same under another build of Harrier, which is called the baseline.
+    ///
+    /// Errors: the configuration is a peer, or says itself which build it is of.
+    pub fn baseline(&self, binary: &Path) -> Result<Self, String> {
+        let wrong = |what: &str| Err(format!("invalid configuration \"{}\": {what}", self.name));
+        let Start::Harrier(harrier) = &self.start else {
+            return wrong("a peer is no build of Harrier");
+        };
+        if harrier.binary.is_some() {
+            return wrong("--baseline says which builds are compared");
+        }
+        let harrier = Harrier { binary: Some(binary.to_path_buf()), ..harrier.clone() };
+        Ok(Self { name: format!("{} of the baseline", self.name), start: Start::Harrier(harrier) })
     }
 
     /// The same as a worker of `ranks` ranks that moves batches between them.
@@ -408,6 +423,21 @@ mod tests {
         assert_eq!(parse("mpi:threads=3").size(), Some((2, 3)));
         assert_eq!(parse("embedded:threads=2").size(), Some((1, 2)));
         assert_eq!(Configuration::peer("a=b").unwrap().size(), None);
+    }
+
+    #[test]
+    fn a_baseline_differs_in_its_build_alone() {
+        let own = Configuration::parse("mpi:ranks=3,threads=1,mpirun=x").unwrap();
+        let baseline = own.baseline(Path::new("/old/harrier")).unwrap();
+        assert_eq!(baseline.name, "mpi:ranks=3,threads=1,mpirun=x of the baseline");
+        let this = this_binary().unwrap().display().to_string();
+        assert_eq!(
+            baseline.command_line().unwrap(),
+            own.command_line().unwrap().replace(&quoted(&this), "/old/harrier")
+        );
+        let of_another_build = Configuration::parse("embedded:binary=/new/harrier").unwrap();
+        assert!(of_another_build.baseline(Path::new("/old/harrier")).is_err());
+        assert!(Configuration::peer("a=b").unwrap().baseline(Path::new("/old/harrier")).is_err());
     }
 
     #[test]

@@ -1,44 +1,70 @@
-//! The CPU time of a process and all its descendants, from /proc.
+//! The CPU time of a process and all its descendants, from their clocks and from /proc.
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
+
 /// Ticks a second in /proc/<pid>/stat: `USER_HZ` of the Linux ABI on x86-64 and on ARM.
 const TICKS_PER_S: u64 = 100;
 
-/// The user and system time used so far by process `root`, by those that come from it, and by those of them that have ended
-/// and were waited for. Nothing for a process that has gone. In steps of 10 ms for each process.
+/// The user and system time used so far by process `root`, by those that come from it, and by those of them
+/// that have ended and were waited for. Nothing for a process that has gone. What has ended counts in steps of
+/// 10 ms, and so does all where the system has no clocks of other processes.
 pub fn tree(root: u32) -> Duration {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    let mut ticks: HashMap<u32, u64> = HashMap::new();
+    let mut used: HashMap<u32, Used> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         // A process may end between the listing and the reading.
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        if let Some((parent, used)) = parse(&stat) {
+        if let Some((parent, ticks)) = parse(&stat) {
             children.entry(parent).or_default().push(pid);
-            ticks.insert(pid, used);
+            used.insert(pid, ticks);
         }
     }
-    let mut sum = 0;
+    let mut sum = Duration::ZERO;
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
-        sum += ticks.get(&pid).copied().unwrap_or(0);
+        if let Some(used) = used.get(&pid) {
+            sum += clock(pid).unwrap_or_else(|| time_of(used.own_ticks)) + time_of(used.ended_ticks);
+        }
         open.extend(children.remove(&pid).into_iter().flatten());
     }
-    Duration::from_millis(sum * 1000 / TICKS_PER_S)
+    sum
 }
 
-/// The parent, and utime + stime + cutime + cstime (proc(5), fields 4 and 14 to 17).
-fn parse(stat: &str) -> Option<(u32, u64)> {
+/// What a process has used by its own clock, all threads: a statement may take less than a tick. `None` where
+/// the system does not tell.
+fn clock(pid: u32) -> Option<Duration> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    Some(ClockId::pid_cpu_clock_id(pid).ok()?.now().ok()?.into())
+}
+
+fn time_of(ticks: u64) -> Duration {
+    Duration::from_millis(ticks * 1000 / TICKS_PER_S)
+}
+
+/// User and system time.
+#[derive(Debug, PartialEq, Eq)]
+struct Used {
+    own_ticks: u64,
+    /// Of children that have ended and were waited for.
+    ended_ticks: u64,
+}
+
+/// The parent, utime + stime, and cutime + cstime (proc(5), fields 4 and 14 to 17).
+fn parse(stat: &str) -> Option<(u32, Used)> {
     // The second field is the program's name in brackets and may hold blanks and brackets.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let parent = u32::try_from(number(4)?).ok()?;
-    Some((parent, number(14)? + number(15)? + number(16)? + number(17)?))
+    let used = Used { own_ticks: number(14)? + number(15)?, ended_ticks: number(16)? + number(17)? };
+    Some((parent, used))
 }
 
 #[cfg(test)]
@@ -48,7 +74,7 @@ mod tests {
     #[test]
     fn a_line_of_stat_is_read() {
         let stat = "77 (a (b) c) S 12 77 77 0 -1 4194304 1 2 3 4 50 6 700 8 20 0 1 0 5 6 7";
-        assert_eq!(parse(stat), Some((12, 764)));
+        assert_eq!(parse(stat), Some((12, Used { own_ticks: 56, ended_ticks: 708 })));
         assert_eq!(parse(""), None);
     }
 
@@ -60,5 +86,16 @@ mod tests {
             std::hint::black_box(start);
         }
         assert!(tree(std::process::id()) > before);
+    }
+
+    #[test]
+    fn another_process_has_a_clock() {
+        let mut command = std::process::Command::new("sh");
+        let mut child =
+            command.args(["-c", "read -r line"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        // It has been started, which takes less than a tick and more than nothing.
+        assert!(clock(child.id()).is_some_and(|used| used > Duration::ZERO));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }

@@ -40,7 +40,7 @@ pub struct WorkerProcess {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     pub wall: Duration,
-    /// Of all its processes, in steps of 10 ms for each.
+    /// Of all its processes, user and system.
     pub cpu: Duration,
     pub rows: u64,
     /// Of the processor time of all ranks, from 0 to 1; `None` where nobody counts it.

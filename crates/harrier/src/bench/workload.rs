@@ -10,6 +10,34 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 const TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
+/// The tables of TPC-DS that queries read, in alphabetical order.
+const TPCDS_TABLES: [&str; 24] = [
+    "call_center",
+    "catalog_page",
+    "catalog_returns",
+    "catalog_sales",
+    "customer",
+    "customer_address",
+    "customer_demographics",
+    "date_dim",
+    "household_demographics",
+    "income_band",
+    "inventory",
+    "item",
+    "promotion",
+    "reason",
+    "ship_mode",
+    "store",
+    "store_returns",
+    "store_sales",
+    "time_dim",
+    "warehouse",
+    "web_page",
+    "web_returns",
+    "web_sales",
+    "web_site",
+];
+
 macro_rules! tpch {
     ($($number:literal)*) => {
         [$((
@@ -23,6 +51,23 @@ macro_rules! tpch {
 /// Name, text and published answer at scale 1.
 const TPCH: [(&str, &str, &str); 22] = tpch!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11"
     "12" "13" "14" "15" "16" "17" "18" "19" "20" "21" "22");
+
+macro_rules! tpcds {
+    ($($name:literal)*) => {
+        [$((
+            concat!("q", $name),
+            include_str!(concat!("../../../../tests/tpcds/q", $name, ".sql")),
+        )),*]
+    };
+}
+
+/// Name and text of the 99 queries, and of the second statements that four of them have.
+static TPCDS: [(&str, &str); 103] = tpcds!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12"
+    "13" "14" "14b" "15" "16" "17" "18" "19" "20" "21" "22" "23" "23a" "24" "24b" "25" "26" "27" "28"
+    "29" "30" "31" "32" "33" "34" "35" "36" "37" "38" "39" "39b" "40" "41" "42" "43" "44" "45" "46" "47"
+    "48" "49" "50" "51" "52" "53" "54" "55" "56" "57" "58" "59" "60" "61" "62" "63" "64" "65" "66" "67"
+    "68" "69" "70" "71" "72" "73" "74" "75" "76" "77" "78" "79" "80" "81" "82" "83" "84" "85" "86" "87"
+    "88" "89" "90" "91" "92" "93" "94" "95" "96" "97" "98" "99");
 
 /// Query 11 keeps parts worth more than this fraction of all, divided by the scale factor (TPC-H 2.4.11.3).
 const Q11_FRACTION: &str = "0.0001";
@@ -68,7 +113,7 @@ pub struct Workload {
 /// One statement.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// From 1.
+    /// From 1; the same for two statements of one query.
     pub number: usize,
     pub name: &'static str,
     pub sql: String,
@@ -77,7 +122,7 @@ pub struct Query {
 }
 
 impl Workload {
-    /// `tpch` or `shuffle`.
+    /// `tpch`, `tpcds` or `shuffle`.
     pub fn new(name: &str, scale: f64) -> Self {
         let numbered = |(index, (name, sql, answer)): (usize, (&'static str, &str, Option<&'static str>))| {
             Query { number: index + 1, name, sql: sql.to_owned(), answer }
@@ -89,6 +134,20 @@ impl Workload {
                 title: "Shuffles of TPC-H data",
                 scale,
                 queries: queries.collect(),
+            };
+        }
+        if name == "tpcds" {
+            let query = |&(name, sql): &(&'static str, &str)| Query {
+                number: number_of(name),
+                name,
+                sql: sql.to_owned(),
+                answer: None,
+            };
+            return Self {
+                name: "tpcds",
+                title: "TPC-DS",
+                scale,
+                queries: TPCDS.iter().map(query).collect(),
             };
         }
         let published = |answer| (scale == 1.0).then_some(answer);
@@ -103,13 +162,18 @@ impl Workload {
 
     /// Keeps only these queries. Errors: there is none with such a number.
     pub fn retain(&mut self, numbers: &Numbers) -> Result<(), String> {
-        let count = self.queries.len();
+        let count = self.queries.iter().map(|query| query.number).max().unwrap_or(0);
         if let Some(number) = numbers.0.iter().find(|number| !(1..=count).contains(number)) {
             return Err(format!("there is no query {number}: {} has queries 1 to {count}", self.name));
         }
         self.queries.retain(|query| numbers.0.contains(&query.number));
         Ok(())
     }
+}
+
+/// 14 of `q14` and of `q14b`.
+fn number_of(name: &str) -> usize {
+    name.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
 /// Numbers of queries, from a list such as `1,5-9`.
@@ -140,16 +204,30 @@ impl FromStr for Numbers {
 ///
 /// Errors: the folder does not have them all.
 pub fn tables(data: &Path) -> Result<Vec<(String, String)>, CodedError> {
+    find("tpch", "TPC-H", &TABLES, data)
+}
+
+/// The tables of TPC-DS in a folder, as [`tables`].
+pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, CodedError> {
+    find("tpcds", "TPC-DS", &TPCDS_TABLES, data)
+}
+
+fn find(
+    benchmark: &str,
+    title: &str,
+    tables: &[&str],
+    data: &Path,
+) -> Result<Vec<(String, String)>, CodedError> {
     let missing = |table: &str| {
         CodedError::new(
             SqlState::UNDEFINED_FILE,
             format!("no table \"{table}\" in folder \"{}\"", data.display()),
         )
-        .with_hint("harrier generate tpch --scale F --out DIR makes the tables of TPC-H")
+        .with_hint(format!("harrier generate {benchmark} --scale F --out DIR makes the tables of {title}"))
     };
-    TABLES
-        .into_iter()
-        .map(|table| {
+    tables
+        .iter()
+        .map(|&table| {
             let candidates = [data.join(table), data.join(format!("{table}.parquet"))];
             let path = candidates.iter().find(|path| path.exists()).ok_or_else(|| missing(table))?;
             let absolute = fs::canonicalize(path).map_err(|_| missing(table))?;
@@ -176,6 +254,18 @@ mod tests {
         assert!(Workload::new("tpch", 1.0).queries.iter().all(|query| query.answer.is_some()));
         assert!(Workload::new("tpch", 10.0).queries.iter().all(|query| query.answer.is_none()));
         assert_eq!(Workload::new("shuffle", 1.0).queries.len(), SHUFFLE.len());
+    }
+
+    #[test]
+    fn statements_of_one_query_have_its_number() {
+        let mut workload = Workload::new("tpcds", 0.01);
+        assert!(workload.retain(&"1-99".parse().unwrap()).is_ok() && workload.queries.len() == 103);
+        assert!(workload.retain(&"100".parse().unwrap()).is_err());
+        workload.retain(&"23,99".parse().unwrap()).unwrap();
+        assert_eq!(
+            workload.queries.iter().map(|query| query.name).collect::<Vec<_>>(),
+            ["q23", "q23a", "q99"]
+        );
     }
 
     #[test]
