@@ -1,84 +1,135 @@
 #!/bin/sh
-# Installs the clients that the tests connect with: of Debian, PyPI and Maven Central, the latter two into .harrier/clients.
+# Installs the clients that the tests connect with: of Debian, PyPI and Maven Central, the latter two into
+# .harrier/clients.
 #
-# usage: scripts/clients.sh
+# usage: scripts/clients.sh [--packages]
 #
-# Prints the folder, with python/ and dbt/ (environments of Python) and java/ (jars). psql, pgbench, isql, psqlODBC and Java are
-# packages of the system, installed with apt-get where they are missing and it may. What is there already is kept.
-# Exit status: 0 if all clients are there, 1 if not.
+# Prints the folder, with python/ and dbt/ (environments of Python) and java/ (jars). psql, pgbench, isql,
+# psqlODBC and Java are packages of the system, installed with apt-get where they are missing and it may. What
+# is there already is kept; where there is a folder ~/.cache/harrier the jars are kept there too, for other
+# checkouts. Exit status: 0 if all clients are there, 1 if not.
+# --packages: prints the packages that it would install, and installs nothing.
 
 set -eu
-. "$(dirname -- "$0")/packages.sh"
 
 pgjdbc_version=42.7.7
 sqlline_version=1.12.0
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/clients
-missing=
+. "$checkout/scripts/packages.sh"
+. "$checkout/scripts/kept.sh"
+. "$checkout/scripts/python.sh"
+. "$checkout/scripts/jars.sh"
+
+# What the tests import, by themselves or by the programs that they start.
+python_modules="adbc_driver_flightsql.dbapi adbc_driver_postgresql.dbapi asyncpg IPython pandas pexpect
+ pgcli.main psycopg_pool psycopg.types.json psycopg2.extras pyarrow pyodbc sql sqlalchemy.dialects.postgresql
+ sqlalchemy.ext.asyncio sqlalchemy.orm"
+dbt_modules="dbt.adapters.postgres dbt.cli.main psycopg2.extras"
 
 main() {
-    # What was installed has been asked for by these lines; another word in them is another set of clients.
-    wanted=$(cat "$checkout/scripts/clients/python.txt" "$checkout/scripts/clients/dbt.txt" "$checkout/scripts/clients/pom.xml" |
-        cat - "$0" | cksum)
-    need_packages
-    if [ "$(cat "$folder/.version" 2>/dev/null)" != "$wanted" ]; then
+    if [ "${1-}" = --packages ]; then
+        missing_packages
+        return
+    fi
+    # Each of the three has been installed as these files ask for: another word in them is another set of
+    # clients.
+    python_version=$(echo "$python_modules" | cat - "$checkout/scripts/clients/python.txt" | cksum)
+    dbt_version=$(echo "$dbt_modules" | cat - "$checkout/scripts/clients/dbt.txt" | cksum)
+    java_version="$pgjdbc_version $sqlline_version $(cksum <"$checkout/scripts/clients/pom.xml")"
+    if [ -n "$(missing_parts)" ]; then
         # One at a time: the tests of several crates may ask for it at once.
-        mkdir -p "$checkout/.harrier"
+        mkdir -p "$folder"
         (
             flock 9
-            [ "$(cat "$folder/.version" 2>/dev/null)" = "$wanted" ] || install_clients
+            install_parts
         ) 9>"$checkout/.harrier/clients.lock"
     fi
-    if [ -n "$missing" ]; then
-        echo "clients: not installed and could not be:$missing" >&2
+    need_packages
+    missing="$(missing_parts) $(missing_programs)"
+    if [ "$missing" != " " ]; then
+        # shellcheck disable=SC2086 # on one line
+        echo "clients: not installed and could not be:" $missing >&2
         exit 1
     fi
     echo "$folder"
 }
 
-install_clients() {
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    environment python
-    environment dbt
-    if ! mvn -q -B -ntp -f "$checkout/scripts/clients/pom.xml" -Dpgjdbc.version="$pgjdbc_version" \
-        -Dsqlline.version="$sqlline_version" -Dharrier.folder="$folder" process-resources >&2; then
-        rm -rf "$folder"
-        echo "clients: Maven could not get pgjdbc $pgjdbc_version and sqlline $sqlline_version" >&2
-        exit 1
-    fi
-    rm -rf "$checkout/scripts/clients/target"
-    echo "$wanted" >"$folder/.version"
+missing_parts() {
+    is_version "$folder/python" "$python_version" || echo python
+    is_version "$folder/dbt" "$dbt_version" || echo dbt
+    is_version "$folder/java" "$java_version" || echo java
 }
 
-# environment NAME: wheels alone, because to build one takes longer than all the tests.
-environment() {
-    if ! { python3 -m venv "$folder/$1" >&2 && "$folder/$1/bin/python3" -m pip install --quiet --disable-pip-version-check \
-        --only-binary :all: --requirement "$checkout/scripts/clients/$1.txt" >&2; }; then
-        rm -rf "$folder"
-        echo "clients: pip could not install what scripts/clients/$1.txt lists" >&2
-        exit 1
+# is_version FOLDER VERSION
+is_version() {
+    [ "$(cat "$1/.version" 2>/dev/null)" = "$2" ]
+}
+
+# The jars beside the environments. Packages come before them if Maven is one, else last: they may take long.
+install_parts() {
+    install_environment python "$python_modules" "$python_version" &
+    python=$!
+    install_environment dbt "$dbt_modules" "$dbt_version" &
+    dbt=$!
+    command -v mvn >/dev/null 2>&1 || need_packages
+    install_jars
+    wait "$python" "$dbt"
+}
+
+# install_environment NAME MODULES VERSION
+install_environment() {
+    is_version "$folder/$1" "$3" && return 0
+    if environment "$folder/$1" "$2" --requirement "$checkout/scripts/clients/$1.txt"; then
+        echo "$3" >"$folder/$1/.version"
+    else
+        rm -rf "${folder:?}/$1"
+        echo "clients: what scripts/clients/$1.txt lists could not be installed" >&2
+    fi
+}
+
+install_jars() {
+    is_version "$folder/java" "$java_version" && return 0
+    name=clients-$(echo "$java_version" | cksum | tr ' ' -)
+    take "$name" "$folder/java" && return 0
+    rm -rf "$folder/java"
+    command -v mvn >/dev/null 2>&1 || return 0
+    if jars clients -Dpgjdbc.version="$pgjdbc_version" -Dsqlline.version="$sqlline_version" \
+        -Dharrier.folder="$folder"; then
+        echo "$java_version" >"$folder/java/.version"
+        keep "$name" "$folder/java"
+    else
+        rm -rf "$folder/java"
+        echo "clients: Maven could not get pgjdbc $pgjdbc_version and sqlline $sqlline_version" >&2
     fi
 }
 
 need_packages() {
-    packages=
-    command -v javac >/dev/null 2>&1 || packages="$packages openjdk-17-jdk-headless"
-    command -v mvn >/dev/null 2>&1 || packages="$packages maven"
-    command -v isql >/dev/null 2>&1 || packages="$packages unixodbc"
-    find_driver || packages="$packages odbc-postgresql"
-    command -v psql >/dev/null 2>&1 || packages="$packages postgresql-client"
-    find_pgbench || packages="$packages postgresql-contrib"
-    if [ -n "$packages" ]; then
-        # shellcheck disable=SC2086 # one word for each package
-        install_packages $packages >&2 || true
-    fi
-    for program in javac mvn isql psql; do
-        command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+    # shellcheck disable=SC2046 # one word for each package
+    set -- $(missing_packages)
+    [ $# -eq 0 ] || install_packages "$@" >&2 || true
+}
+
+missing_packages() {
+    for program in $(missing_programs); do
+        case $program in
+            javac) echo openjdk-17-jdk-headless ;;
+            mvn) echo maven ;;
+            isql) echo unixodbc ;;
+            psqlODBC) echo odbc-postgresql ;;
+            psql) echo postgresql-client ;;
+            pgbench) echo postgresql-contrib ;;
+        esac
     done
-    find_driver || missing="$missing psqlODBC"
-    find_pgbench || missing="$missing pgbench"
+}
+
+missing_programs() {
+    for program in javac mvn isql psql; do
+        command -v "$program" >/dev/null 2>&1 || echo "$program"
+    done
+    find_driver || echo psqlODBC
+    find_pgbench || echo pgbench
 }
 
 find_driver() {
@@ -86,7 +137,8 @@ find_driver() {
 }
 
 find_pgbench() {
-    command -v pgbench >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/pgbench /usr/pgsql-*/bin/pgbench 2>/dev/null | grep -q .
+    command -v pgbench >/dev/null 2>&1 ||
+        ls /usr/lib/postgresql/*/bin/pgbench /usr/pgsql-*/bin/pgbench 2>/dev/null | grep -q .
 }
 
 main "$@"

@@ -3,7 +3,7 @@
 #
 # usage: scripts/duckdb.sh
 #
-# Prints the Python that has them. What is there already is kept. Exit status: 0 if it works, 1 if not.
+# Prints the Python that has them. What is there already is kept. Exit status: 0 if it is there, 1 if not.
 
 set -eu
 
@@ -11,32 +11,37 @@ duckdb_version=1.5.5
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/duckdb
+. "$checkout/scripts/kept.sh"
+. "$checkout/scripts/python.sh"
 
 main() {
-    if [ "$(cat "$folder/.version" 2>/dev/null)" != "$duckdb_version" ]; then
+    if ! is_there; then
         # One at a time: the tests of several crates may ask for it at once.
         mkdir -p "$checkout/.harrier"
         (
             flock 9
-            [ "$(cat "$folder/.version" 2>/dev/null)" = "$duckdb_version" ] || install_duckdb
+            is_there || install_duckdb
         ) 9>"$checkout/.harrier/duckdb.lock"
-    fi
-    if ! "$folder/bin/python3" -c 'import duckdb, duckdb_extension_ducklake' 2>/dev/null; then
-        echo "duckdb: $folder does not work; remove it and try again" >&2
-        exit 1
     fi
     echo "$folder/bin/python3"
 }
 
+# That it works was seen when it was installed.
+is_there() {
+    [ "$(cat "$folder/.version" 2>/dev/null)" = "$duckdb_version" ] && [ -x "$folder/bin/python3" ]
+}
+
 install_duckdb() {
-    rm -rf "$folder"
-    if python3 -m venv "$folder" >&2 && "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check \
+    modules="duckdb duckdb_extension_ducklake
+ duckdb_extension_sqlite_scanner duckdb_extension_postgres_scanner"
+    if environment "$folder" "$modules" \
         "duckdb==$duckdb_version" "duckdb-extension-ducklake==$duckdb_version" \
-        "duckdb-extension-sqlite-scanner==$duckdb_version" "duckdb-extension-postgres-scanner==$duckdb_version" >&2; then
+        "duckdb-extension-sqlite-scanner==$duckdb_version" \
+        "duckdb-extension-postgres-scanner==$duckdb_version"; then
         echo "$duckdb_version" >"$folder/.version"
     else
         rm -rf "$folder"
-        echo "duckdb: pip could not install duckdb $duckdb_version and its extensions" >&2
+        echo "duckdb: duckdb $duckdb_version and its extensions could not be installed" >&2
         exit 1
     fi
 }

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Gets the files of PostgreSQL's own regression suite, out of the distribution's source package, into .harrier/regress.
+# Gets the files of PostgreSQL's own regression suite, out of the distribution's source package, into
+# .harrier/regress.
 #
 # usage: scripts/regress.sh
 #
-# Prints the folder with sql/ and data/. What is there already is kept. The lists of packages, the archive and the folder are
-# this script's own: apt's configuration stays as it is, and it need not be root. The files are PostgreSQL's and under its licence;
-# they are not part of this repository.
-# Exit status: 0 if the files are there, 1 if not.
+# Prints the folder with sql/ and data/. What is there already is kept; where there is a folder
+# ~/.cache/harrier the files are kept there too, for other checkouts. The lists of packages, the archive and
+# the folder are this script's own: apt's configuration stays as it is, and it need not be root. The files are
+# PostgreSQL's and under its licence; they are not part of this repository. Exit status: 0 if the files are
+# there, 1 if not.
 
 set -eu
 
@@ -15,6 +17,7 @@ version=15.18
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/regress
+. "$checkout/scripts/kept.sh"
 
 main() {
     if [ "$(cat "$folder/.version" 2>/dev/null)" != "$version" ]; then
@@ -22,7 +25,8 @@ main() {
         mkdir -p "$checkout/.harrier"
         (
             flock 9
-            [ "$(cat "$folder/.version" 2>/dev/null)" = "$version" ] || get_files >&2
+            [ "$(cat "$folder/.version" 2>/dev/null)" = "$version" ] || take "regress-$version" "$folder" ||
+                get_files >&2
         ) 9>"$checkout/.harrier/regress.lock"
     fi
     echo "$folder"
@@ -48,6 +52,7 @@ get_files() {
     # The server that COPYs from data/ may be another user.
     chmod -R a+rX "$folder"
     echo "$version" >"$folder/.version"
+    keep "regress-$version" "$folder"
 }
 
 # The distributions that apt installs from, as sources of source packages.

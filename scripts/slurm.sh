@@ -1,11 +1,15 @@
 #!/bin/sh
-# A throw-away Slurm cluster on this machine, for tests: one controller and NODES virtual nodes, all on loopback.
+# A throw-away Slurm cluster on this machine, for tests: one controller and NODES virtual nodes, all on
+# loopback.
 #
-# usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed
+# usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed | install | --packages
 #
-# up leaves DIR/slurm.conf; `SLURM_CONF=DIR/slurm.conf srun --mpi=pmix -n 4 …` then works. down ends what up started.
-# Needs the Debian packages slurmctld, slurmd, slurm-client, munge and libpmix-dev, and root, as slurmd does.
+# up leaves DIR/slurm.conf; `SLURM_CONF=DIR/slurm.conf srun --mpi=pmix -n 4 …` then works. down ends what up
+# started. installed tells by its exit status whether Slurm is, install installs it where it may, as up does,
+# and --packages prints the packages that would be installed. Needs the Debian packages slurmctld, slurmd,
+# slurm-client, munge and libpmix-dev, and root, as slurmd does.
 . "$(dirname -- "$0")/common.sh"
+. scripts/packages.sh
 
 # Slurm loads PMIx by the name that only its development package has.
 packages="slurmctld slurmd slurm-client munge libpmix-dev"
@@ -19,15 +23,19 @@ installed() {
 
 install() {
     installed && return
-    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || fail "Slurm is not installed: $packages"
-    export DEBIAN_FRONTEND=noninteractive
-    steadily apt-get apt-get update -qq || true
+    [ "$(id -u)" -eq 0 ] || fail "Slurm is not installed: $packages"
     # shellcheck disable=SC2086 # one word each
-    steadily apt-get apt-get install -y -qq --no-install-recommends $packages >/dev/null
+    steadily apt-get install_packages $packages || true
     installed || fail "Slurm could not be installed: $packages"
 }
 
-# Two processes talk to each other through a socket that munge authenticates; a key of our own, a daemon of our own.
+missing_packages() {
+    # slurmd would not run as anybody else.
+    [ "$(id -u)" -ne 0 ] || installed || echo "$packages"
+}
+
+# Two processes talk to each other through a socket that munge authenticates; a key of our own, a daemon of
+# our own.
 start_munge() {
     dd if=/dev/urandom bs=1024 count=1 of="$dir/munge.key" 2>/dev/null
     chmod 400 "$dir/munge.key"
@@ -108,10 +116,12 @@ dir=${2-}
 nodes=${3:-1}
 case $what in
     installed) installed ;;
+    install) install ;;
+    --packages) missing_packages ;;
     up) up ;;
     down) down ;;
     *)
-        echo "usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed" >&2
+        echo "usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed | install | --packages" >&2
         exit 2
         ;;
 esac
