@@ -64,6 +64,8 @@ class Program:
     def __init__(self, client):
         self.client = client
         self.checks = []
+        # Who was started in the background may have been told to ignore it, and shells that are started here would, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         options = argparse.ArgumentParser(description=f"Checks a server with {client}; the password is $PGPASSWORD.")
         options.add_argument("host")
         options.add_argument("port", type=int)

@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks share.
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
+    /// Ranks inside this one process, for tests
+    #[arg(long, value_name = "N", hide = true)]
+    inprocess_ranks: Option<usize>,
     /// Write what statements do on every rank, and when, to this file, for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
@@ -109,6 +112,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         args.spares.into(),
         move |gang| {
             let mut options = engine_options(&args, gang);
+            options.gang = options.gang.or_else(|| in_process(args.inprocess_ranks));
             // One process alone moves nothing; there is nothing to remember unless somebody wants to see it.
             let listener = trace.map(TraceFile::listener);
             let history = History::new(listener.clone());
@@ -127,12 +131,16 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     )
 }
 
+/// A gang of so many ranks in this process; none of one.
+fn in_process(ranks: Option<usize>) -> Option<Gang> {
+    ranks.filter(|ranks| *ranks > 1).map(Gang::in_process)
+}
+
 /// Runs the worker that a benchmark drives: the same ranks, other input and output.
 pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
     let options = |gang: Option<Gang>| {
         let mut options = args.engine_options();
-        let ranks = args.inprocess_ranks.filter(|ranks| *ranks > 1);
-        options.gang = gang.or_else(|| ranks.map(Gang::in_process));
+        options.gang = gang.or_else(|| in_process(args.inprocess_ranks));
         options.history = options.gang.is_some().then(History::default);
         options
     };

@@ -3,23 +3,18 @@
 //! - [`Launcher`]: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
 //! - [`Hosts`]: ranks that meet by a hosts file instead.
 //! - [`finish`]: runs it to its end, or ends it when it hangs.
+//! - [`alone`]: turns of tests that start ranks.
 //! - [`printed`]: what ranks said that print into files, of [`Launcher::command_printing`].
 
 mod hosts;
 mod launcher;
 mod run;
+mod turn;
 
 pub use hosts::{Hosts, finish_all};
 pub use launcher::{Launcher, on_path, skipped};
-pub use run::{Run, example, finish, fresh_seed, printed};
-
-use std::sync::{Mutex, MutexGuard};
-
-/// Ranks share the processors with those of every other gang: tests that start one take turns within a process.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+pub use run::{Run, example, finish, hearing_signals, printed, seed, seeds};
+pub use turn::{Turn, alone};
 
 /// Says that a test is skipped because `what` is not installed; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 pub fn absent(what: &str) {

@@ -1,10 +1,12 @@
 //! A program's run, to its end or to the end of a test's patience.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -52,6 +54,20 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
+/// A command that hears the signals of a terminal, even if whoever started the tests has all programs ignore them, as `nohup` and some CI
+/// systems do: ignored signals are inherited. Where `env` of coreutils before 8.31 is all there is, it is the program itself.
+pub fn hearing_signals(program: impl AsRef<OsStr>) -> Command {
+    const LISTENING: &str = "--default-signal=INT,QUIT,HUP";
+    static IS_KNOWN: OnceLock<bool> = OnceLock::new();
+    let known = || Command::new("env").args([LISTENING, "true"]).stderr(Stdio::null()).status();
+    if !*IS_KNOWN.get_or_init(|| known().is_ok_and(|status| status.success())) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("env");
+    command.arg(LISTENING).arg(program);
+    command
+}
+
 /// What the files in `folder` hold, one after another.
 ///
 /// Panics: one cannot be read.
@@ -72,10 +88,23 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// `HARRIER_SEED`, which repeats a run, or a number that no earlier run had.
-pub fn fresh_seed() -> String {
-    std::env::var("HARRIER_SEED").unwrap_or_else(|_| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        now.expect("after 1970").as_micros().to_string()
-    })
+/// Of what a test draws, unless `HARRIER_SEED` says another one: every run of the tests is the same. The soak draws others.
+pub const SEED: u64 = 1;
+
+/// `HARRIER_SEED`, or [`SEED`].
+///
+/// Panics: the variable is no number.
+pub fn seed() -> u64 {
+    match std::env::var("HARRIER_SEED") {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("HARRIER_SEED={seed} is no number")),
+        Err(_) => SEED,
+    }
+}
+
+/// So many seeds from [`SEED`] on, or the one that `HARRIER_SEED` says.
+pub fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var_os("HARRIER_SEED") {
+        Some(_) => vec![seed()],
+        None => (SEED..SEED + count).collect(),
+    }
 }

@@ -3,7 +3,7 @@
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. The script
 //! `scripts/mpi-runtimes.sh` installs them.
 
-use harrier_launch::{Launcher, Run, absent, alone, example, finish, fresh_seed, on_path};
+use harrier_launch::{Launcher, Run, absent, alone, example, finish, on_path, seed};
 use std::time::Duration;
 
 /// A run takes a few seconds. One that takes longer than this on any machine hangs.
@@ -56,7 +56,7 @@ fn the_library_of_another_launcher_is_told_apart() {
 /// `interface`: the binary interface that must be found.
 fn check(launch: Launch, interface: &str) {
     for ranks in 1..=4 {
-        let seed = fresh_seed();
+        let seed = seed().to_string();
         let run = match run(launch, ranks, &["--seed", &seed]) {
             Ok(run) => run,
             Err(reason) => return absent(&reason),

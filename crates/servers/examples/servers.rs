@@ -1,6 +1,10 @@
 //! Runs a program beside servers of its own: S3 by way of a proxy that delays and counts, and HDFS.
 //!
 //! usage: servers [--s3-delay MS] -- PROGRAM ARGUMENTS…
+//!        servers --keep
+//!
+//! `--keep` starts S3, HDFS and PostgreSQL for other processes, prints a line VARIABLE=VALUE for each by which they find it, then `up`, and
+//! ends with its standard input. What cannot be installed is left out, and told on standard error.
 //!
 //! In the arguments `{s3}` and `{hdfs}` stand for a folder in each, which start them; after `{s3}` comes who counts its requests, as
 //! `harrier bench commit --store` wants it. The program finds the credentials in its environment. Exit status: the program's.
@@ -8,10 +12,13 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use harrier_servers::{ACCESS_KEY, Fault, Hdfs, Proxy, REGION, Rule, S3, SECRET_KEY};
+use harrier_servers::{ACCESS_KEY, Fault, Hdfs, Postgres, Proxy, REGION, Rule, S3, SECRET_KEY};
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["--keep"] {
+        return keep();
+    }
     let mut delay = Duration::ZERO;
     if arguments.first().is_some_and(|word| word == "--s3-delay") && arguments.len() > 1 {
         match arguments[1].parse() {
@@ -61,7 +68,24 @@ fn main() -> ExitCode {
     }
 }
 
+fn keep() -> ExitCode {
+    let s3 = std::thread::spawn(|| S3::shared().map(S3::variable));
+    let hdfs = std::thread::spawn(|| Hdfs::shared().map(Hdfs::variable));
+    let postgres = Postgres::shared().map(Postgres::variable);
+    let others = [s3, hdfs].map(|server| server.join().unwrap_or_default());
+    for (variable, value) in others.into_iter().chain([postgres]).flatten() {
+        println!("{variable}={value}");
+    }
+    println!("up");
+    for line in std::io::stdin().lines() {
+        if line.is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 fn usage() -> ExitCode {
-    eprintln!("usage: servers [--s3-delay MS] -- PROGRAM ARGUMENTS…");
+    eprintln!("usage: servers [--s3-delay MS] -- PROGRAM ARGUMENTS…\n       servers --keep");
     ExitCode::from(2)
 }

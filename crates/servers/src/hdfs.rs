@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Place};
+
+/// Says where a server is that a whole run of the tests shares.
+const VARIABLE: &str = "HARRIER_TEST_HDFS";
 
 /// As the keeper calls them.
 const NAMENODE: &str = "namenode";
@@ -54,27 +57,44 @@ rm -rf "$folder"
 
 /// A running file system.
 pub struct Hdfs {
-    keeper: Keeper,
+    place: Place,
     port: u16,
     http_port: u16,
     datanode_port: u16,
 }
 
 impl Hdfs {
-    /// The one that the tests of this process share; `None`, said loudly, where it cannot be installed. Starting it takes 10 to 30
-    /// seconds.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
+    /// where it cannot be installed. Starting it takes 10 to 30 seconds.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Hdfs, String>> = OnceLock::new();
         if crate::skipped() {
             return None;
         }
-        match SHARED.get_or_init(|| crate::install("hdfs.sh").map(|jars| Self::start(&jars))) {
+        match SHARED.get_or_init(|| {
+            Self::of_run().map_or_else(|| crate::install("hdfs.sh").map(|jars| Self::start(&jars)), Ok)
+        }) {
             Ok(server) => Some(server),
             Err(missing) => {
                 crate::absent(missing);
                 None
             }
         }
+    }
+
+    /// One of its own, for what ends servers, or counts what is asked of them.
+    pub fn own() -> Option<Self> {
+        crate::own("hdfs.sh").map(|jars| Self::start(&jars))
+    }
+
+    fn of_run() -> Option<Self> {
+        let (place, [port, http_port, datanode_port]) = Place::shared(VARIABLE)?;
+        Some(Self { place, port, http_port, datanode_port })
+    }
+
+    /// The variable by which other processes share it, and its value.
+    pub fn variable(&self) -> (&'static str, String) {
+        (VARIABLE, self.place.variable(&[self.port, self.http_port, self.datanode_port]))
     }
 
     fn start(jars: &Path) -> Self {
@@ -84,7 +104,7 @@ impl Hdfs {
             write_configuration(folder.path(), port, http_port, datanode_port);
             match Keeper::start(KEEPER, folder, &[&jars.display().to_string()], &[]) {
                 Ok(keeper) => {
-                    let server = Self { keeper, port, http_port, datanode_port };
+                    let server = Self { place: Place::own(keeper), port, http_port, datanode_port };
                     if server.waited_until_it_works() {
                         return server;
                     }
@@ -126,14 +146,14 @@ impl Hdfs {
     }
 
     fn pid(&self, server: &str) -> Option<u32> {
-        crate::written_pid(&self.keeper.folder().join(format!("{server}.pid")))
+        crate::written_pid(&self.place.folder().join(format!("{server}.pid")))
     }
 
     fn last_words(&self) -> String {
         ["namenode.log", "datanode.log"]
             .iter()
             .map(|name| {
-                let text = fs::read_to_string(self.keeper.folder().join(name)).unwrap_or_default();
+                let text = fs::read_to_string(self.place.folder().join(name)).unwrap_or_default();
                 text.lines().rev().take(10).collect::<Vec<_>>().join("\n")
             })
             .collect()
@@ -146,15 +166,20 @@ impl Hdfs {
 
     /// A folder with the configuration that Hadoop's own programs want.
     pub fn configuration(&self) -> PathBuf {
-        self.keeper.folder().join("conf")
+        self.place.folder().join("conf")
     }
 
-    /// What the NameNode has been asked to do so far, as its audit log calls it: `create`, `rename`, `listStatus`, `open`, …
-    pub fn calls(&self) -> BTreeMap<String, u64> {
-        let text = fs::read_to_string(self.keeper.folder().join("audit.log")).unwrap_or_default();
+    /// What the NameNode has been asked to do so far with paths that begin so, as its audit log calls it: `create`, `rename`,
+    /// `listStatus`, `open`, …
+    pub fn calls(&self, path: &str) -> BTreeMap<String, u64> {
+        let source = format!("src={path}");
+        let text = fs::read_to_string(self.place.folder().join("audit.log")).unwrap_or_default();
         let mut calls = BTreeMap::new();
         for line in text.lines() {
             let Some((_, rest)) = line.split_once("cmd=") else { continue };
+            if !line.contains(&source) {
+                continue;
+            }
             let call = rest.split_whitespace().next().unwrap_or_default();
             *calls.entry(call.to_string()).or_default() += 1;
         }
@@ -200,7 +225,7 @@ impl Hdfs {
 
     /// Kills the NameNode.
     pub fn stop_namenode(&self) {
-        self.keeper.tell("stop-namenode");
+        self.place.tell("stop-namenode");
     }
 
     /// Starts it again unless it runs, and waits until all of it works.
@@ -210,7 +235,7 @@ impl Hdfs {
 
     /// Kills the DataNode. The NameNode takes it to be there for some minutes still.
     pub fn stop_datanode(&self) {
-        self.keeper.tell("stop-datanode");
+        self.place.tell("stop-datanode");
     }
 
     /// Starts it again unless it runs, and waits until all of it works.
@@ -224,7 +249,7 @@ impl Hdfs {
             assert!(started.elapsed() < START_MAX, "the {server} does not come back: {}", self.last_words());
             // Somebody else may have its port for a moment: then it ends again.
             if !self.runs(server) {
-                self.keeper.tell(&format!("start-{server}"));
+                self.place.tell(&format!("start-{server}"));
             }
             std::thread::sleep(Duration::from_millis(200));
         }

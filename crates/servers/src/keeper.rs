@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
@@ -63,6 +63,53 @@ impl Keeper {
         let commands = inner.commands.as_mut().expect("it is open until this is dropped");
         writeln!(commands, "{word}").expect("the keeper listens");
         inner.wait_for("done").unwrap_or_else(|said| panic!("the keeper was told to {word}: {said}"));
+    }
+}
+
+/// Where a server runs: under a keeper of this process, or as one of those that a whole run of the tests shares.
+pub struct Place {
+    keeper: Option<Keeper>,
+    folder: PathBuf,
+}
+
+impl Place {
+    pub fn own(keeper: Keeper) -> Self {
+        let folder = keeper.folder().to_path_buf();
+        Self { keeper: Some(keeper), folder }
+    }
+
+    /// What a variable says of a server that is shared: its ports and its folder, as `PORT:PORT:…:FOLDER`. `None`: it is not set.
+    ///
+    /// Panics: it has another form.
+    pub fn shared<const PORTS: usize>(variable: &str) -> Option<(Self, [u16; PORTS])> {
+        let value = std::env::var(variable).ok()?;
+        let mut fields = value.splitn(PORTS + 1, ':');
+        let mut field = || fields.next().unwrap_or_else(|| panic!("{variable}={value}: too few fields"));
+        let ports =
+            [(); PORTS].map(|()| field().parse().unwrap_or_else(|_| panic!("{variable}={value}: no port")));
+        let folder = PathBuf::from(field());
+        Some((Self { keeper: None, folder }, ports))
+    }
+
+    /// The value of the variable that [`Place::shared`] reads.
+    pub fn variable(&self, ports: &[u16]) -> String {
+        let ports: String = ports.iter().map(|port| format!("{port}:")).collect();
+        format!("{ports}{}", self.folder.display())
+    }
+
+    /// Where the server has its files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// As of [`Keeper::tell`].
+    ///
+    /// Panics: others use the server, too.
+    pub fn tell(&self, word: &str) {
+        self.keeper
+            .as_ref()
+            .expect("a server that is shared is not stopped: take one of your own")
+            .tell(word);
     }
 }
 

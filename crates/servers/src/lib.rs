@@ -11,6 +11,8 @@
 //!
 //! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their own. Each has a keeper,
 //! a shell that waits for the end of a pipe which only this process holds; so servers end with the process, however it ends.
+//! A run of the tests starts the first three once for all of its programs (`examples/servers.rs`), which find them by variables; what ends
+//! a server takes one of its own.
 //! `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install them.
 
 mod hdfs;
@@ -61,6 +63,14 @@ fn install(script: &str) -> Result<PathBuf, String> {
         return Err(String::from_utf8_lossy(&found.stderr).trim().to_string());
     }
     Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
+}
+
+/// What a script has installed for a server of a test's own; `None`, said loudly, where it cannot be installed.
+fn own(script: &str) -> Option<PathBuf> {
+    if skipped() {
+        return None;
+    }
+    install(script).map_err(|missing| absent(&missing)).ok()
 }
 
 fn checkout() -> PathBuf {

@@ -1,12 +1,15 @@
 //! A PostgreSQL server.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Place};
+
+/// Says where a server is that a whole run of the tests shares.
+const VARIABLE: &str = "HARRIER_TEST_POSTGRES";
 
 /// Starts a server as another user than root. `$1` is the folder, `$2` the one with the programs, `$3` the port.
 const KEEPER: &str = r#"
@@ -35,20 +38,23 @@ cd / && rm -rf "$folder"
 
 /// A running server.
 pub struct Postgres {
-    keeper: Keeper,
+    place: Place,
     port: u16,
     bin: PathBuf,
     databases: AtomicU64,
 }
 
 impl Postgres {
-    /// The one that the tests of this process share; `None`, said loudly, where it cannot be installed.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
+    /// where it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Postgres, String>> = OnceLock::new();
         if crate::skipped() {
             return None;
         }
-        match SHARED.get_or_init(|| crate::install("postgres.sh").map(Self::start)) {
+        match SHARED.get_or_init(|| {
+            crate::install("postgres.sh").map(|bin| Self::of_run(&bin).unwrap_or_else(|| Self::start(bin)))
+        }) {
             Ok(server) => Some(server),
             Err(missing) => {
                 crate::absent(missing);
@@ -57,13 +63,30 @@ impl Postgres {
         }
     }
 
+    /// One of its own, for what ends servers, or changes what all databases share.
+    pub fn own() -> Option<Self> {
+        crate::own("postgres.sh").map(Self::start)
+    }
+
+    fn of_run(bin: &Path) -> Option<Self> {
+        let (place, [port]) = Place::shared(VARIABLE)?;
+        Some(Self { place, port, bin: bin.to_path_buf(), databases: AtomicU64::new(0) })
+    }
+
+    /// The variable by which other processes share it, and its value.
+    pub fn variable(&self) -> (&'static str, String) {
+        (VARIABLE, self.place.variable(&[self.port]))
+    }
+
     fn start(bin: PathBuf) -> Self {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let port = crate::free_port();
             // The port may be taken by somebody else meanwhile.
             match Keeper::start(KEEPER, folder, &[&bin.display().to_string(), &port.to_string()], &[]) {
-                Ok(keeper) => return Self { keeper, port, bin, databases: AtomicU64::new(0) },
+                Ok(keeper) => {
+                    return Self { place: Place::own(keeper), port, bin, databases: AtomicU64::new(0) };
+                }
                 Err(said) => eprintln!("PostgreSQL did not start: {said}"),
             }
         }
@@ -77,7 +100,7 @@ impl Postgres {
 
     /// The server's first process, without which the others end; `None` while there is none.
     pub fn pid(&self) -> Option<u32> {
-        let text = fs::read_to_string(self.keeper.folder().join("pg/data/postmaster.pid")).ok()?;
+        let text = fs::read_to_string(self.place.folder().join("pg/data/postmaster.pid")).ok()?;
         text.lines().next()?.trim().parse().ok()
     }
 
@@ -110,7 +133,9 @@ impl Postgres {
 
     /// Makes a database and returns its name.
     pub fn new_database(&self) -> String {
-        let name = format!("lake{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        // Other processes make some, too.
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lake{}_{number}", std::process::id());
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
         name
     }
@@ -122,11 +147,11 @@ impl Postgres {
 
     /// Ends the server at once, as a crash would.
     pub fn stop(&self) {
-        self.keeper.tell("stop");
+        self.place.tell("stop");
     }
 
     /// Starts it again.
     pub fn restart(&self) {
-        self.keeper.tell("start");
+        self.place.tell("start");
     }
 }

@@ -6,12 +6,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Place};
 
 /// The only user of the server, for tests.
 pub const ACCESS_KEY: &str = "HARRIERTESTKEY";
 pub const SECRET_KEY: &str = "harrier/test+secret";
 pub const REGION: &str = "us-east-1";
+
+/// Says where a server is that a whole run of the tests shares.
+const VARIABLE: &str = "HARRIER_TEST_S3";
 
 /// It answers by then, or never.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -42,19 +45,22 @@ rm -rf "$folder"
 
 /// A running server.
 pub struct S3 {
-    keeper: Keeper,
+    place: Place,
     address: SocketAddr,
     buckets: AtomicU64,
 }
 
 impl S3 {
-    /// The one that the tests of this process share; `None`, said loudly, where it cannot be installed.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
+    /// where it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<S3, String>> = OnceLock::new();
         if crate::skipped() {
             return None;
         }
-        match SHARED.get_or_init(|| crate::install("s3.sh").map(Self::start)) {
+        match SHARED
+            .get_or_init(|| Self::of_run().map_or_else(|| crate::install("s3.sh").map(Self::start), Ok))
+        {
             Ok(server) => Some(server),
             Err(missing) => {
                 crate::absent(missing);
@@ -65,8 +71,17 @@ impl S3 {
 
     /// One of its own, for what ends servers.
     pub fn own() -> Option<Self> {
-        Self::shared()?;
-        crate::install("s3.sh").ok().map(Self::start)
+        crate::own("s3.sh").map(Self::start)
+    }
+
+    fn of_run() -> Option<Self> {
+        let (place, [port]) = Place::shared(VARIABLE)?;
+        Some(Self { place, address: SocketAddr::from(([127, 0, 0, 1], port)), buckets: AtomicU64::new(0) })
+    }
+
+    /// The variable by which other processes share it, and its value.
+    pub fn variable(&self) -> (&'static str, String) {
+        (VARIABLE, self.place.variable(&[self.address.port()]))
     }
 
     fn start(program: PathBuf) -> Self {
@@ -79,7 +94,7 @@ impl S3 {
             match Keeper::start(KEEPER, folder, &[&program, &port.to_string()], &environment) {
                 Ok(keeper) => {
                     let address = SocketAddr::from(([127, 0, 0, 1], port));
-                    let server = Self { keeper, address, buckets: AtomicU64::new(0) };
+                    let server = Self { place: Place::own(keeper), address, buckets: AtomicU64::new(0) };
                     server.wait_until_it_listens();
                     return server;
                 }
@@ -109,15 +124,17 @@ impl S3 {
 
     /// Makes a bucket and returns its name.
     pub fn new_bucket(&self) -> String {
-        let name = format!("bucket{}", self.buckets.fetch_add(1, Ordering::Relaxed));
-        std::fs::create_dir(self.keeper.folder().join("data").join(&name)).expect("a folder for a bucket");
+        // Other processes make some, too.
+        let number = self.buckets.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bucket{}-{number}", std::process::id());
+        std::fs::create_dir(self.place.folder().join("data").join(&name)).expect("a folder for a bucket");
         name
     }
 
     /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed are not among
     /// them.
     pub fn objects(&self, bucket: &str) -> Vec<String> {
-        let root = self.keeper.folder().join("data").join(bucket);
+        let root = self.place.folder().join("data").join(bucket);
         let mut found = Vec::new();
         let mut folders = vec![root.clone()];
         while let Some(folder) = folders.pop() {
@@ -142,7 +159,7 @@ impl S3 {
 
     /// Where the server keeps the objects of a bucket, as files.
     pub fn folder(&self, bucket: &str) -> PathBuf {
-        self.keeper.folder().join("data").join(bucket)
+        self.place.folder().join("data").join(bucket)
     }
 
     /// How many uploads in parts are neither completed nor given up.
@@ -154,13 +171,13 @@ impl S3 {
 
     /// Lays an object into a bucket, as somebody else would, without a request.
     pub fn put_object(&self, bucket: &str, name: &str, bytes: &[u8]) {
-        let path = self.keeper.folder().join("data").join(bucket).join(name);
+        let path = self.place.folder().join("data").join(bucket).join(name);
         std::fs::write(path, bytes).expect("an object");
     }
 
     /// Its process, which may have ended; `None` if there was none yet.
     pub fn pid(&self) -> Option<u32> {
-        crate::written_pid(&self.keeper.folder().join("pid"))
+        crate::written_pid(&self.place.folder().join("pid"))
     }
 
     /// Whether somebody listens on its port.
@@ -175,7 +192,7 @@ impl S3 {
 
     /// Ends the server; what it holds stays.
     pub fn stop(&self) {
-        self.keeper.tell("stop");
+        self.place.tell("stop");
     }
 
     /// Starts it again unless it runs, and waits until it answers.
@@ -185,7 +202,7 @@ impl S3 {
             assert!(started.elapsed() < START_MAX, "S3 does not come back on {}", self.address);
             // Somebody else may have its port for a moment: then it ends again.
             if !self.pid().is_some_and(crate::runs) {
-                self.keeper.tell("start");
+                self.place.tell("start");
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -58,16 +58,16 @@ fn asked(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, call: &s
 /// Starting a file system takes long, so all of it is one test; the NameNode goes last.
 #[test]
 fn files_are_written_in_place() {
-    let Some(server) = Hdfs::shared() else { return };
+    let Some(server) = Hdfs::own() else { return };
     run(async {
         let store = open(&server.url(), Options::default());
         put_read_list_and_delete(&store).await;
-        what_is_new_is_never_renamed(server, &store).await;
-        what_is_there_is_replaced_at_once(server, &store).await;
-        a_large_file_goes_in_parts(server, &store).await;
+        what_is_new_is_never_renamed(&server, &store).await;
+        what_is_there_is_replaced_at_once(&server, &store).await;
+        a_large_file_goes_in_parts(&server, &store).await;
         what_is_not_completed_goes(&store).await;
-        the_datanode_may_go(server).await;
-        the_namenode_may_go(server).await;
+        the_datanode_may_go(&server).await;
+        the_namenode_may_go(&server).await;
     });
 }
 
@@ -94,11 +94,11 @@ async fn put_read_list_and_delete(store: &Arc<dyn ObjectStore>) {
 }
 
 async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
-    let before = server.calls();
+    let before = server.calls("/");
     for n in 0..10 {
         store.put(&Path::from(format!("new/k={n}/x.parquet")), text("rows")).await.unwrap();
     }
-    let after = server.calls();
+    let after = server.calls("/");
     assert_eq!(asked(&before, &after, "create"), 10);
     for call in ["rename", "getfileinfo", "listStatus", "mkdirs", "delete"] {
         assert_eq!(asked(&before, &after, call), 0, "{call}: {after:?}");
@@ -127,9 +127,9 @@ async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore
 async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     let path = Path::from("replaced/x");
     store.put(&path, text("old")).await.unwrap();
-    let before = server.calls();
+    let before = server.calls("/");
     store.put(&path, text("new")).await.unwrap();
-    assert_eq!(asked(&before, &server.calls(), "rename"), 1);
+    assert_eq!(asked(&before, &server.calls("/"), "rename"), 1);
     assert_eq!(read(store, &path).await.unwrap(), "new");
     assert_eq!(names(store, &Path::from("replaced")).await, ["replaced/x"]);
     // Who reads it while it is replaced, again and again, always finds a whole one.
@@ -155,14 +155,14 @@ async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn Object
 async fn a_large_file_goes_in_parts(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     let path = Path::from("large/x");
     let bytes = noise(7 << 20);
-    let before = server.calls();
+    let before = server.calls("/");
     let mut writer =
         BufWriter::with_capacity(Arc::clone(store), path.clone(), 1 << 20).with_max_concurrency(4);
     for piece in bytes.chunks(700_001) {
         writer.write_all(piece).await.unwrap();
     }
     writer.shutdown().await.unwrap();
-    let after = server.calls();
+    let after = server.calls("/");
     assert_eq!(asked(&before, &after, "rename"), 0);
     assert_eq!(asked(&before, &after, "create"), 1);
     assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), bytes);

@@ -182,6 +182,44 @@ mod tests {
         assert_ne!(RandomQuery::new(1).sql(), RandomQuery::new(2).sql());
     }
 
+    /// How many window functions that tell equal rows apart the select lists of a query have, list by list.
+    fn telling_windows(sql: &str) -> Vec<usize> {
+        let telling = ["row_number() over", "rows between", "lag(", "lead(", "first_value(", "last_value("];
+        // By the depth in parentheses: the list that is being read there.
+        let (mut lists, mut open, mut depth) = (Vec::new(), vec![0], 0);
+        for (at, sign) in sql.char_indices() {
+            let rest = &sql[at..];
+            match sign {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ if rest.starts_with("select ") => lists.push(std::mem::take(&mut open[depth])),
+                // Frames stand in parentheses of their own.
+                _ if rest.starts_with("rows between") => open[depth - 1] += 1,
+                _ if telling.iter().any(|call| rest.starts_with(call)) => open[depth] += 1,
+                _ => {}
+            }
+            open.resize(open.len().max(depth + 1), 0);
+        }
+        lists.extend(open);
+        lists
+    }
+
+    #[test]
+    fn what_equal_rows_are_numbered_by_is_no_part_of_an_answer() {
+        assert_eq!(
+            telling_windows("select lag(a, 1) over (order by a), (select row_number() over (order by b))")
+                .into_iter()
+                .max(),
+            Some(1)
+        );
+        let two = "select lag(a, 1) over (order by a), sum(a) over (order by a rows between 1 preceding and current row)";
+        assert_eq!(telling_windows(two).into_iter().max(), Some(2));
+        for seed in 0..3000 {
+            let sql = RandomQuery::new(seed).sql();
+            assert!(telling_windows(&sql).into_iter().all(|count| count <= 1), "seed {seed}: {sql}");
+        }
+    }
+
     /// The queries are of use only if most run, most of these return rows, and all return the same rows twice.
     #[test]
     fn plain_datafusion_agrees_with_itself() {

@@ -1,5 +1,5 @@
 //! A `harrier serve` that tests talk to, and a client of the PostgreSQL protocol that says exactly what it is told.
-#![allow(dead_code)] // Each test binary uses its own part.
+#![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::BTreeMap;
 use std::fs;

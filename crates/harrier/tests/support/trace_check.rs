@@ -3,7 +3,7 @@
 //! `trace_processor` of Perfetto is in no package registry, so what it demands is demanded here: known kinds of events with their
 //! fields, names for every process and track, events on one track that lie in each other or apart, and arrows whose two
 //! ends hang on events.
-#![allow(dead_code)] // Each test binary uses its own part.
+#![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,260 @@
+//! The contract of an exchange between ranks, as statements see it, over the simulated network and between the ranks of one process;
+//! `harrier/tests/ranks/contract.rs` runs the same with the real binary over MPI, QUIC and gRPC.
+//!
+//! Here a statement can be dropped at any frame, and before its rows are asked for.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::util::display::array_value_to_string;
+use futures::StreamExt;
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError};
+use harrier_exec::Gang;
+use harrier_sim::{Simulation, Weather};
+
+use crate::alone;
+use crate::exchange_contract::{Answer, Contract, Exceptions, Ranks};
+
+const RANKS: usize = 3;
+const THREADS: usize = 2;
+const SEED: u64 = 1;
+
+/// Of what a silent rank takes to be held lost, so much passes in a millisecond in which nothing moves: tasks wait for threads that read files.
+const PACE: Duration = Duration::from_millis(50);
+
+/// A statement is dropped at every so many frames.
+const STEP: usize = 3;
+
+/// Longer than anything here takes that does not hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Processor time of this process in [`LOOK`], all threads together, when nothing runs, and when something does.
+const LOOK: Duration = Duration::from_millis(500);
+const IDLE_CPU_NS: u64 = 100_000_000;
+const BUSY_CPU_NS: u64 = 300_000_000;
+
+fn options(gang: Option<Gang>) -> EngineOptions {
+    let mut options = EngineOptions::default();
+    options.threads = THREADS;
+    options.gang = gang;
+    let settings = [("harrier.check_ledger", "true"), ("harrier.distribute_bytes_min", "0")];
+    options.settings = settings.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    options
+}
+
+/// The contract about tables in `folder`, made by an engine alone.
+fn contract(folder: &Path) -> Contract {
+    let contract = Contract::new(folder, Exceptions::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let alone = Engine::try_new(options(None)).expect("an engine");
+    let session = alone.session();
+    for sql in contract.tables() {
+        runtime.block_on(rows(&session, &sql)).unwrap_or_else(|error| panic!("{}", error.report(Some(&sql))));
+    }
+    contract
+}
+
+/// Rows of text, as a client that takes them all has them.
+async fn rows(session: &Session, sql: &str) -> Result<Vec<Vec<Option<String>>>, SqlError> {
+    let statement = session.statements(sql)?.pop().expect("a statement");
+    let mut stream = match session.execute(&statement).await? {
+        Outcome::Rows { stream, .. } => stream,
+        Outcome::Write(write) => return write.finish().await.map(|_| vec![]),
+        _ => panic!("{sql}: neither rows nor a write"),
+    };
+    let mut rows = vec![];
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(|error| SqlError::in_statement(&error, sql))?;
+        rows.extend((0..batch.num_rows()).map(|row| {
+            let text = |column: &ArrayRef| array_value_to_string(column, row).expect("a text");
+            let columns = batch.columns().iter();
+            columns.map(|column| (!column.is_null(row)).then(|| text(column))).collect::<Vec<_>>()
+        }));
+    }
+    Ok(rows)
+}
+
+/// As every client's connection runs a statement.
+async fn answer(session: &Session, sql: &str) -> Answer {
+    let answer = rows(session, sql).await;
+    let answer = session.settle().await.and(answer);
+    answer.map_err(|error| (error.sqlstate.as_str().to_string(), error.message))
+}
+
+/// Asks for a statement's rows, and drops them before the first is taken.
+async fn abandon(session: &Session, sql: &str) {
+    let statement = session.statements(sql).expect(sql).pop().expect("a statement");
+    drop(session.execute(&statement).await.expect(sql));
+    session.settle().await.expect(sql);
+}
+
+/// Engines of this process as the ranks of a gang over the simulated network.
+struct Simulated {
+    simulation: Simulation,
+    /// By rank.
+    _engines: Vec<Engine>,
+    session: Session,
+}
+
+impl Simulated {
+    fn start(mut simulation: Simulation) -> Simulated {
+        simulation.pace = PACE;
+        let runtime = simulation.runtime().handle().clone();
+        let _entered = runtime.enter();
+        let engine = |rank: usize| {
+            let gang = Gang::over(simulation.ranks[rank].clone(), 0);
+            let engine = Engine::try_new(options(Some(gang))).expect("an engine");
+            engine.attach();
+            engine
+        };
+        let engines: Vec<Engine> = (0..RANKS).map(engine).collect();
+        let session = engines[0].session();
+        Simulated { simulation, _engines: engines, session }
+    }
+
+    /// Drops a statement as soon as `reached`. Returns whether it was: otherwise it has ended before, with its rows.
+    fn drop_when(&mut self, sql: &str, mut reached: impl FnMut() -> bool) -> bool {
+        let Simulated { simulation, session, .. } = self;
+        let work = async {
+            let is_reached = async {
+                while !reached() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let dropped = tokio::select! {
+                biased;
+                () = is_reached => Ok(true),
+                ended = rows(session, sql) => ended.map(|_| false),
+            };
+            session.settle().await.and(dropped)
+        };
+        let dropped = simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
+        dropped.unwrap_or_else(|error| panic!("{sql}: {}", error.message))
+    }
+}
+
+impl Ranks for Simulated {
+    fn run(&mut self, sql: &str) -> Answer {
+        let Simulated { simulation, session, .. } = self;
+        simulation.run(answer(session, sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
+    }
+
+    fn cancel(&mut self, sql: &str) {
+        let others = self.simulation.ranks[1..].to_vec();
+        let is_under_way = move || others.iter().all(|rank| rank.ledger().streams_out > 0);
+        assert!(self.drop_when(sql, is_under_way), "it ends: {sql}");
+    }
+
+    fn rest(&mut self) {
+        assert_eq!(self.simulation.unsettled(), []);
+    }
+}
+
+/// All ranks in one process, which hand each other their rows.
+struct InProcess {
+    runtime: tokio::runtime::Runtime,
+    session: Session,
+}
+
+impl InProcess {
+    fn start() -> InProcess {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let entered = runtime.enter();
+        let engine = Engine::try_new(options(Some(Gang::in_process(RANKS)))).expect("an engine");
+        engine.attach();
+        drop(entered);
+        InProcess { session: engine.session(), runtime }
+    }
+}
+
+impl Ranks for InProcess {
+    fn run(&mut self, sql: &str) -> Answer {
+        self.runtime.block_on(answer(&self.session, sql))
+    }
+
+    fn cancel(&mut self, sql: &str) {
+        let session = &self.session;
+        self.runtime.block_on(async {
+            let begun = harrier_exec::process_cpu_ns();
+            let busy = async {
+                while harrier_exec::process_cpu_ns() < begun + BUSY_CPU_NS {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = busy => {}
+                answer = rows(session, sql) => panic!("it ends: {answer:?}"),
+            }
+            session.settle().await.expect(sql);
+        });
+    }
+
+    fn rest(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let before = harrier_exec::process_cpu_ns();
+            std::thread::sleep(LOOK);
+            if harrier_exec::process_cpu_ns() - before < IDLE_CPU_NS {
+                return;
+            }
+            assert!(Instant::now() < deadline, "ranks compute for statements that have ended");
+        }
+    }
+}
+
+#[test]
+fn simulated() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let contract = contract(folder.path());
+    contract.check(&mut Simulated::start(Simulation::new(SEED, RANKS, Weather::ROUGH)));
+    contract.check(&mut Simulated::start(Simulation::sharing(SEED, RANKS, Weather::CALM)));
+}
+
+#[test]
+fn in_process() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let contract = contract(folder.path());
+    let mut ranks = InProcess::start();
+    contract.check(&mut ranks);
+    ranks.runtime.block_on(abandon(&ranks.session, &contract.grouped()));
+    contract.is_right(&mut ranks);
+}
+
+#[test]
+fn dropped_before_the_first_poll() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let contract = contract(folder.path());
+    let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));
+    for sql in [contract.grouped(), contract.endless()] {
+        let Simulated { simulation, session, .. } = &mut ranks;
+        simulation.run(abandon(session, &sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
+        ranks.rest();
+        contract.is_right(&mut ranks);
+    }
+}
+
+#[test]
+fn dropped_at_any_frame() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let contract = contract(folder.path());
+    let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));
+    let network = ranks.simulation.network.clone();
+    for frame in (0..).step_by(STEP) {
+        let last = network.frames() + frame;
+        let dropped = ranks.drop_when(&contract.grouped(), || network.frames() >= last);
+        ranks.rest();
+        if !dropped {
+            assert!(frame > 0, "it has no frames");
+            break;
+        }
+    }
+    contract.is_right(&mut ranks);
+}

@@ -1,0 +1,324 @@
+//! Real statements over a simulated network: whatever goes wrong, at whichever frame, a statement gives what it should or fails with
+//! 57P02, and the next one is right and leaves nothing on any rank.
+//!
+//! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
+//! happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, and all of them where frames are late and overtake
+//! one another, only at every so many. `HARRIER_FAULT_STEP` is the step of all of them instead: 1 tries every frame. `HARRIER_SEED` is another
+//! seed of delays; failures tell it.
+//!
+//! The ranks lend each other nothing: tasks of a dead one run on here, and would read what is written again
+//! (`interconnect/tests/simulated/sim.rs` does the same to streams through shared memory).
+
+use std::cell::{Cell, OnceCell};
+use std::path::Path;
+use std::time::Duration;
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt;
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
+use harrier_exec::Gang;
+use harrier_sim::{Fault, Simulation, Weather};
+
+use crate::together;
+
+const RANKS: usize = 3;
+
+/// Of what a stopped or cut off rank takes to be held lost, so much passes in a millisecond.
+const PACE: Duration = Duration::from_millis(50);
+
+/// What a statement fails with when a rank it runs on is lost.
+const LOST: &str = "57P02";
+
+/// Shorter than the patience of the other ranks: nothing may come of it.
+const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
+
+/// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and the lowest of its length.
+const MAGIC: Fault = Fault::Damage(0);
+const LENGTH: Fault = Fault::Damage(32);
+
+/// Of the faults that are not tried at every frame: at every so many, in calm weather and in rough.
+const SAMPLE: usize = 5;
+const ROUGH_SAMPLE: usize = 12;
+
+/// Frames tried, from the first one on: every so many.
+fn step(usual: usize) -> usize {
+    std::env::var("HARRIER_FAULT_STEP").map_or(usual, |step| step.parse().expect("a number"))
+}
+
+/// Of delays, and of who goes first.
+fn seed() -> u64 {
+    std::env::var("HARRIER_SEED").map_or(1, |seed| seed.parse().expect("a number"))
+}
+
+/// A gang whose ranks stand on one folder.
+struct Ranks {
+    simulation: Simulation,
+    /// By rank.
+    _engines: Vec<Engine>,
+    session: Session,
+}
+
+impl Ranks {
+    fn start(folder: &Path, weather: Weather) -> Ranks {
+        let mut simulation = Simulation::new(seed(), RANKS, weather);
+        simulation.pace = PACE;
+        let runtime = simulation.runtime().handle().clone();
+        let _entered = runtime.enter();
+        let engines: Vec<Engine> = simulation
+            .ranks
+            .iter()
+            .map(|rank| {
+                let mut options = options(folder);
+                options.gang = Some(Gang::over(rank.clone(), 0));
+                let engine = Engine::try_new(options).expect("an engine");
+                engine.attach();
+                engine
+            })
+            .collect();
+        let session = engines[0].session();
+        Ranks { simulation, _engines: engines, session }
+    }
+
+    /// Runs a statement and settles, as every client's connection does.
+    fn run(&mut self, sql: &str) -> Result<String, SqlError> {
+        self.run_unless_dead(sql).unwrap_or_else(|| panic!("{sql}: the coordinator is dead"))
+    }
+
+    /// As [`Ranks::run`]; `None` if the coordinator dies before it is done, and its client hears nothing.
+    fn run_unless_dead(&mut self, sql: &str) -> Option<Result<String, SqlError>> {
+        let Ranks { simulation, session, .. } = self;
+        let network = simulation.network.clone();
+        let dead = async {
+            while network.is_alive(0) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let statement = async {
+            let result = run(session, sql).await;
+            // A loss that comes after the statement's end is not its failure: what it has committed stays.
+            if let Err(error) = session.settle().await {
+                assert_eq!(error.sqlstate.as_str(), LOST, "{sql}: {}", error.message);
+            }
+            result
+        };
+        let work = async {
+            tokio::select! {
+                biased;
+                () = dead => None,
+                result = statement => Some(result),
+            }
+        };
+        simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
+    }
+
+    /// Asks again while losses are new: one that a statement did not need may be found while the next one runs.
+    fn again(&mut self, sql: &str) -> String {
+        for _ in 0..RANKS {
+            match self.run(sql) {
+                Ok(answer) => return answer,
+                Err(error) => assert_eq!(error.sqlstate.as_str(), LOST, "{sql}: {}", error.message),
+            }
+        }
+        panic!("{sql} fails with every rank")
+    }
+}
+
+fn options(folder: &Path) -> EngineOptions {
+    let mut options = EngineOptions::default();
+    options.threads = 2;
+    options.warehouse = Some(WarehouseOptions::folder(&folder.join("warehouse")));
+    let settings = [("harrier.check_ledger", "true"), ("harrier.distribute_bytes_min", "0")];
+    options.settings = settings.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    options
+}
+
+async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
+    let statement = session.statements(sql)?.pop().expect("a statement");
+    match session.execute(&statement).await? {
+        Outcome::Rows { stream, .. } => {
+            let batches = stream.try_collect::<Vec<_>>().await;
+            let batches = batches.map_err(|error| SqlError::in_statement(&error, sql))?;
+            Ok(pretty_format_batches(&batches).expect("rows").to_string())
+        }
+        Outcome::Write(write) => write.finish().await.map(|written| written.tag),
+        Outcome::Command { tag, .. } => Ok(tag),
+        _ => panic!("{sql}: neither rows nor a write"),
+    }
+}
+
+/// Two tables of files and an empty one of the warehouse, made by an engine alone.
+fn tables(folder: &Path) {
+    let alone = Engine::try_new(options(folder)).expect("an engine");
+    let session = alone.session();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for table in ["facts", "groups"] {
+        std::fs::create_dir(folder.join(table)).expect("a folder");
+    }
+    let folder = folder.display();
+    let facts = (0..4).map(|part| {
+        let rows = format!("select value as k, value % 7 as g from generate_series({part}000, {part}999)");
+        format!("copy ({rows}) to '{folder}/facts/{part}.parquet'")
+    });
+    let groups = "select value as g, 'group ' || value as name from generate_series(0, 6)";
+    let groups = format!("copy ({groups}) to '{folder}/groups/0.parquet'");
+    let kept = "create table kept (k bigint, g bigint)".to_string();
+    for sql in facts.chain([groups, kept]) {
+        runtime.block_on(run(&session, &sql)).unwrap_or_else(|error| panic!("{}", error.report(Some(&sql))));
+    }
+}
+
+/// A fault at every frame of `sql`, whose plan has all of `motions`. `check` asks the next statement; it is told whether `sql` was
+/// done since the last time.
+fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
+    let right = {
+        let mut ranks = Ranks::start(folder, Weather::CALM);
+        let plan = ranks.run(&format!("explain {sql}")).expect(sql);
+        for motion in motions {
+            assert!(plan.contains(motion), "there is no {motion} in {plan}");
+        }
+        check(&mut ranks, false);
+        let right = ranks.run(sql).expect(sql);
+        check(&mut ranks, true);
+        right
+    };
+    let at_every_frame = [
+        Fault::Kill(1),
+        Fault::Kill(2),
+        Fault::Break(2),
+        Fault::Cut(0, 1),
+        Fault::Cut(1, 2),
+        SHORT,
+        Fault::Stall(2, Duration::from_secs(40)),
+    ];
+    let at_some = [Fault::Break(1), MAGIC, LENGTH];
+    let tries = at_every_frame.map(|fault| (fault, Weather::CALM, step(1))).into_iter();
+    let tries = tries.chain(at_some.map(|fault| (fault, Weather::CALM, step(SAMPLE))));
+    let in_rough = at_every_frame.into_iter().chain(at_some);
+    let tries = tries.chain(in_rough.map(|fault| (fault, Weather::ROUGH, step(ROUGH_SAMPLE))));
+    for (fault, weather, step) in tries {
+        let (mut fired, mut failed) = (0, 0);
+        for frame in (0..).step_by(step) {
+            let context = context(fault, frame, weather, sql);
+            let mut ranks = Ranks::start(folder, weather);
+            check(&mut ranks, false);
+            let first = ranks.simulation.network.frames();
+            ranks.simulation.network.plan(first + frame, fault);
+            let outcome = ranks.run(sql);
+            if !ranks.simulation.network.fired() {
+                check(&mut ranks, outcome.is_ok());
+                break;
+            }
+            fired += 1;
+            match &outcome {
+                Ok(answer) => assert_eq!(*answer, right, "{context}"),
+                Err(error) => {
+                    failed += 1;
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                    assert_ne!(fault, SHORT, "{context}: {}", error.message);
+                }
+            }
+            check(&mut ranks, outcome.is_ok());
+        }
+        println!("{fault:?}, {weather:?}: {fired} times, of which the statement failed {failed} times");
+        assert!(fired > 0, "{fault:?} fired {fired} times in {sql}");
+    }
+}
+
+fn context(fault: Fault, frame: u64, weather: Weather, sql: &str) -> String {
+    format!("HARRIER_SEED={}: {fault:?} at frame {frame} in {weather:?} of {sql}", seed())
+}
+
+/// A fault of the coordinator itself at some frames of `sql`, which only reads: what is read with its gang fails from then on, its client hears
+/// of that (57P02) unless it has died with the coordinator, and the other ranks give back what they had.
+///
+/// Of statements that write it cannot be told here what a dead coordinator has committed: its threads run on.
+fn coordinator_faults(folder: &Path, sql: &str) {
+    let right = Ranks::start(folder, Weather::CALM).run(sql).expect(sql);
+    for fault in [Fault::Kill(0), Fault::Break(0)] {
+        let (mut fired, mut failed) = (0, 0);
+        for frame in (0..).step_by(step(SAMPLE)) {
+            let context = context(fault, frame, Weather::CALM, sql);
+            let mut ranks = Ranks::start(folder, Weather::CALM);
+            let first = ranks.simulation.network.frames();
+            ranks.simulation.network.plan(first + frame, fault);
+            let outcome = ranks.run_unless_dead(sql);
+            if !ranks.simulation.network.fired() {
+                break;
+            }
+            fired += 1;
+            match &outcome {
+                Some(Ok(answer)) => assert_eq!(*answer, right, "{context}"),
+                Some(Err(error)) => {
+                    failed += 1;
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                }
+                // A broken one is ended by the others, for its silence.
+                None => failed += 1,
+            }
+            match ranks.run_unless_dead(sql) {
+                Some(Ok(_)) => panic!("{context}: the gang is lost, and goes on"),
+                Some(Err(error)) => {
+                    assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
+                    assert_eq!(fault, Fault::Break(0), "{context}");
+                }
+                None => {}
+            }
+            assert_eq!(ranks.simulation.unsettled(), [], "{context}");
+        }
+        println!("{fault:?}: {fired} times, of which the statement failed {failed} times");
+        assert!(failed > 0, "{fault:?} fired {fired} times in {sql}");
+    }
+}
+
+/// `sql` gives the same whatever happened before.
+fn same(sql: &str) -> impl Fn(&mut Ranks, bool) {
+    let right = OnceCell::new();
+    move |ranks, _| {
+        let answer = ranks.again(sql);
+        assert_eq!(right.get_or_init(|| answer.clone()), &answer, "{sql}");
+    }
+}
+
+#[test]
+fn gather() {
+    let _turn = together();
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
+    faults(folder.path(), &sql, &["gather"], &same(&sql));
+    coordinator_faults(folder.path(), &sql);
+}
+
+#[test]
+fn redistribute_and_broadcast() {
+    let _turn = together();
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let sql = format!(
+        "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
+        folder.path().display()
+    );
+    faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
+    coordinator_faults(folder.path(), &sql);
+}
+
+/// All rows of an INSERT are there or none, whatever it was that failed.
+#[test]
+fn insert() {
+    let _turn = together();
+    const ROWS: i64 = 1334;
+    let folder = tempfile::tempdir().expect("a folder");
+    tables(folder.path());
+    let facts = format!("{}/facts/", folder.path().display());
+    let sql = format!("insert into kept select k, g from '{facts}' where k % 3 = 0");
+    let known = Cell::new(0);
+    let check = |ranks: &mut Ranks, done: bool| {
+        let answer = ranks.again("select count(*) from kept");
+        let count = answer.lines().nth(3).and_then(|line| line.split('|').nth(1)?.trim().parse().ok());
+        let rows: i64 = count.unwrap_or_else(|| panic!("no count: {answer}"));
+        let expected = known.get() + if done { ROWS } else { 0 };
+        assert_eq!(rows, expected);
+        known.set(rows);
+    };
+    faults(folder.path(), &sql, &["gather"], &check);
+}

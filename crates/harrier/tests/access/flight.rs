@@ -1,0 +1,179 @@
+//! Who may come in over Flight SQL, and what a role may do there: ADBC's driver and PyArrow's client, with certificates and passwords.
+
+use crate::entrance::{self, Rules, own_user};
+use crate::served::Served;
+
+const TLS: &str = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\ntls_client_ca = \"ca.crt\"\n";
+
+#[test]
+fn certificates_of_clients_are_asked_for_as_in_the_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    entrance::certificates(folder.path(), &["dora", "ann", "nora"]);
+    let strangers = tempfile::tempdir().unwrap();
+    entrance::certificates(strangers.path(), &["dora"]);
+    let rules = format!(
+        "hostssl all dora,nora 127.0.0.1/32 cert\n\
+         hostssl all ann 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n\
+         hostssl all bob 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n\
+         host all {} 127.0.0.1/32 peer\n",
+        own_user()
+    );
+    let (_, config) = Rules::write(folder.path(), &rules, TLS);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let theirs = |name: &str| strangers.path().join(name).display().to_string();
+    let (authority, certificate, key) = (path("ca.crt"), path("dora.crt"), path("dora.key"));
+    let others = [path("ann.crt"), path("ann.key"), path("nora.crt"), path("nora.key")];
+    let forged = [theirs("dora.crt"), theirs("dora.key")];
+    let dora = ["--certificate", &certificate, "--key", &key];
+    let ann = ["--certificate", &others[0], "--key", &others[1]];
+    let nora = ["--certificate", &others[2], "--key", &others[3]];
+    let forged = ["--certificate", &forged[0], "--key", &forged[1]];
+    let home = tempfile::tempdir().unwrap();
+    let served =
+        Served::start_in(home, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
+    let uri = format!("grpc+tls://127.0.0.1:{}", served.flight);
+    let comes = |client: &[&str], options: &[&str]| {
+        entrance::flight(&[client, options, &["--ca", &authority, &uri, "SELECT current_user"]].concat())
+    };
+    // As long as there are no roles, only the user that runs the server comes in, whatever a certificate says.
+    let Some((came_in, said)) = comes(&[], &dora) else { return };
+    assert!(!came_in && said.contains("role \"dora\" does not exist"), "{said}");
+    let mut admin = entrance::admin(&served);
+    admin.query("CREATE ROLE dora LOGIN; CREATE ROLE ann LOGIN PASSWORD 'right'; CREATE ROLE bob LOGIN PASSWORD 'bobs'").unwrap();
+
+    let user = |name, password| ["--user", name, "--password", password];
+    for client in [&[][..], &["--pyarrow"]] {
+        let fails = |options: &[&str], why: &str| {
+            let (came_in, said) = comes(client, options).unwrap();
+            assert!(!came_in && said.contains(why), "{client:?} {options:?}: {said}");
+        };
+        let works = |options: &[&str], role: &str| {
+            assert_eq!(
+                comes(client, options).unwrap(),
+                (true, format!("[[\"{role}\"]]")),
+                "{client:?} {options:?}"
+            );
+        };
+        // Who names nobody is whom the certificate names.
+        works(&dora, "dora");
+        works(&[&dora[..], &user("dora", "")].concat(), "dora");
+        works(&[&ann[..], &user("ann", "right")].concat(), "ann");
+        works(&[&dora[..], &user("bob", "bobs")].concat(), "bob");
+        fails(&user("dora", ""), "certificate authentication failed for user \"dora\"");
+        fails(&[&ann[..], &user("dora", "")].concat(), "certificate authentication failed for user \"dora\"");
+        fails(
+            &[&dora[..], &user("ann", "right")].concat(),
+            "certificate authentication failed for user \"ann\"",
+        );
+        fails(&user("ann", "right"), "certificate authentication failed for user \"ann\"");
+        fails(&[&ann[..], &user("ann", "wrong")].concat(), "password authentication failed for user \"ann\"");
+        fails(&user("bob", "bobs"), "certificate authentication failed for user \"bob\"");
+        fails(&nora, "role \"nora\" does not exist");
+        // Somebody else has signed it, so that the connection does not come about.
+        let (came_in, said) = comes(client, &forged).unwrap();
+        assert!(!came_in && !said.contains("dora\" does not exist"), "{said}");
+    }
+    // Nobody comes unencrypted.
+    let plain = format!("grpc://127.0.0.1:{}", served.flight);
+    let (came_in, said) =
+        entrance::flight(&["--user", "ann", "--password", "right", &plain, "SELECT 1"]).unwrap();
+    assert!(!came_in, "{said}");
+    // The same rules, the same certificates, and the other protocol.
+    let options = |name: &str| {
+        format!(
+            "sslmode=verify-full sslrootcert={authority} sslcert={} sslkey={}",
+            path(&format!("{name}.crt")),
+            path(&format!("{name}.key"))
+        )
+    };
+    assert_eq!(entrance::psql(&served, "dora", "", &options("dora")), (true, "dora".to_string()));
+    assert!(!entrance::psql(&served, "dora", "", &options("ann")).0);
+}
+
+#[test]
+fn what_a_role_may_do_is_the_same_over_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules =
+        format!("host all {} 127.0.0.1/32 peer\nhost all all 127.0.0.1/32 scram-sha-256\n", own_user());
+    let (_, config) = Rules::write(folder.path(), &rules, "");
+    let served =
+        Served::start_in(folder, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
+    let mut admin = entrance::admin(&served);
+    for statement in [
+        "CREATE TABLE t (x int, secret text); INSERT INTO t VALUES (1, 'geheim'), (2, 'geheim')",
+        "CREATE TABLE u (x int); INSERT INTO u VALUES (1)",
+        "CREATE TABLE w (x int)",
+        "CREATE VIEW v AS SELECT secret FROM t",
+        "CREATE ROLE ann LOGIN PASSWORD 'right'; CREATE ROLE readers; CREATE ROLE mute NOLOGIN PASSWORD 'mute'",
+        "GRANT readers TO ann; GRANT SELECT ON v TO readers",
+        "GRANT SELECT (x) ON t TO ann; CREATE ROW FILTER ON t TO ann USING (x > 1)",
+        "GRANT INSERT ON w TO ann",
+    ] {
+        admin.query(statement).expect(statement);
+    }
+    let uri = format!("grpc://127.0.0.1:{}", served.flight);
+    let run = |client: &[&str], statements: &[&str]| {
+        let login = ["--user", "ann", "--password", "right", &uri];
+        let (came_in, said) = entrance::flight(&[client, &login, statements].concat())?;
+        assert!(came_in, "{said}");
+        Some(said.lines().map(str::to_string).collect::<Vec<_>>())
+    };
+    for client in [&[][..], &["--pyarrow"]] {
+        let Some(said) = run(client, &["SELECT current_user", "SELECT x FROM t", "SELECT count(*) FROM v"])
+        else {
+            return;
+        };
+        assert_eq!(said, ["[[\"ann\"]]", "[[2]]", "[[2]]"], "{client:?}");
+        let refused =
+            ["SELECT secret FROM t", "SELECT * FROM t", "SELECT * FROM u", "SELECT * FROM '/etc/hosts.csv'"];
+        for (statement, said) in refused.iter().zip(run(client, &refused).unwrap()) {
+            assert!(said.contains("permission denied"), "{client:?} {statement}: {said}");
+        }
+    }
+    let refused = [
+        "prepare SELECT secret FROM t",
+        "prepare INSERT INTO u VALUES (2)",
+        "ingest u",
+        "UPDATE u SET x = 2",
+        "DELETE FROM u",
+        "CREATE TABLE mine (x int)",
+        "GRANT SELECT ON u TO ann",
+        "CREATE ROLE eve",
+        "SET ROLE mute",
+    ];
+    let said = run(&[], &refused).unwrap();
+    assert_eq!(said.len(), refused.len(), "{said:?}");
+    for (statement, said) in refused.iter().zip(said) {
+        assert!(said.contains("permission denied"), "{statement}: {said}");
+    }
+    // What is granted works, in a session whose role changes, and not when it has changed.
+    let said = run(
+        &[],
+        &[
+            "ingest w",
+            "INSERT INTO w VALUES (8)",
+            "SET ROLE readers",
+            "SELECT count(*) FROM v",
+            "SELECT x FROM t",
+            "RESET ROLE",
+            "SELECT x FROM t",
+        ],
+    );
+    let said = said.unwrap();
+    assert_eq!((said[3].as_str(), said[6].as_str()), ("[[2]]", "[[2]]"), "{said:?}");
+    assert!(said[4].contains("permission denied"), "{said:?}");
+    assert_eq!(admin.one("SELECT string_agg(x::text, ',' ORDER BY x) FROM w").as_deref(), Ok("7,8"));
+    assert_eq!(admin.one("SELECT string_agg(x::text, ',') FROM u").as_deref(), Ok("1"));
+    for (user, password, why) in [
+        ("ann", "wrong", "password authentication failed"),
+        ("mute", "mute", "not permitted to log in"),
+        ("nosuch", "x", "password authentication failed"),
+    ] {
+        let (came_in, said) =
+            entrance::flight(&["--user", user, "--password", password, &uri, "SELECT 1"]).unwrap();
+        assert!(!came_in && said.contains(why), "{user}: {said}");
+    }
+    admin.query("REVOKE SELECT (x) ON t FROM ann").unwrap();
+    let said = run(&[], &["SELECT x FROM t"]).unwrap();
+    assert!(said[0].contains("permission denied"), "{said:?}");
+}

@@ -1,0 +1,13 @@
+//! Who may come into a served warehouse, and what is shown to whom: roles over both protocols, passwords that
+//! a directory knows, and secrets.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test access roles::`.
+
+mod entrance;
+mod flight;
+mod ldap;
+mod roles;
+mod secrets;
+#[path = "../support/served.rs"]
+mod served;

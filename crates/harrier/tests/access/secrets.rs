@@ -1,0 +1,89 @@
+//! What opens a store is shown to nobody: not in relations, messages, plans, pages, numbers or logs.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use crate::served::{Served, page};
+
+const KEY: &str = "KEYOFTHESTORE";
+const SECRET: &str = "secret-of-the-store";
+const TOKEN: &str = "token-of-the-store";
+
+/// A store that refuses everything, and keeps what it was asked.
+fn store() -> (u16, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::new(Mutex::new(String::new()));
+    let heard = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 16 << 10];
+            let read = stream.read(&mut request).unwrap_or(0);
+            heard.lock().unwrap().push_str(&String::from_utf8_lossy(&request[..read]));
+            let _ =
+                stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    (port, asked)
+}
+
+#[test]
+fn keys_of_stores_are_shown_to_nobody() {
+    let (port, asked) = store();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let environment = [
+        ("AWS_ACCESS_KEY_ID", KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_SESSION_TOKEN", TOKEN),
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ENDPOINT_URL", &endpoint),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("HARRIER_LOG", "debug"),
+    ];
+    let served = Served::start_with(tempfile::tempdir().unwrap(), &["--launcher", "none"], &environment);
+    let mut client = served.client();
+    let mut shown = String::new();
+    let mut ask = |sql: &str| match client.query(sql) {
+        Ok(rows) => shown.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n")),
+        Err((state, message)) => shown.push_str(&format!("{state} {message}\n")),
+    };
+    for sql in [
+        "SELECT * FROM 's3://bucket/x.parquet'",
+        "COPY (SELECT 1 AS x) TO 's3://bucket/y.parquet'",
+        "CREATE EXTERNAL TABLE e (x INT) STORED AS PARQUET LOCATION 's3://bucket/e/'",
+        "SELECT * FROM e",
+        "EXPLAIN ANALYZE SELECT * FROM e",
+        "EXPLAIN VERBOSE SELECT 1",
+        "SHOW ALL",
+        "SELECT * FROM pg_settings",
+        "SELECT * FROM pg_stat_activity",
+        "SELECT * FROM information_schema.tables",
+    ] {
+        ask(sql);
+    }
+    for table in ["sessions", "statements", "ranks", "queues", "disks", "tables", "snapshots", "interconnect"]
+    {
+        ask(&format!("SELECT * FROM sys.{table}"));
+    }
+    for path in ["/", "/statements", "/sessions", "/ranks", "/queues", "/tables", "/metrics", "/healthz"] {
+        let (status, body) = page(&served.pages, path, true);
+        assert_eq!(status, 200, "{path}");
+        shown.push_str(&body);
+    }
+    // The keys were used.
+    let asked = asked.lock().unwrap().clone();
+    assert!(asked.contains(&format!("Credential={KEY}/")) && asked.contains(TOKEN), "{asked}");
+    assert!(!asked.contains(SECRET), "{asked}");
+    // What was asked of the store is told, with what and nothing of how.
+    assert!(shown.contains("42501") && shown.contains("s3://bucket/"), "{shown}");
+    let log = served.log();
+    assert!(log.len() > 100, "{log}");
+    for (what, text) in [("an answer", &shown), ("the log", &log)] {
+        for secret in [SECRET, TOKEN] {
+            let line = text.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "in {what}");
+        }
+    }
+}

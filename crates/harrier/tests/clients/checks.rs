@@ -1,0 +1,82 @@
+//! The real clients of PostgreSQL and of Arrow Flight SQL, as their users use them, with `harrier serve` (tests/clients).
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::PoisonError;
+
+use crate::served::Served;
+
+/// Checks of `tests/clients/run.py`, each with one client.
+fn run(clients: &[&str]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
+        eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
+        return;
+    }
+    assert!(root.join(".harrier/clients").is_dir(), "the clients are not installed: run scripts/clients.sh");
+    let _shared = crate::MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let served = Served::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
+    let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
+    let mut command = Command::new("python3");
+    command.arg(root.join("tests/clients/run.py"));
+    command.args(["127.0.0.1", &served.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
+    command.arg("--known").arg(root.join("tests/clients/differences.tsv"));
+    command.args(["--flight", &served.flight.to_string()]);
+    for client in clients {
+        command.args(["--only", client]);
+    }
+    let output = command.output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{shown}\n{errors}\n{}", served.log());
+}
+
+#[test]
+fn psql() {
+    run(&["psql"]);
+}
+
+#[test]
+fn psycopg() {
+    run(&["psycopg"]);
+}
+
+#[test]
+fn sqlalchemy() {
+    run(&["sqlalchemy"]);
+}
+
+#[test]
+fn pgjdbc() {
+    run(&["pgjdbc"]);
+}
+
+#[test]
+fn odbc() {
+    run(&["pyodbc"]);
+}
+
+#[test]
+fn pgbench() {
+    run(&["pgbench"]);
+}
+
+#[test]
+fn shells() {
+    run(&["pgcli", "sqlline"]);
+}
+
+#[test]
+fn notebooks() {
+    run(&["jupysql"]);
+}
+
+#[test]
+fn adbc() {
+    run(&["adbc", "flightsql"]);
+}
+
+#[test]
+fn dbt() {
+    run(&["dbt"]);
+}

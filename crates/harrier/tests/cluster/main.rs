@@ -1,0 +1,23 @@
+//! What takes several hosts, made of namespaces, or a Slurm cluster: ranks on them, a narrow line between
+//! them, job steps, and chaos.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test cluster chaos::`.
+
+mod chaos;
+#[path = "../support/command.rs"]
+mod command;
+mod hosts;
+mod narrow_line;
+mod network;
+#[path = "../support/served.rs"]
+mod served;
+mod slurm;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by each test: what one does to the network and the processors, the others would see.
+fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}

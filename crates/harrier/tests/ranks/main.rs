@@ -1,0 +1,18 @@
+//! Gangs on this host, under a real launcher or by a hosts file: what their ranks promise, what moves between
+//! them, and how they fail and die.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test ranks deaths::`.
+
+#[path = "../support/command.rs"]
+mod command;
+mod contract;
+mod deaths;
+#[path = "../support/exchange_contract.rs"]
+mod exchange_contract;
+mod failures;
+mod gang;
+mod moving;
+#[path = "../support/trace_check.rs"]
+mod trace_check;
+mod udp;

@@ -1,0 +1,18 @@
+//! `harrier serve`: its sessions and its protocol, who operates and watches it, and what becomes of
+//! statements when ranks or servers are lost.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test serve retry::`.
+
+mod histories;
+mod operate;
+mod protocol;
+mod retry;
+#[path = "../support/served.rs"]
+mod served;
+mod sessions;
+mod slow_reader;
+mod standby;
+#[path = "../support/trace_check.rs"]
+mod trace_check;
+mod watching;

@@ -1,0 +1,406 @@
+//! The PostgreSQL protocol of `harrier serve` at its edges: what is malformed, half, slow, long or much, and COPY in binary.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::served::{Client, PATIENCE, Served};
+
+const ALONE: &[&str] = &["--launcher", "none"];
+
+/// Far more than what the buffers of a connection hold.
+const BIG: &str = "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)";
+
+/// Bytes of a message.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind], &(body.len() as i32 + 4).to_be_bytes()[..], body].concat()
+}
+
+/// Asks for a big result and reads none of it, until the server can send no more.
+fn ask_and_wait(served: &Served, client: &mut Client) {
+    client.ask(BIG);
+    let rows =
+        format!("SELECT max(rows) FROM sys.statements WHERE pid = {} AND state = 'running'", client.process);
+    let mut watcher = served.client();
+    let (deadline, mut before) = (Instant::now() + PATIENCE, String::new());
+    loop {
+        let sent = watcher.one(&rows).unwrap();
+        if !sent.is_empty() && sent != "0" && sent == before {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{sent} rows were sent\n{}", served.log());
+        before = sent;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn answers(served: &Served) {
+    assert_eq!(served.client().one("SELECT 6 * 7").as_deref(), Ok("42"), "{}", served.log());
+    assert!(!served.log().contains("panicked"), "{}", served.log());
+}
+
+#[test]
+fn a_canceled_result_is_read_to_where_it_ends() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    let process = client.process;
+    let last = format!("SELECT state FROM sys.statements WHERE pid = {process} ORDER BY id DESC LIMIT 1");
+    // While nobody reads, the statement is ended at once; who reads on hears of it, and goes on.
+    ask_and_wait(&served, &mut client);
+    assert_eq!(served.client().one(&format!("SELECT pg_cancel_backend({process})")).as_deref(), Ok("t"));
+    served.wait_for(&last, "canceled");
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    assert_eq!(client.one("SELECT 2").as_deref(), Ok("2"));
+    // So it is with a time limit, and with COPY in both formats.
+    client.query("SET statement_timeout = '1s'").unwrap();
+    client.ask(BIG);
+    served.wait_for(&last, "canceled");
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    for options in ["", "(FORMAT binary)"] {
+        client.ask(&format!("COPY ({BIG}) TO STDOUT {options}"));
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(client.answer().unwrap_err().0, "57014", "{options}");
+    }
+    client.query("RESET statement_timeout").unwrap();
+    assert_eq!(client.one("SELECT 3").as_deref(), Ok("3"));
+    // In a transaction, that has failed with it.
+    client.query("BEGIN").unwrap();
+    ask_and_wait(&served, &mut client);
+    served.client().query(&format!("SELECT pg_cancel_backend({process})")).unwrap();
+    assert_eq!(client.answer().unwrap_err().0, "57014");
+    assert_eq!(client.state, b'E');
+    client.query("ROLLBACK").unwrap();
+    // Who is sent away is not waited for.
+    ask_and_wait(&served, &mut client);
+    served.client().query(&format!("SELECT pg_terminate_backend({process})")).unwrap();
+    served.wait_for(&format!("SELECT count(*) FROM sys.sessions WHERE pid = {process}"), "0");
+}
+
+#[test]
+fn statements_of_one_text_are_one_transaction() {
+    let served = Served::start(ALONE);
+    let (mut client, mut other) = (served.client(), served.client());
+    client.query("CREATE TABLE t (a int)").unwrap();
+    let mut count = || other.one("SELECT count(*) FROM t").unwrap();
+    // BEGIN makes what came before a part of the client's transaction.
+    client.query("INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); ROLLBACK").unwrap();
+    assert_eq!(count(), "0");
+    client.query("INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2)").unwrap();
+    assert_eq!((client.state, count().as_str()), (b'T', "0"));
+    client.query("COMMIT; INSERT INTO t VALUES (3)").unwrap();
+    assert_eq!((client.state, count().as_str()), (b'I', "3"));
+    // COMMIT ends what came before, also if what follows fails.
+    assert_eq!(
+        client.fails("INSERT INTO t VALUES (4); COMMIT; INSERT INTO t VALUES (5); SELECT 1/0"),
+        "22012"
+    );
+    assert_eq!(count(), "4");
+    assert_eq!(client.fails("INSERT INTO t VALUES (6); SAVEPOINT s"), "25P01");
+    assert_eq!((client.state, count().as_str()), (b'I', "4"));
+}
+
+#[test]
+fn clients_may_say_anything() {
+    let seed = harrier_launch::seed();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let served = Served::start(ALONE);
+    for round in 0..400 {
+        let mut bytes: Vec<u8> = (0..random.random_range(0..200)).map(|_| random.random()).collect();
+        let mut stream = match round % 4 {
+            // Not even a beginning.
+            0 => {
+                let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+                let _ = stream.write_all(&bytes);
+                continue;
+            }
+            // Messages that are none.
+            1 => {
+                let mut client = served.client();
+                let _ = client.stream.write_all(&bytes);
+                client.stream
+            }
+            // Messages of a kind that there is, of the right length, with anything in them.
+            2 => {
+                let mut client = served.client();
+                for _ in 0..5 {
+                    let kind = *b"QPBDECHSdcfp".get(random.random_range(0..12)).unwrap();
+                    bytes.truncate(random.random_range(0..=bytes.len()));
+                    if client.stream.write_all(&message(kind, &bytes)).is_err() {
+                        break;
+                    }
+                }
+                client.stream
+            }
+            // What is right, with some bytes changed, and cut off somewhere.
+            _ => {
+                let mut client = served.client();
+                let mut said = conversation();
+                for _ in 0..random.random_range(1..4) {
+                    let at = random.random_range(0..said.len());
+                    said[at] = random.random();
+                }
+                said.truncate(random.random_range(1..=said.len()));
+                let _ = client.stream.write_all(&said);
+                client.stream
+            }
+        };
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    answers(&served);
+    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+}
+
+/// Messages of every kind, as a driver sends them.
+fn conversation() -> Vec<u8> {
+    let bind = [&b"p\0s\0"[..], &[0, 1, 0, 1, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7, 0, 1, 0, 1]].concat();
+    let rows =
+        [b"PGCOPY\n\xff\r\n\0".as_slice(), &[0; 8], &[0, 1, 0, 0, 0, 4, 0, 0, 0, 9, 0xff, 0xff]].concat();
+    [
+        message(b'Q', b"CREATE TEMP TABLE c (a int)\0"),
+        message(b'P', b"s\0SELECT $1::int4 + x FROM generate_series(1, 10) g(x)\0\0\x01\0\0\0\x17"),
+        message(b'D', b"Ss\0"),
+        message(b'B', &bind),
+        message(b'D', b"Pp\0"),
+        message(b'E', b"p\0\0\0\0\x03"),
+        message(b'H', b""),
+        message(b'E', b"p\0\0\0\0\0"),
+        message(b'C', b"Pp\0"),
+        message(b'C', b"Ss\0"),
+        message(b'S', b""),
+        message(b'Q', b"COPY c FROM STDIN (FORMAT binary)\0"),
+        message(b'd', &rows),
+        message(b'c', b""),
+        message(b'Q', b"COPY c TO STDOUT (FORMAT binary)\0"),
+        message(b'Q', b"COPY c FROM STDIN\0"),
+        message(b'f', b"no more\0"),
+        message(b'X', b""),
+    ]
+    .concat()
+}
+
+#[test]
+fn halves_hold_nobody_up() {
+    let served = Served::start(ALONE);
+    let said = conversation();
+    let mut streams = Vec::new();
+    for at in 0..200 {
+        // Of a first message, or of a later one, with the connection left open.
+        if at % 4 == 0 {
+            let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+            stream.write_all(&[0, 0, 0, 80, 0, 3, 0, 0, b'u', b's'][..1 + at / 4 % 10]).unwrap();
+            streams.push(stream);
+        } else {
+            let mut client = served.client();
+            let end = 1 + at * (said.len() - 1) / 200;
+            client.stream.write_all(&said[..end]).unwrap();
+            streams.push(client.stream);
+        }
+    }
+    // What was announced and never comes takes no memory.
+    let before = served.memory();
+    for _ in 0..50 {
+        let mut client = served.client();
+        client.stream.write_all(&[&b"Q"[..], &1_000_000_000_i32.to_be_bytes(), b"SELECT"].concat()).unwrap();
+        streams.push(client.stream);
+    }
+    answers(&served);
+    let grown = served.memory().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes");
+    drop(streams);
+    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+}
+
+#[test]
+fn slow_readers_hold_nobody_up() {
+    let served = Served::start(ALONE);
+    let before = served.memory();
+    let mut slow: Vec<Client> = (0..16).map(|_| served.client()).collect();
+    for client in &mut slow {
+        client.ask(BIG);
+    }
+    for client in &slow {
+        let waits = format!(
+            "SELECT rows > 0 FROM sys.statements WHERE pid = {} ORDER BY id DESC LIMIT 1",
+            client.process
+        );
+        served.wait_for(&waits, "t");
+    }
+    // Each result would be a gigabyte.
+    let mut client = served.client();
+    for _ in 0..50 {
+        assert_eq!(client.one("SELECT count(*) FROM generate_series(1, 1000)").as_deref(), Ok("1000"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let grown = served.memory().saturating_sub(before);
+    println!("16 slow readers of a gigabyte each take {} MiB", grown >> 20);
+    assert!(grown < 1 << 30, "{grown} bytes");
+    // One that reads byte after byte still gets all that it asked for.
+    let mut drop_by_drop = served.client();
+    drop_by_drop.ask("SELECT x FROM generate_series(1, 2000) g(x)");
+    let mut byte = [0];
+    let mut read = Vec::new();
+    while !read.ends_with(&[b'Z', 0, 0, 0, 5, b'I']) {
+        assert_eq!(drop_by_drop.stream.read(&mut byte).unwrap(), 1);
+        read.push(byte[0]);
+    }
+    assert!(read.windows(8).any(|part| part == b"\0\0\0\x042000"), "{} bytes", read.len());
+    drop(slow);
+    // Two of this test, and the one that asks.
+    served.wait_for("SELECT count(*) FROM sys.sessions", "3");
+    answers(&served);
+}
+
+#[test]
+fn many_may_be_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    std::fs::write(&config, "[server]\nmax_connections = 1010\n").unwrap();
+    let served = Served::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
+    let before = served.memory();
+    let mut clients: Vec<Client> = (0..1000).map(|_| served.client()).collect();
+    // Those that have never asked for anything, and those that have.
+    let grown = served.memory().saturating_sub(before);
+    for client in &mut clients {
+        client.query("SELECT 1").unwrap();
+    }
+    let asked = served.memory().saturating_sub(before);
+    println!("1000 idle sessions take {} MiB, after a statement each {} MiB", grown >> 20, asked >> 20);
+    assert!(grown < 200 << 20, "{grown} bytes");
+    assert!(asked < 200 << 20, "{asked} bytes");
+    answers(&served);
+    drop(clients);
+    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+}
+
+#[test]
+fn a_long_statement_is_taken() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.stream.set_read_timeout(Some(PATIENCE * 5)).unwrap();
+    let text = format!("SELECT length('{}')", "x".repeat(100 << 20));
+    assert_eq!(client.one(&text), Ok((100 << 20).to_string()));
+    assert_eq!(client.one("SELECT 5").as_deref(), Ok("5"));
+    // One that is no statement is told to be none.
+    let text = format!("SELECT {}", "(".repeat(10 << 20));
+    let state = client.fails(&text);
+    assert!(["42601", "54001"].contains(&state.as_str()), "{state}");
+    answers(&served);
+}
+
+#[test]
+fn a_statement_may_have_ten_thousand_parameters() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.stream.set_read_timeout(Some(PATIENCE * 3)).unwrap();
+    let count: i32 = 10_000;
+    let places: Vec<String> = (1..=count).map(|at| format!("${at}::int8")).collect();
+    let text =
+        format!("SELECT count(*) FROM generate_series(1, 20000) g(x) WHERE x IN ({})", places.join(", "));
+    let mut parse = [&b"\0"[..], text.as_bytes(), b"\0"].concat();
+    parse.extend(0_i16.to_be_bytes());
+    let mut bind = vec![0, 0, 0, 0];
+    bind.extend((count as i16).to_be_bytes());
+    for at in 1..=count {
+        let value = (2 * at).to_string();
+        bind.extend((value.len() as i32).to_be_bytes());
+        bind.extend(value.as_bytes());
+    }
+    bind.extend([0, 0]);
+    let said =
+        [message(b'P', &parse), message(b'B', &bind), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")];
+    client.stream.write_all(&said.concat()).unwrap();
+    assert_eq!(client.answer().unwrap(), [[Some("10000".to_string())]]);
+    answers(&served);
+}
+
+/// What COPY … TO STDOUT sends, piece by piece.
+fn copied(client: &mut Client, sql: &str) -> Vec<Vec<u8>> {
+    client.ask(sql);
+    let mut pieces = Vec::new();
+    loop {
+        match client.message().unwrap() {
+            (b'H', body) => assert_eq!(body[0], 1, "not in binary"),
+            (b'd', body) => pieces.push(body),
+            (b'E', body) => panic!("{sql}: {}", String::from_utf8_lossy(&body)),
+            (b'Z', _) => return pieces,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn rows_are_copied_in_binary() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client
+        .query(
+            "CREATE TABLE t (b boolean, i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision, n numeric(12, 3), \
+             s text, y bytea, d date, h time, p timestamp, z timestamptz, l int[], e text[]); \
+             INSERT INTO t SELECT x % 2 = 0, x, x, -x, x / 2.0, x * 1.5, x / 8.0, 'text ' || x, CAST('bytes' AS bytea), \
+             DATE '1969-07-20', CAST('01:02:03.5' AS time), TIMESTAMP '2024-02-29 12:00:00.25', \
+             CAST('1969-07-20 20:17:40+00' AS timestamptz), ARRAY[CAST(x AS int), NULL], ARRAY['a', 'b ' || x] \
+             FROM generate_series(1, 20000) g(x); \
+             INSERT INTO t (i4) VALUES (NULL); CREATE TABLE u AS SELECT * FROM t WHERE false",
+        )
+        .unwrap();
+    let pieces = copied(&mut client, "COPY t TO STDOUT (FORMAT binary)");
+    assert_eq!(pieces.len(), 20_002);
+    assert!(pieces[0].starts_with(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x0f"), "{:?}", pieces[0]);
+    assert_eq!(pieces.last().unwrap(), &[0xff, 0xff]);
+    // They come back whatever pieces they are cut in.
+    let bytes = pieces.concat();
+    client.ask("COPY u FROM STDIN WITH BINARY");
+    assert_eq!(client.message().unwrap(), (b'G', [&[1, 0, 15][..], &[0, 1].repeat(15)].concat()));
+    for piece in bytes.chunks(70_001) {
+        client.send(b'd', piece);
+    }
+    client.send(b'c', b"");
+    client.answer().unwrap();
+    assert_eq!(client.one("SELECT count(*) FROM u").as_deref(), Ok("20001"));
+    let mut all =
+        |table| copied(&mut client, &format!("COPY (SELECT * FROM {table} ORDER BY i4) TO STDOUT BINARY"));
+    assert_eq!(all("t"), all("u"));
+    // Nothing of rows that are wrong is kept; the error says which it was.
+    let header = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
+    let row = [0, 1, 0, 0, 0, 4, 0, 0, 0, 9];
+    let cases: [(&[u8], &str); 4] = [
+        (&[0, 2], "22P04"),
+        (&[0, 1, 0, 0, 0, 3, 0, 0, 0], "22P03"),
+        (&[0, 1, 0, 0], "22P04"),
+        (&[0xff, 0xff, 0], "22P04"),
+    ];
+    for (wrong, state) in cases {
+        client.ask("COPY u (i4) FROM STDIN (FORMAT binary)");
+        client.send(b'd', &[&header, &row[..], wrong].concat());
+        client.send(b'c', b"");
+        assert_eq!(client.answer().unwrap_err().0, state, "{wrong:?}");
+        assert_eq!(client.one("SELECT count(*) FROM u").as_deref(), Ok("20001"));
+    }
+    client.ask("COPY u (i4) FROM STDIN (FORMAT binary)");
+    client.send(b'd', b"1\n");
+    client.send(b'c', b"");
+    assert_eq!(client.answer().unwrap_err().0, "22P04");
+    assert_eq!(copied(&mut client, "COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)").len(), 1);
+    assert_eq!(client.fails("COPY t TO STDOUT (FORMAT binary, HEADER)"), "42601");
+    assert_eq!(client.one("SELECT 7").as_deref(), Ok("7"));
+}
+
+#[test]
+fn what_binary_cannot_tell_is_an_error() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    let ragged = "SELECT ARRAY[ARRAY[1, 2], ARRAY[3]] AS a UNION ALL SELECT ARRAY[ARRAY[1], ARRAY[2]]";
+    assert_eq!(client.query(ragged).unwrap().len(), 2);
+    let parse = [&b"\0"[..], ragged.as_bytes(), b"\0\0\0"].concat();
+    let bind = [0, 0, 0, 0, 0, 0, 0, 1, 0, 1];
+    let said =
+        [message(b'P', &parse), message(b'B', &bind), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")];
+    client.stream.write_all(&said.concat()).unwrap();
+    assert_eq!(client.answer().unwrap_err().0, "0A000");
+    assert_eq!(client.one("SELECT 8").as_deref(), Ok("8"));
+}

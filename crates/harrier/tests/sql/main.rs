@@ -1,0 +1,15 @@
+//! The program alone, as users and scripts call it: SQL files, the command line, COPY, the shell, estimates,
+//! and benchmarks as small as they get.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test sql slt::`.
+
+mod bench;
+mod bench_serve;
+mod cli;
+#[path = "../support/command.rs"]
+mod command;
+mod copy;
+mod estimates;
+mod shell;
+mod slt;

@@ -1,0 +1,156 @@
+//! The interactive shell, driven through a pseudo-terminal.
+
+use std::process::Command;
+
+use rexpect::session::{PtySession, spawn_command};
+
+use crate::command::{BINARY, ENDLESS, Folder};
+
+/// How long a reply may take, in milliseconds, on a machine that is busy with other tests.
+const REPLY_MS: u64 = 30_000;
+
+const PROMPT: &str = "harrier=> ";
+const CONTINUED: &str = "harrier-> ";
+
+struct Shell(PtySession);
+
+impl Shell {
+    fn start(folder: &Folder) -> Self {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["sql", "--warehouse", ":memory:", "--memory", "1GiB", "--threads", "2"])
+            .current_dir(folder.path())
+            .env("XDG_STATE_HOME", folder.path().join("state"))
+            .env("TERM", "xterm")
+            .env_remove("COLUMNS");
+        let mut shell = Self(spawn_command(command, Some(REPLY_MS)).unwrap());
+        shell.expect(PROMPT);
+        shell
+    }
+
+    #[track_caller]
+    fn expect(&mut self, text: &str) -> String {
+        match self.0.exp_string(text) {
+            Ok(before) => before,
+            Err(error) => panic!("waiting for {text:?}: {error}"),
+        }
+    }
+
+    fn send(&mut self, line: &str) {
+        self.0.send_line(line).unwrap();
+    }
+
+    /// Sends a line and returns what is shown until the next prompt.
+    #[track_caller]
+    fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.expect(PROMPT)
+    }
+
+    fn leave(mut self) {
+        self.0.send_control('d').unwrap();
+        self.0.exp_eof().unwrap();
+    }
+}
+
+#[test]
+fn statements_and_meta_commands() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    assert!(shell.ask("select 41 + 1 as answer;").contains("(1 row)"));
+    assert!(shell.ask("create view v as select 7 as seven;").contains("CREATE VIEW"));
+    let listed = shell.ask("\\d");
+    assert!(listed.contains("public") && listed.contains("view"), "{listed}");
+    assert!(shell.ask("\\d v").contains("seven"));
+    assert!(shell.ask("\\d nosuch").contains("ERROR 42P01: "));
+    assert!(shell.ask("\\dv").contains("(1 row)"));
+    assert!(shell.ask("\\dt").contains("(0 rows)"));
+    assert!(shell.ask("\\df date_tr*").contains("date_trunc"));
+    assert!(shell.ask("\\timing").contains("Timing is on."));
+    assert!(shell.ask("select 1;").contains("Time: "));
+    assert!(shell.ask("\\timing off").contains("Timing is off."));
+    assert!(shell.ask("\\x").contains("Expanded display is on."));
+    assert!(shell.ask("select 5 as five;").contains("-[ RECORD 1 ]"));
+    assert!(shell.ask("\\x off").contains("Expanded display is off."));
+    assert!(shell.ask("\\format json").contains("Output format is json."));
+    assert!(shell.ask("select 5 as five;").contains("{\"five\":5}"));
+    assert!(shell.ask("\\?").contains("\\timing"));
+    assert!(shell.ask("\\h copy").contains("PARTITIONED BY"));
+    assert!(shell.ask("\\nope").contains("ERROR 42601: invalid command"));
+    folder.write("in.sql", "select 'included' as i;\n");
+    assert!(shell.ask("\\i in.sql").contains("{\"i\":\"included\"}"));
+    assert!(shell.ask("\\o out.json").ends_with(""));
+    shell.ask("select 6 as six;");
+    shell.ask("\\o");
+    let written = std::fs::read_to_string(folder.path().join("out.json")).unwrap();
+    assert_eq!(written, "{\"six\":6}\n");
+    shell.send("\\q");
+    shell.0.exp_eof().unwrap();
+}
+
+#[test]
+fn statements_of_several_lines() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    shell.send("select 20");
+    shell.expect(CONTINUED);
+    shell.send("  + 3 as sum");
+    shell.expect(CONTINUED);
+    assert!(shell.ask(";").contains("23"));
+    shell.send("select 'a");
+    shell.expect("harrier'> ");
+    assert!(shell.ask("b' as x;").contains("(1 row)"));
+    // An error does not end the shell.
+    assert!(shell.ask("select nope;").contains("ERROR 42703: "));
+    assert!(shell.ask("select 1 as one; select 2 as two;").contains("two"));
+    shell.leave();
+}
+
+#[test]
+fn history_outlives_the_shell() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    assert!(shell.ask("select 12345 as remembered;").contains("(1 row)"));
+    shell.leave();
+    let mut shell = Shell::start(&folder);
+    // The key "up", then enter.
+    shell.0.send("\u{1b}[A").unwrap();
+    shell.0.flush().unwrap();
+    shell.expect("remembered;");
+    assert!(shell.ask("").contains("12345"));
+    shell.leave();
+}
+
+#[test]
+fn names_are_completed() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    shell.ask("create table lineitem_sample (l_orderkey int);");
+    shell.0.send("select l_ord\t from lineitem_s\t").unwrap();
+    shell.0.flush().unwrap();
+    shell.expect("lineitem_sample");
+    assert!(shell.ask(";").contains("(0 rows)"));
+    shell.leave();
+}
+
+#[test]
+fn ctrl_c_cancels_the_statement_and_not_the_shell() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    // At the prompt it clears what was typed.
+    shell.send("select");
+    shell.expect(CONTINUED);
+    shell.0.send_control('c').unwrap();
+    shell.expect(PROMPT);
+    // While a statement runs it cancels that. The echo comes from the same input, so the statement before it
+    // is over when its text appears.
+    shell.ask("\\timing on");
+    shell.send(&format!("select 99 as ready; {ENDLESS};"));
+    shell.expect("(1 row)");
+    shell.expect("Time: ");
+    shell.0.send_control('c').unwrap();
+    shell.expect("ERROR 57014: canceling statement due to user request");
+    shell.expect(PROMPT);
+    assert!(shell.ask("select 1 as alive;").contains("(1 row)"));
+    shell.leave();
+}

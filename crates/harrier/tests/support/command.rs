@@ -1,0 +1,110 @@
+//! What the tests of the command line share: a folder of their own and the binary run in it.
+#![allow(dead_code)] // Each test program uses its own part.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
+
+/// Runs until it is canceled, in little memory.
+pub const ENDLESS: &str = "select sum(a.value * b.value % 7) from generate_series(1, 10000) a, \
+                           generate_series(1, 2000000000) b";
+
+/// A library of C, at `source` below `tests`, that processes are started with.
+pub fn preloaded(source: &str, libraries: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let name = format!("lib{}.so", source.file_stem().unwrap().display());
+    let new = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-pthread", "-o"])
+        .arg(new.path().join(&name))
+        .arg(source)
+        .args(libraries)
+        .status();
+    assert!(made.expect("a C compiler is there to build Harrier").success());
+    // At once: processes of another run of these tests may be about to load it.
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
+    fs::rename(new.path().join(&name), &library).unwrap();
+    library
+}
+
+/// What a process left behind.
+#[derive(Debug)]
+pub struct Run {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// A temporary folder that commands run in.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a file, and the folders it is in.
+    pub fn write(&self, name: &str, content: &str) {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// `harrier sql` with `args`, not yet started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.arg("sql").args(args).current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn sql(&self, args: &[&str]) -> Run {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub fn sql_with_stdin(&self, args: &[&str], stdin: &str) -> Run {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// The binary with `args` alone.
+    pub fn run(&self, args: &[&str]) -> Run {
+        Command::new(BINARY).args(args).current_dir(self.path()).output().unwrap().into()
+    }
+
+    /// A shell script that finds the binary as `$HARRIER`.
+    pub fn shell(&self, script: &str) -> Run {
+        Command::new("sh")
+            .args(["-c", script])
+            .env("HARRIER", BINARY)
+            .current_dir(self.path())
+            .output()
+            .unwrap()
+            .into()
+    }
+}

@@ -1,0 +1,16 @@
+//! Tables that stay, and whoever else is at them: other processes, DuckDB, upkeep, full disks, and death at
+//! any moment.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier --test warehouse crashes::`.
+
+#[path = "../support/command.rs"]
+mod command;
+mod crashes;
+mod ducklake;
+mod folders;
+mod full_disks;
+mod processes;
+mod support;
+mod upkeep;
+mod written_files;

@@ -1,0 +1,7 @@
+//! Ranks over the transports there are: MPI and QUIC.
+//!
+//! The tests of this folder are one program, which is linked once. Those of one file:
+//! `cargo test -p harrier-interconnect --test transports udp::`.
+
+mod exchange;
+mod udp;

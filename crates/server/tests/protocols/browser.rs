@@ -1,0 +1,35 @@
+//! Runs `browser.py`, which looks at the pages with a real browser. It is skipped, and says so, only where there is none.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::python::python;
+
+/// What `browser.py` ends with when there is no browser.
+const NO_BROWSER: i32 = 77;
+
+#[test]
+fn the_pages_work_in_a_browser() {
+    let test = std::env::current_exe().unwrap();
+    let example = test.ancestors().nth(2).unwrap().join("examples/pages");
+    assert!(
+        example.exists(),
+        "{} is not built: cargo test builds it, unless it is told a test",
+        example.display()
+    );
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocols/browser.py");
+    let pictures = std::env::temp_dir().join(format!("harrier-pages-{}", uuid::Uuid::new_v4()));
+    let python = python();
+    let output = match Command::new(&python).arg(script).arg(example).arg(&pictures).output() {
+        Ok(output) => output,
+        Err(error) => {
+            return eprintln!("SKIPPED: no browser saw the pages, for {python} does not start: {error}");
+        }
+    };
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(NO_BROWSER) {
+        return eprint!("{told}");
+    }
+    assert!(output.status.success(), "{told}\npictures are in {}", pictures.display());
+    std::fs::remove_dir_all(&pictures).unwrap();
+}

@@ -1,0 +1,760 @@
+//! Flight SQL as clients see it: arrow-flight's own client call by call, then ADBC and pyarrow as programs. Behind it is a backend of a few
+//! statements (`toy.rs`): the protocol is tested here, not SQL.
+//!
+//! `scripts/clients.sh` installs what is written in Python; `HARRIER_SKIP_SERVERS=1` leaves it out.
+
+mod toy;
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Int64Type, UInt32Type};
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use arrow_flight::sql::{
+    ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionEndSavepointRequest, Any,
+    CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetTables, CommandGetXdbcTypeInfo,
+    CommandStatementIngest, CommandStatementQuery, EndTransaction, ProstMessageExt, SqlInfo,
+    TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+};
+use arrow_flight::{Action, CancelFlightInfoRequest, FlightDescriptor, FlightInfo};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use harrier_server::backend::Failure;
+use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, Limits, serve};
+use harrier_server::registry::{Phase, Registry, Stop};
+use prost::Message;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, IntoRequest, Status};
+
+use toy::Toy;
+
+type Client = FlightSqlServiceClient<Channel>;
+
+/// Knows one user; strangers come in where there is no password to know.
+struct Door {
+    lets_strangers_in: bool,
+}
+
+#[async_trait]
+impl Authenticate for Door {
+    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, Failure> {
+        match (attempt.user, attempt.password) {
+            ("ada", Some("secret: 1")) => Ok("ada".to_string()),
+            ("", None) if self.lets_strangers_in => Ok("stranger".to_string()),
+            ("", None) => Err(Failure::fatal("28000", "no user was named")),
+            (user, _) => {
+                Err(Failure::fatal("28P01", format!("password authentication failed for user \"{user}\"")))
+            }
+        }
+    }
+}
+
+struct Served {
+    address: SocketAddr,
+    registry: Arc<Registry>,
+    toy: Arc<Toy>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn start(change: impl FnOnce(&mut Flight)) -> Served {
+    let (registry, toy) = (Arc::new(Registry::default()), Arc::new(Toy::default()));
+    let mut flight = Flight {
+        backend: Arc::clone(&toy) as _,
+        registry: Arc::clone(&registry),
+        authenticate: Arc::new(Door { lets_strangers_in: false }),
+        encryption: Encryption::default(),
+        database: "toy".to_string(),
+        limits: Limits::default(),
+    };
+    change(&mut flight);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async move {
+        if stopped.await.is_err() {
+            pending().await
+        }
+    };
+    let serving = tokio::spawn(serve(listener, flight, stopped));
+    Served { address, registry, toy, stop: Some(stop), serving }
+}
+
+impl Served {
+    async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+    }
+
+    async fn client(&self) -> Client {
+        let mut client = FlightSqlServiceClient::new(self.channel().await);
+        client.handshake("ada", "secret: 1").await.unwrap();
+        client
+    }
+
+    /// Waits until a statement of that text is in a phase.
+    async fn until(&self, text: &str, phase: Phase) {
+        let begun = Instant::now();
+        while !self.registry.statements().iter().any(|it| it.text == text && it.phase() == phase) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.statements());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn until_sessions(&self, count: usize) {
+        let begun = Instant::now();
+        while self.registry.sessions().len() != count {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.sessions());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+async fn stream(
+    client: &mut Client,
+    info: FlightInfo,
+) -> Result<arrow_flight::decode::FlightRecordBatchStream, FlightError> {
+    assert_eq!(info.endpoint.len(), 1);
+    let ticket = info.endpoint[0].ticket.clone().unwrap();
+    client.do_get(ticket).await
+}
+
+async fn fetch(client: &mut Client, info: FlightInfo) -> Result<RecordBatch, FlightError> {
+    let promised = Arc::new(info.clone().try_decode_schema().unwrap());
+    let rows = stream(client, info).await?;
+    let batches: Vec<RecordBatch> = rows.try_collect().await?;
+    assert!(batches.iter().all(|batch| batch.schema() == promised));
+    Ok(concat_batches(&promised, &batches).unwrap())
+}
+
+async fn query(client: &mut Client, text: &str) -> Result<RecordBatch, FlightError> {
+    let info = client.execute(text.to_string(), None).await?;
+    fetch(client, info).await
+}
+
+fn text(batch: &RecordBatch) -> String {
+    batch.column(0).as_string::<i32>().value(0).to_string()
+}
+
+/// The status in an error of a client, which wraps those that come from calls.
+fn status(error: &(dyn std::error::Error + 'static)) -> Status {
+    if let Some(FlightError::Tonic(status)) = error.downcast_ref::<FlightError>() {
+        return status.as_ref().clone();
+    }
+    match error.downcast_ref::<Status>() {
+        Some(status) => status.clone(),
+        None => status(error.source().unwrap_or_else(|| panic!("no status: {error:?}"))),
+    }
+}
+
+fn check<T>(result: Result<T, impl std::error::Error + 'static>, code: Code, sqlstate: &str) -> Status {
+    let error = result.err().expect("it fails");
+    let status = status(&error);
+    let state = status.metadata().get("sqlstate").map(|state| state.to_str().unwrap().to_string());
+    assert_eq!((status.code(), state.as_deref()), (code, Some(sqlstate)), "{status:?}");
+    assert!(status.message().contains(sqlstate), "{status:?}");
+    status
+}
+
+async fn act(client: &mut Client, kind: &str, body: impl Into<Bytes>) -> Result<Vec<Bytes>, Status> {
+    let mut request = Action { r#type: kind.to_string(), body: body.into() }.into_request();
+    let token = format!("Bearer {}", client.token().cloned().unwrap_or_default());
+    request.metadata_mut().insert("authorization", token.parse().unwrap());
+    let results = client.inner_mut().do_action(request).await?.into_inner();
+    results.map_ok(|result| result.body).try_collect().await
+}
+
+#[tokio::test]
+async fn only_who_is_known_comes_in() {
+    let served = start(|flight| flight.limits.sessions_max = 2).await;
+    let mut client = FlightSqlServiceClient::new(served.channel().await);
+    assert!(client.handshake("ada", "wrong").await.unwrap_err().to_string().contains("28P01"));
+    check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
+    client.set_token("made up".to_string());
+    check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
+    assert_eq!(served.registry.sessions().len(), 0);
+    client.clear_token();
+    client.handshake("ada", "secret: 1").await.unwrap();
+    assert_eq!(text(&query(&mut client, "SELECT current_user").await.unwrap()), "ada");
+    let second = served.client().await;
+    let mut third = FlightSqlServiceClient::new(served.channel().await);
+    assert!(third.handshake("ada", "secret: 1").await.unwrap_err().to_string().contains("53300"));
+    assert_eq!(served.registry.totals().refused.load(Ordering::Relaxed), 3);
+    drop(second);
+    // The session ends when the client says so, and its token with it.
+    let closed = act(&mut client, "CloseSession", vec![]).await.unwrap();
+    assert_eq!(closed, [Bytes::from_static(&[8, 1])]);
+    check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
+    served.until_sessions(1).await;
+    third.set_header("database", "nowhere");
+    assert!(third.handshake("ada", "secret: 1").await.unwrap_err().to_string().contains("3D000"));
+}
+
+#[tokio::test]
+async fn a_stranger_has_the_session_of_the_connection() {
+    let served = start(|flight| flight.authenticate = Arc::new(Door { lets_strangers_in: true })).await;
+    let mut client = FlightSqlServiceClient::new(served.channel().await);
+    assert_eq!(text(&query(&mut client, "SELECT current_user").await.unwrap()), "stranger");
+    client.execute_update("SET greeting = 'hello'".to_string(), None).await.unwrap();
+    assert_eq!(text(&query(&mut client, "SHOW greeting").await.unwrap()), "hello");
+    let mut other = FlightSqlServiceClient::new(served.channel().await);
+    assert_eq!(text(&query(&mut other, "SHOW greeting").await.unwrap()), "");
+    assert_eq!(served.registry.sessions().len(), 2);
+    drop(client);
+    served.until_sessions(1).await;
+}
+
+#[tokio::test]
+async fn rows_arrive_whole_and_no_faster_than_they_are_read() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let all = query(&mut client, "SELECT numbers 1000000").await.unwrap();
+    let numbers = all.column(0).as_primitive::<Int64Type>();
+    assert!(numbers.values().iter().copied().eq(0..1_000_000));
+    let words = all.column(1).as_string::<i32>();
+    assert_eq!((words.value(8), words.is_valid(7)), ("the word of the number 8", false));
+    served.until("SELECT numbers 1000000", Phase::Done).await;
+    let ended = served.registry.statements().remove(0);
+    assert_eq!(ended.rows.load(Ordering::Relaxed), 1_000_000);
+    let made = served.toy.made.swap(0, Ordering::SeqCst);
+    assert_eq!(made, 123);
+    let info = client.execute("SELECT numbers 1000000000".to_string(), None).await.unwrap();
+    let mut rows = stream(&mut client, info).await.unwrap();
+    rows.next().await.unwrap().unwrap();
+    // A client's window is 64 KiB until it grows; the server stands still when that and what lies ahead of it are full.
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        match served.toy.made.load(Ordering::SeqCst) {
+            made if made == last => break,
+            made => last = made,
+        }
+    }
+    assert!(last < 100, "{last} batches were made for one that was read");
+    drop(rows);
+    served.until("SELECT numbers 1000000000", Phase::Canceled).await;
+    query(&mut client, "SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn failures_say_what_and_when() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let parsed = check(query(&mut client, "SELEC 1").await, Code::InvalidArgument, "42601");
+    assert_eq!(parsed.metadata().get("position").unwrap(), "1");
+    check(query(&mut client, "SELECT * FROM \"none\"").await, Code::NotFound, "42P01");
+    check(query(&mut client, "SELECT 1; SELECT 1").await, Code::InvalidArgument, "42601");
+    assert_eq!(query(&mut client, " ; ").await.unwrap().num_columns(), 0);
+    // Rows come first; what breaks afterwards does not look like their end.
+    let info = client.execute("SELECT then fail".to_string(), None).await.unwrap();
+    let rows: Vec<_> = stream(&mut client, info).await.unwrap().collect().await;
+    assert_eq!(rows.iter().filter(|batch| batch.is_ok()).count(), 3);
+    let late = check(rows.into_iter().next_back().unwrap(), Code::InvalidArgument, "22012");
+    assert!(late.message().ends_with("\nDETAIL:  Late."), "{late:?}");
+    let info = client.execute("SELECT then panic".to_string(), None).await.unwrap();
+    let rows: Vec<_> = stream(&mut client, info).await.unwrap().collect().await;
+    check(rows.into_iter().next_back().unwrap(), Code::Internal, "XX000");
+    // A ticket is good once.
+    let info = client.execute("SELECT 1".to_string(), None).await.unwrap();
+    fetch(&mut client, info.clone()).await.unwrap();
+    check(stream(&mut client, info).await.map(drop), Code::NotFound, "34000");
+    assert_eq!(query(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+}
+
+#[tokio::test]
+async fn statements_without_rows_have_run_when_they_are_answered() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let info =
+        client.execute("CREATE TABLE \"t\" (\"a\" bigint, \"b\" text)".to_string(), None).await.unwrap();
+    assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_columns(), 2);
+    assert_eq!(fetch(&mut client, info).await.unwrap().num_rows(), 0);
+    let mut insert = client.prepare("INSERT INTO \"t\" VALUES ($1, $2)".to_string(), None).await.unwrap();
+    assert_eq!(insert.dataset_schema().unwrap().fields().len(), 0);
+    assert_eq!(insert.parameter_schema().unwrap().fields().len(), 2);
+    let a: ArrayRef = Arc::new(arrow::array::Int32Array::from(vec![1, 2, 3]));
+    let b: ArrayRef = Arc::new(StringArray::from(vec![Some("x"), None, Some("z")]));
+    let rows = RecordBatch::try_from_iter_with_nullable([("a", a, true), ("b", b, true)]).unwrap();
+    insert.set_parameters(rows.clone()).unwrap();
+    assert_eq!(insert.execute_update().await.unwrap(), 3);
+    insert.set_parameters(rows.project(&[0]).unwrap()).unwrap();
+    check(insert.execute_update().await, Code::InvalidArgument, "08P01");
+    insert.close().await.unwrap();
+    assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 3);
+    // Many rows of parameters are one transaction: the second of these breaks.
+    client
+        .execute_update("CREATE TABLE \"u\" (\"a\" bigint NOT NULL, \"b\" text)".to_string(), None)
+        .await
+        .unwrap();
+    let mut insert = client.prepare("INSERT INTO \"u\" VALUES ($1, $2)".to_string(), None).await.unwrap();
+    let a: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    let b: ArrayRef = Arc::new(StringArray::from(vec!["x", "y"]));
+    insert
+        .set_parameters(RecordBatch::try_from_iter_with_nullable([("a", a, true), ("b", b, true)]).unwrap())
+        .unwrap();
+    check(insert.execute_update().await, Code::FailedPrecondition, "23502");
+    assert_eq!(query(&mut client, "SELECT * FROM \"u\"").await.unwrap().num_rows(), 0);
+}
+
+#[tokio::test]
+async fn prepared_queries_run_for_every_row_of_parameters() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let mut select = client.prepare("SELECT $1, $2".to_string(), None).await.unwrap();
+    assert_eq!(select.dataset_schema().unwrap().fields().len(), 2);
+    check(select.execute().await, Code::InvalidArgument, "08P01");
+    let a: ArrayRef = Arc::new(StringArray::from(vec!["17", "18"]));
+    let b: ArrayRef = Arc::new(StringArray::from(vec!["x", "y"]));
+    let rows = |a: ArrayRef| RecordBatch::try_from_iter([("1", a), ("2", Arc::clone(&b))]).unwrap();
+    select.set_parameters(rows(a)).unwrap();
+    let info = select.execute().await.unwrap();
+    let selected = fetch(&mut client, info).await.unwrap();
+    assert_eq!(selected.column(0).as_primitive::<Int64Type>().values(), &[17, 18]);
+    select.set_parameters(rows(Arc::clone(&b))).unwrap();
+    check(select.execute().await, Code::InvalidArgument, "22023");
+    select.close().await.unwrap();
+    check(client.prepare("SELEC 1".to_string(), None).await.map(drop), Code::InvalidArgument, "42601");
+}
+
+#[tokio::test]
+async fn transactions_are_seen_when_they_are_committed() {
+    let served = start(|flight| flight.limits.busy = Duration::from_millis(50)).await;
+    let (mut client, mut other) = (served.client().await, served.client().await);
+    let begun = client.begin_transaction().await.unwrap();
+    let create = "CREATE TABLE \"t\" (\"a\" bigint)".to_string();
+    client.execute_update(create.clone(), Some(begun.clone())).await.unwrap();
+    client.execute_update("SET kept = 'yes'".to_string(), Some(begun.clone())).await.unwrap();
+    check(query(&mut other, "SELECT * FROM \"t\"").await, Code::NotFound, "42P01");
+    // The same client, outside of its transaction, is another session.
+    check(query(&mut client, "SELECT * FROM \"t\"").await, Code::NotFound, "42P01");
+    client.end_transaction(begun.clone(), EndTransaction::Commit).await.unwrap();
+    query(&mut other, "SELECT * FROM \"t\"").await.unwrap();
+    let ended = client.execute("SELECT 1".to_string(), Some(begun)).await;
+    check(ended, Code::FailedPrecondition, "25P01");
+    assert_eq!(text(&query(&mut client, "SHOW kept").await.unwrap()), "yes");
+
+    let begun = client.begin_transaction().await.unwrap();
+    let twice = client.execute_update(create.clone(), Some(begun.clone())).await;
+    check(twice, Code::AlreadyExists, "42P07");
+    let failed = client.execute("SELECT 1".to_string(), Some(begun.clone())).await;
+    check(failed, Code::FailedPrecondition, "25P02");
+    check(client.end_transaction(begun, EndTransaction::Commit).await, Code::FailedPrecondition, "25P02");
+
+    // A prepared statement goes on in the transaction that follows the one that it was prepared in.
+    let first = client.begin_transaction().await.unwrap();
+    let mut kept =
+        client.prepare("INSERT INTO \"t\" VALUES ($1)".to_string(), Some(first.clone())).await.unwrap();
+    let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    kept.set_parameters(RecordBatch::try_from_iter([("1", one)]).unwrap()).unwrap();
+    client.end_transaction(first, EndTransaction::Rollback).await.unwrap();
+    let second = client.begin_transaction().await.unwrap();
+    kept.execute_update().await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 0);
+    client.end_transaction(second, EndTransaction::Commit).await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 1);
+    kept.execute_update().await.unwrap();
+    assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 2);
+
+    // Rows that are being read keep others of the transaction out; those that nobody asked for do not.
+    let begun = client.begin_transaction().await.unwrap();
+    let long = "SELECT numbers 100000000".to_string();
+    let _unread = client.execute(long.clone(), Some(begun.clone())).await.unwrap();
+    let info = client.execute(long, Some(begun.clone())).await.unwrap();
+    let mut rows = stream(&mut client, info).await.unwrap();
+    rows.next().await.unwrap().unwrap();
+    let busy = client.execute("SELECT 1".to_string(), Some(begun.clone())).await;
+    check(busy, Code::FailedPrecondition, "55006");
+    drop(rows);
+    client.execute("SELECT 1".to_string(), Some(begun.clone())).await.unwrap();
+    client.end_transaction(begun, EndTransaction::Rollback).await.unwrap();
+    served.until_sessions(2).await;
+}
+
+#[tokio::test]
+async fn savepoints_take_back_a_part() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let begun = client.begin_transaction().await.unwrap();
+    let run = async |client: &mut Client, text: &str| {
+        client.execute_update(text.to_string(), Some(begun.clone())).await
+    };
+    run(&mut client, "CREATE TABLE \"t\" (\"a\" bigint)").await.unwrap();
+    let mark = ActionBeginSavepointRequest { transaction_id: begun.clone(), name: "mark".to_string() };
+    let marked = act(&mut client, "BeginSavepoint", mark.as_any().encode_to_vec()).await.unwrap();
+    let marked: ActionBeginSavepointResult =
+        Any::decode(marked[0].clone()).unwrap().unpack().unwrap().unwrap();
+    run(&mut client, "CREATE TABLE \"u\" (\"a\" bigint)").await.unwrap();
+    let end = |action: i32| {
+        ActionEndSavepointRequest { savepoint_id: marked.savepoint_id.clone(), action }
+            .as_any()
+            .encode_to_vec()
+    };
+    act(&mut client, "EndSavepoint", end(2)).await.unwrap();
+    assert_eq!(
+        check(run(&mut client, "DROP TABLE \"u\"").await, Code::NotFound, "42P01").code(),
+        Code::NotFound
+    );
+    act(&mut client, "EndSavepoint", end(2)).await.unwrap();
+    act(&mut client, "EndSavepoint", end(1)).await.unwrap();
+    check(act(&mut client, "EndSavepoint", end(1)).await, Code::FailedPrecondition, "3B001");
+    client.end_transaction(begun.clone(), EndTransaction::Commit).await.unwrap();
+    query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
+}
+
+#[tokio::test]
+async fn statements_run_beside_rows_that_are_being_read() {
+    let served = start(|flight| {
+        flight.limits.statements_beside_max = 2;
+        flight.limits.busy = Duration::from_millis(50);
+    })
+    .await;
+    let mut client = served.client().await;
+    client.execute_update("SET greeting = 'hello'".to_string(), None).await.unwrap();
+    let long = async |client: &mut Client| {
+        let info = client.execute("SELECT numbers 100000000".to_string(), None).await?;
+        let mut rows = stream(client, info).await?;
+        rows.next().await.unwrap()?;
+        Ok::<_, FlightError>(rows)
+    };
+    let first = long(&mut client).await.unwrap();
+    assert_eq!(text(&query(&mut client, "SHOW greeting").await.unwrap()), "hello");
+    check(query(&mut client, "BEGIN").await, Code::FailedPrecondition, "55006");
+    let second = long(&mut client).await.unwrap();
+    let third = long(&mut client).await.unwrap();
+    assert_eq!(served.registry.sessions().len(), 3);
+    check(query(&mut client, "SELECT 1").await, Code::ResourceExhausted, "53300");
+    drop((first, second, third));
+    served.until_sessions(1).await;
+    query(&mut client, "SELECT 1").await.unwrap();
+    // A transaction that SQL opens goes on over the statements that follow.
+    query(&mut client, "BEGIN").await.unwrap();
+    query(&mut client, "CREATE TABLE \"t\" (\"a\" bigint)").await.unwrap();
+    query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
+    query(&mut client, "ROLLBACK").await.unwrap();
+    check(query(&mut client, "SELECT * FROM \"t\"").await, Code::NotFound, "42P01");
+}
+
+#[tokio::test]
+async fn whatever_stops_a_statement_stops_it() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let waits = |client: &Client| {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.execute("WAIT".to_string(), None).await })
+    };
+    // Somebody who looks at the list.
+    let waiting = waits(&client);
+    served.until("WAIT", Phase::Planning).await;
+    let session = served.registry.sessions().remove(0);
+    session.stop(Stop::Statement);
+    check(waiting.await.unwrap(), Code::Cancelled, "57014");
+    // The client, who goes away.
+    let waiting = waits(&client);
+    served.until("WAIT", Phase::Planning).await;
+    let running = session.statement().unwrap();
+    waiting.abort();
+    while running.phase() != Phase::Canceled {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The client, who says so, before and after it asked for the rows.
+    let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
+    let cancel = |info: &FlightInfo| CancelFlightInfoRequest { info: Some(info.clone()) }.encode_to_vec();
+    let canceled = act(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
+    assert_eq!(canceled, [Bytes::from_static(&[8, 1])]);
+    check(stream(&mut client, info.clone()).await.map(drop), Code::NotFound, "34000");
+    let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
+    let rows = stream(&mut client, info.clone()).await.unwrap();
+    act(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
+    let rows: Vec<_> = rows.collect().await;
+    check(rows.into_iter().next_back().unwrap(), Code::Cancelled, "57014");
+    check(act(&mut client, "CancelFlightInfo", cancel(&info)).await, Code::NotFound, "34000");
+    // Its time.
+    client.execute_update("SET statement_timeout = '30ms'".to_string(), None).await.unwrap();
+    check(query(&mut client, "WAIT").await, Code::Cancelled, "57014");
+    client.execute_update("SET statement_timeout = '0'".to_string(), None).await.unwrap();
+    // The end of its session.
+    let waiting = waits(&client);
+    served.until("WAIT", Phase::Planning).await;
+    session.stop(Stop::Session);
+    let ended = status(&waiting.await.unwrap().unwrap_err());
+    assert!(["57P01", "57014"].iter().any(|state| ended.message().contains(state)), "{ended:?}");
+    check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
+    drop(session);
+    served.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn what_is_left_alone_ends() {
+    let served = start(|flight| {
+        flight.limits.idle = Duration::from_millis(300);
+        flight.limits.result = Duration::from_millis(40);
+        flight.limits.disconnected = Duration::from_millis(40);
+    })
+    .await;
+    let mut client = served.client().await;
+    let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
+    served.until("SELECT numbers 100000000", Phase::Canceled).await;
+    check(stream(&mut client, info).await.map(drop), Code::NotFound, "34000");
+    // Rows that are being read are no idleness, however slowly that goes.
+    let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
+    let mut rows = stream(&mut client, info).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    rows.next().await.unwrap().unwrap();
+    assert_eq!(served.registry.sessions().len(), 1);
+    drop(rows);
+    served.until_sessions(0).await;
+    check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_not_waited_for_like_an_idle_one() {
+    let served = start(|flight| flight.limits.disconnected = Duration::from_millis(40)).await;
+    let mut client = served.client().await;
+    client.begin_transaction().await.unwrap();
+    // Longer than a lost connection is waited for: this one is there.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(served.registry.sessions().len(), 1);
+    drop(client);
+    served.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_transactions_end() {
+    let mut served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let begun = client.begin_transaction().await.unwrap();
+    served.stop.take().unwrap().send(()).unwrap();
+    loop {
+        let refused = query(&mut client, "SELECT 1").await;
+        if refused.is_err() {
+            check(refused, Code::Unavailable, "57P03");
+            break;
+        }
+    }
+    let create = "CREATE TABLE \"t\" (\"a\" bigint)".to_string();
+    client.execute_update(create, Some(begun.clone())).await.unwrap();
+    assert!(!served.serving.is_finished());
+    client.end_transaction(begun, EndTransaction::Commit).await.unwrap();
+    drop(client);
+    let ended = tokio::time::timeout(Duration::from_secs(10), &mut served.serving).await;
+    ended.unwrap().unwrap().unwrap();
+    assert_eq!(served.registry.sessions().len(), 0);
+}
+
+#[tokio::test]
+async fn the_catalog_is_told() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    client.execute_update("CREATE TABLE \"t\" (\"a\" bigint, \"b\" text)".to_string(), None).await.unwrap();
+    let info = client.get_catalogs().await.unwrap();
+    assert_eq!(text(&fetch(&mut client, info).await.unwrap()), "toy");
+    let schemas = CommandGetDbSchemas { catalog: None, db_schema_filter_pattern: Some("pub%".to_string()) };
+    let info = client.get_db_schemas(schemas).await.unwrap();
+    let schemas = fetch(&mut client, info).await.unwrap();
+    assert_eq!(schemas.column(1).as_ref(), &StringArray::from(vec!["public"]));
+    let mut asked = CommandGetTables {
+        catalog: Some("toy".to_string()),
+        db_schema_filter_pattern: None,
+        table_name_filter_pattern: None,
+        table_types: vec![],
+        include_schema: true,
+    };
+    let info = client.get_tables(asked.clone()).await.unwrap();
+    let tables = fetch(&mut client, info).await.unwrap();
+    assert_eq!(tables.column(2).as_ref(), &StringArray::from(vec!["pg_class", "t"]));
+    assert_eq!(tables.column(3).as_ref(), &StringArray::from(vec!["SYSTEM VIEW", "TABLE"]));
+    let columns = tables.column(4).as_binary::<i32>().value(1);
+    let columns = arrow::ipc::convert::try_schema_from_ipc_buffer(columns).unwrap();
+    assert_eq!(columns.fields().iter().map(|field| field.name()).collect::<Vec<_>>(), ["a", "b"]);
+    (asked.include_schema, asked.table_types) = (false, vec!["TABLE".to_string()]);
+    let info = client.get_tables(asked).await.unwrap();
+    assert_eq!(fetch(&mut client, info).await.unwrap().num_rows(), 1);
+    let info = client.get_table_types().await.unwrap();
+    assert!(fetch(&mut client, info).await.unwrap().num_rows() > 3);
+    let info = client.get_sql_info(vec![SqlInfo::FlightSqlServerName]).await.unwrap();
+    let told = fetch(&mut client, info).await.unwrap();
+    assert_eq!(told.column(0).as_primitive::<UInt32Type>().values(), &[0]);
+    let info = client.get_xdbc_type_info(CommandGetXdbcTypeInfo { data_type: None }).await.unwrap();
+    assert!(fetch(&mut client, info).await.unwrap().num_rows() > 10);
+    let keys = CommandGetPrimaryKeys { catalog: None, db_schema: None, table: "t".to_string() };
+    let info = client.get_primary_keys(keys).await.unwrap();
+    assert_eq!(fetch(&mut client, info).await.unwrap().num_rows(), 0);
+    // What a statement would return, without running it.
+    let command = CommandStatementQuery { query: "SELECT * FROM \"t\"".to_string(), transaction_id: None };
+    let mut request = FlightDescriptor::new_cmd(command.as_any().encode_to_vec()).into_request();
+    let token = format!("Bearer {}", client.token().unwrap());
+    request.metadata_mut().insert("authorization", token.parse().unwrap());
+    let schema = client.inner_mut().get_schema(request).await.unwrap().into_inner();
+    assert_eq!(arrow::datatypes::Schema::try_from(&schema).unwrap().fields().len(), 2);
+}
+
+#[tokio::test]
+async fn batches_are_ingested_all_or_none() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let batch = |from: i64, to: i64| {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from..to));
+        let words = (from..to).map(|n| (n % 3 != 0).then(|| format!("a\t{n}")));
+        let words: ArrayRef = Arc::new(words.collect::<StringArray>());
+        let halves: ArrayRef = Arc::new(Float64Array::from_iter_values((from..to).map(|n| n as f64 / 2.0)));
+        RecordBatch::try_from_iter_with_nullable([
+            ("number", numbers, false),
+            ("word", words, true),
+            ("half", halves, true),
+        ])
+    };
+    let batch = |from, to| batch(from, to).unwrap();
+    let into = |missing: TableNotExistOption, there: TableExistsOption| CommandStatementIngest {
+        table_definition_options: Some(TableDefinitionOptions {
+            if_not_exist: missing as i32,
+            if_exists: there as i32,
+        }),
+        table: "t".to_string(),
+        schema: None,
+        catalog: None,
+        temporary: false,
+        transaction_id: None,
+        options: Default::default(),
+    };
+    use {TableExistsOption as Exists, TableNotExistOption as Missing};
+    let send = |batches: Vec<RecordBatch>| futures::stream::iter(batches.into_iter().map(Ok));
+    let missing = client.execute_ingest(into(Missing::Fail, Exists::Append), send(vec![batch(0, 1)])).await;
+    check(missing, Code::NotFound, "42P01");
+    let all = vec![batch(0, 10_000), batch(10_000, 20_000)];
+    let count = client.execute_ingest(into(Missing::Create, Exists::Fail), send(all.clone())).await.unwrap();
+    assert_eq!(count, 20_000);
+    let held = query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
+    assert_eq!(held, concat_batches(&all[0].schema(), &all).unwrap());
+    let there = client.execute_ingest(into(Missing::Create, Exists::Fail), send(vec![batch(0, 1)])).await;
+    check(there, Code::AlreadyExists, "42P07");
+    let more = client.execute_ingest(into(Missing::Create, Exists::Append), send(vec![batch(0, 5)])).await;
+    assert_eq!(more.unwrap(), 5);
+    let anew = client.execute_ingest(into(Missing::Create, Exists::Replace), send(vec![batch(0, 7)])).await;
+    assert_eq!(anew.unwrap(), 7);
+    assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 7);
+    // A client that goes away has sent nothing.
+    let broken = futures::stream::iter([Ok(batch(0, 5))]).chain(futures::stream::pending());
+    let (mut sender, command) = (client.clone(), into(Missing::Create, Exists::Replace));
+    let sending = tokio::spawn(async move { sender.execute_ingest(command, broken).await });
+    let copy = "COPY \"t\" (\"number\", \"word\", \"half\") FROM STDIN";
+    let is_copying = || served.registry.statements().iter().any(|it| it.text == copy && !it.has_ended());
+    while !is_copying() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    sending.abort();
+    served.until(copy, Phase::Canceled).await;
+    assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 7);
+}
+
+/// Runs a program in Python against a server, on another thread, so that the server goes on.
+async fn python(arguments: Vec<String>) {
+    let checkout = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = checkout.join("crates/server/tests/protocols/flight/clients.py");
+    let run = move || {
+        let python = match std::env::var_os("HARRIER_FLIGHT_PYTHON") {
+            Some(python) => PathBuf::from(python),
+            None => {
+                let found = Command::new(checkout.join("scripts/clients.sh")).output().unwrap();
+                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+                PathBuf::from(String::from_utf8(found.stdout).unwrap().trim()).join("python/bin/python3")
+            }
+        };
+        let ran = Command::new(python).arg(program).args(arguments).output().unwrap();
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(ran.status.success(), "{}{}", said(&ran.stdout), said(&ran.stderr));
+        print!("{}", said(&ran.stdout));
+    };
+    tokio::task::spawn_blocking(run).await.unwrap();
+}
+
+fn skips_clients() -> bool {
+    std::env::var_os("HARRIER_SKIP_SERVERS").is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adbc_and_pyarrow_do_what_their_users_do() {
+    if skips_clients() {
+        return;
+    }
+    let served = start(|flight| flight.limits.message_bytes_max = 64 << 20).await;
+    let address = served.address.to_string();
+    for part in ["adbc", "cancel", "pyarrow"] {
+        python(vec![part.to_string(), format!("grpc://{address}")]).await;
+    }
+    served.until_sessions(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adbc_comes_over_tls() {
+    if skips_clients() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("harrier-flight-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+        .args([
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        ])
+        .args([Path::new("-keyout"), &key, Path::new("-out"), &certificate])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let served = start(|flight| flight.encryption.set(Some(&config))).await;
+    let address = format!("grpc+tls://{}", served.address);
+    python(vec!["tls".to_string(), address, certificate.display().to_string()]).await;
+    // Who does not encrypt is not served.
+    let plain = FlightSqlServiceClient::new(served.channel().await).handshake("ada", "secret: 1").await;
+    plain.unwrap_err();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Prints how fast rows arrive:
+/// `cargo test --release -p harrier-server --test protocols flight:: -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn how_fast_rows_arrive() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let begun = Instant::now();
+    let info = client.execute("SELECT wide 4000".to_string(), None).await.unwrap();
+    let mut rows = stream(&mut client, info).await.unwrap();
+    let mut bytes = 0;
+    while let Some(batch) = rows.try_next().await.unwrap() {
+        bytes +=
+            batch.columns().iter().map(|it| it.to_data().get_slice_memory_size().unwrap()).sum::<usize>();
+    }
+    let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    println!("arrow-flight: {rate:.0} MB/s");
+    python(vec!["speed".to_string(), format!("grpc://{}", served.address)]).await;
+}
