@@ -70,9 +70,23 @@ build() {
     if [ -x "$harrier" ]; then
         step "building $harrier"
     else
-        step "building $harrier, which takes half an hour on two cores the first time"
+        step "building $harrier and what the tests start, which takes a quarter of an hour on two cores the first time"
     fi
-    steadily building cargo build --release --workspace --bins --examples
+    steadily building cargo build --release --workspace --features harrier-mpid/arrow --bins --examples
+}
+
+# build_program NAME: one binary and what it needs, with the features that the whole workspace selects, so that nothing is built a second
+# time for the tests. Says how long that will still take.
+build_program() {
+    status_file=$(mktemp)
+    {
+        status=0
+        steadily "building $1" cargo build --release --workspace --bin "$1" --message-format=json-render-diagnostics || status=$?
+        echo "$status" >"$status_file"
+    } | awk -f scripts/progress.awk -v weights=scripts/build-seconds.tsv
+    status=$(cat "$status_file")
+    rm -f "$status_file"
+    return "$status"
 }
 
 # An mpirun that works, or none: sets and exports HARRIER_MPIRUN for harrier bench.
