@@ -1,11 +1,14 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo test build fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-load bench-serve bench-mpid clean
+.PHONY: help demo check test test-all soak build fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
-	@echo 'make test         all tests, with what they need; the format is one of them'
+	@echo 'make check        what every change has to pass: format, lints, unit tests, the SQL suite in three ways, the command line'
+	@echo 'make test         what a submission has to pass, with what it needs; what passed before with the same bytes is not run again'
+	@echo 'make test-all     every test in every configuration, nothing remembered, and the lints'
+	@echo 'make soak PART=…  a search for faults of at most an hour, which goes on where it stopped; without PART: which there are'
 	@echo 'make build        the program, as target/release/harrier'
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
@@ -17,6 +20,7 @@ help:
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
 	@echo 'make bench-plan   queries planned over a table of 100000 files, and the commits of these'
+	@echo 'make bench-planning how long the statements of TPC-H and TPC-DS take to plan, beside another build if BASELINE names one'
 	@echo 'make bench-load   TPC-H brought into tables, beside DuckDB with DuckLake, and queries on tables kept in several ways (SCALE=1)'
 	@echo 'make bench-serve  a server under load, beside PostgreSQL, DuckDB and the Thrift server of Spark (SECONDS=1.5)'
 	@echo 'make bench-mpid   programs in keys and values, beside Hadoop and Spark, with charts (BYTES=1000000000)'
@@ -25,8 +29,17 @@ help:
 demo:
 	@scripts/demo.sh
 
+check:
+	@scripts/test.sh check
+
 test:
-	@scripts/test.sh
+	@scripts/test.sh test
+
+test-all:
+	@scripts/test.sh test-all
+
+soak:
+	@scripts/test.sh soak $(PART) $(if $(AGAIN),--again)
 
 build:
 	@scripts/build.sh
@@ -60,6 +73,9 @@ bench-commit:
 
 bench-plan:
 	@scripts/bench.sh plan
+
+bench-planning:
+	@scripts/bench.sh planning $(BASELINE)
 
 bench-load:
 	@scripts/bench.sh load $(SCALE)

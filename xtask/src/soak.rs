@@ -1,0 +1,265 @@
+//! `soak`: long searches for faults, in parts of at most an hour, each of which goes on where it stopped.
+//!
+//! A part is a list of items, each a unit of tests with variables of its own, or a command. What has ended is written down in
+//! `.harrier/soak/PART.tsv`; the next run begins with the first item that is not there. Seeds follow from a number that is drawn when
+//! a part begins and stands in the first line, so that whatever is found can be repeated.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::Arguments;
+use crate::cargo;
+use crate::report::Report;
+use crate::run::{self, Job, State};
+use crate::units::{self, Unit};
+
+/// No item begins after so long; what has begun ends.
+const SECONDS_MAX: u64 = 50 * 60;
+
+/// Of a single item.
+const ITEM_SECONDS_MAX: u64 = 3600;
+
+/// The parts, with what they look for.
+const PARTS: [(&str, &str); 6] = [
+    (
+        "chaos",
+        "half an hour in which everything around a served warehouse is killed, stopped, cut off or filled",
+    ),
+    ("deaths", "two hundred deaths of ranks, spares, coordinators and launchers"),
+    ("crashes", "a crash at every step of a transaction, upon disks, S3, HDFS and PostgreSQL"),
+    ("fuzz", "frames that a rank does not bear, by what they reach"),
+    ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
+    ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
+];
+
+/// One thing to do.
+struct Item {
+    name: String,
+    what: What,
+    environment: Vec<(&'static str, String)>,
+}
+
+enum What {
+    /// The units with this beginning of their names.
+    Units(&'static str),
+    Command(Vec<&'static str>),
+}
+
+/// Runs a part. Returns whether it found nothing, up to where it came.
+///
+/// Errors: there is no such part, the build has failed, or a unit is not there.
+pub fn run(root: &Path, arguments: &Arguments) -> Result<bool, String> {
+    let [part] = arguments.names.as_slice() else {
+        for (part, what) in PARTS {
+            println!("{part:<10} {what}");
+        }
+        return Err("which part? make soak PART=… takes one of these".to_owned());
+    };
+    if !PARTS.iter().any(|(name, _)| name == part) {
+        return Err(format!("there is no part {part}; there are {}", PARTS.map(|(name, _)| name).join(", ")));
+    }
+    let started = Instant::now();
+    let report = Report::new();
+    let folder = root.join(".harrier/soak");
+    let logs = folder.join(part);
+    fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+    let mut progress = Progress::open(&folder.join(format!("{part}.tsv")), arguments.again)?;
+    let items = items(part, progress.seed);
+
+    report.step(&format!("building for {part}"));
+    let install = Job::command("install", &["scripts/install.sh"]);
+    report.ended(&run::run(root, &logs, &install));
+    let units = units::of_programs(&cargo::build_tests(root)?.programs)?;
+    let mut found = progress.failed.clone();
+    for item in &items {
+        if progress.ended.contains(&item.name) {
+            continue;
+        }
+        if started.elapsed().as_secs() > SECONDS_MAX {
+            break;
+        }
+        let mut failed = Vec::new();
+        for mut job in jobs(item, &units)? {
+            job.seconds_max = ITEM_SECONDS_MAX;
+            job.name = format!("{} {}", item.name, job.name);
+            let outcome = run::run(root, &logs, &job);
+            report.ended(&outcome);
+            if outcome.state == State::Failed {
+                failed.push(outcome.log.display().to_string());
+            }
+        }
+        progress.add(item, &failed)?;
+        found.extend(failed);
+    }
+    let left = items.iter().filter(|item| !progress.ended.contains(&item.name)).count();
+    println!("\n{part}: {} of {} items done; seed {}", items.len() - left, items.len(), progress.seed);
+    if left > 0 {
+        println!("make soak PART={part} goes on with the other {left}");
+    } else {
+        println!("make soak PART={part} AGAIN=1 begins anew with other seeds");
+    }
+    match found.as_slice() {
+        [] => println!("nothing was found"),
+        logs => println!("{} items failed; their logs: {}", logs.len(), logs.join(" ")),
+    }
+    Ok(found.is_empty())
+}
+
+fn items(part: &str, seed: u64) -> Vec<Item> {
+    let item =
+        |name: String, what: What, environment: Vec<(&'static str, String)>| Item { name, what, environment };
+    let seeded = |start: &'static str, variable: &'static str, count: u64, more: &[(&'static str, &str)]| {
+        let one = |number: u64| {
+            let mut environment = vec![(variable, ((seed + number * 1000) % 1_000_000_007).to_string())];
+            environment.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+            item(format!("{start} {number}"), What::Units(start), environment)
+        };
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    match part {
+        "chaos" => seeded(
+            "cluster::chaos",
+            "HARRIER_SEED",
+            1,
+            &[("HARRIER_CHAOS_SECONDS", "1800"), ("HARRIER_CHAOS_HANG_SECONDS", "20")],
+        ),
+        "deaths" => seeded("ranks::deaths", "HARRIER_SEED", 10, &[("HARRIER_ROUNDS", "20")]),
+        "crashes" => {
+            vec![item(
+                "crashes".to_owned(),
+                What::Units("warehouse::crashes"),
+                vec![("HARRIER_CRASH_EVERY", "1".to_owned())],
+            )]
+        }
+        "fuzz" => {
+            let command = What::Command(vec!["checks/fuzz/run.sh", "1800"]);
+            vec![item("frames".to_owned(), command, vec![])]
+        }
+        "tpch" => {
+            let data = ".harrier/data/tpch-sf10";
+            let generate = vec!["scripts/harrier.sh", "generate", "tpch", "--scale", "10", "--out", data];
+            let bench =
+                ["scripts/harrier.sh", "bench", "tpch", "--scale", "10", "--runs", "1", "--data", data];
+            let ways = [
+                "--config",
+                "embedded:threads=2",
+                "--config",
+                "mpi:ranks=2,threads=1",
+                "--config",
+                "mpi:ranks=4,threads=1",
+            ];
+            vec![
+                item("data".to_owned(), What::Command(generate), vec![]),
+                item("queries".to_owned(), What::Command([&bench[..], &ways[..]].concat()), vec![]),
+            ]
+        }
+        _ => {
+            // A thousand in all: 20 queries have 20 seeds.
+            let queries = seeded("testkit::random_queries", "HARRIER_SEED", 30, &[("HARRIER_QUERIES", "20")]);
+            let networks = seeded("interconnect::", "HARRIER_SEED", 100, &[]);
+            let catalogs = seeded("catalog::catalog", "HARRIER_CATALOG_SEED", 100, &[]);
+            let histories = seeded("serve::histories", "HARRIER_SEED", 100, &[]);
+            let estimates = seeded("sql::estimates", "HARRIER_SEED", 100, &[]);
+            [queries, networks, catalogs, histories, estimates].into_iter().flatten().collect()
+        }
+    }
+}
+
+fn jobs(item: &Item, units: &[Unit]) -> Result<Vec<Job>, String> {
+    let with_variables = |mut job: Job| {
+        job.environment
+            .extend(item.environment.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        job.skip_status = Some(77);
+        job
+    };
+    let jobs: Vec<Job> = match &item.what {
+        What::Command(words) => vec![Job::command("", words)],
+        What::Units(start) => {
+            units.iter().filter(|unit| unit.name.starts_with(start)).cloned().map(Job::tests).collect()
+        }
+    };
+    match jobs.is_empty() {
+        true => Err(format!("xtask/src/soak.rs names units that are not there: {}", item.name)),
+        false => Ok(jobs.into_iter().map(with_variables).collect()),
+    }
+}
+
+/// How far a part has come.
+struct Progress {
+    file: std::path::PathBuf,
+    seed: u64,
+    ended: BTreeSet<String>,
+    /// Logs of what failed.
+    failed: Vec<String>,
+}
+
+impl Progress {
+    fn open(file: &Path, is_new: bool) -> Result<Self, String> {
+        if is_new {
+            let _ = fs::remove_file(file);
+        }
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let mut lines = text.lines();
+        let drawn = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |now| now.as_micros() as u64 % 1_000_000_007);
+        let known = lines.next().and_then(|line| line.strip_prefix("seed\t")?.parse().ok());
+        let mut progress = Self {
+            file: file.to_path_buf(),
+            seed: known.unwrap_or(drawn),
+            ended: BTreeSet::new(),
+            failed: vec![],
+        };
+        for line in lines {
+            let mut fields = line.split('\t');
+            progress.ended.extend(fields.next().map(str::to_owned));
+            progress.failed.extend(fields.map(str::to_owned));
+        }
+        progress.write(if known.is_some() { text } else { format!("seed\t{}\n", progress.seed) })?;
+        Ok(progress)
+    }
+
+    /// Writes down that an item has ended, with the logs of what failed.
+    fn add(&mut self, item: &Item, failed: &[String]) -> Result<(), String> {
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        let fields: Vec<&str> =
+            std::iter::once(item.name.as_str()).chain(failed.iter().map(String::as_str)).collect();
+        self.ended.insert(item.name.clone());
+        self.failed.extend_from_slice(failed);
+        self.write(format!("{text}{}\n", fields.join("\t")))
+    }
+
+    fn write(&self, text: String) -> Result<(), String> {
+        fs::write(&self.file, text).map_err(|error| format!("{}: {error}", self.file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_items_of_different_names() {
+        for (part, _) in PARTS {
+            let names: Vec<String> = items(part, 7).into_iter().map(|item| item.name).collect();
+            let different: BTreeSet<&String> = names.iter().collect();
+            assert!(!names.is_empty() && different.len() == names.len(), "{part}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_goes_on_where_it_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("seeds.tsv");
+        let mut progress = Progress::open(&file, false).unwrap();
+        let (items, seed) = (items("seeds", progress.seed), progress.seed);
+        progress.add(&items[0], &[]).unwrap();
+        progress.add(&items[1], &["a.log".to_owned()]).unwrap();
+        let again = Progress::open(&file, false).unwrap();
+        assert_eq!((again.seed, again.ended.len()), (seed, 2));
+        assert_eq!(again.failed, ["a.log"]);
+        assert!(Progress::open(&file, true).unwrap().ended.is_empty());
+    }
+}

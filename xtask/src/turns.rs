@@ -1,0 +1,155 @@
+//! Configurations of the SQL suite that take turns: `test` runs a quarter of them, the one that waited longest.
+//!
+//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is not named here.
+//! On a machine that remembers nothing, turns follow from the number of commits.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where the suite is among the units.
+pub const SUITE: &str = "sql::slt::";
+
+/// Names of tests, by turn: each has one of single processes, one of Open MPI of the system and one of another transport or runtime.
+const TURNS: [&[&str]; 4] = [
+    &["batches_of_one_row", "two_ranks", "three_ranks_of_mpich"],
+    &["little_memory", "seven_ranks", "three_ranks_of_the_open_mpi_wheel"],
+    &["one_rank", "three_ranks_without_shared_memory", "three_ranks_of_the_mpich_wheel"],
+    &["two_ranks_with_batches_of_few_rows", "three_ranks_over_grpc", "warehouse_with_batches_of_few_rows"],
+];
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn(usize);
+
+impl Turn {
+    /// `HARRIER_TURN` (0 to 3), else the one that this machine has not run for longest, else by the number of commits.
+    ///
+    /// Errors: the variable is no turn.
+    pub fn choose(root: &Path, cache: Option<&Path>) -> Result<Self, String> {
+        if let Ok(text) = std::env::var("HARRIER_TURN") {
+            let turn = text.parse().ok().filter(|turn| *turn < TURNS.len());
+            return turn
+                .map(Self)
+                .ok_or_else(|| format!("HARRIER_TURN={text} is none of 0 to {}", TURNS.len() - 1));
+        }
+        let last = cache.map(|cache| last_runs(&cache.join("turns"))).unwrap_or_default();
+        Ok(Self::least_recent(&last, commits(root)))
+    }
+
+    fn least_recent(last: &[u64; TURNS.len()], commits: usize) -> Self {
+        let from = commits % TURNS.len();
+        let order = (0..TURNS.len()).map(|step| (from + step) % TURNS.len());
+        Self(order.min_by_key(|turn| last[*turn]).expect("there are turns"))
+    }
+
+    /// Whether a unit of the suite is run in this turn.
+    pub fn runs(self, unit: &str) -> bool {
+        let Some(test) = unit.strip_prefix(SUITE) else { return true };
+        match TURNS.iter().position(|tests| tests.contains(&test)) {
+            Some(turn) => turn == self.0,
+            None => true,
+        }
+    }
+
+    /// Writes down that it was run.
+    pub fn remember(self, cache: &Path) {
+        let path = cache.join("turns");
+        let mut last = last_runs(&path);
+        last[self.0] = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let lines: String = last.iter().map(|seconds| format!("{seconds}\n")).collect();
+        // Nothing is lost without it but the turn.
+        let _ = fs::write(path, lines);
+    }
+
+    pub fn number(self) -> usize {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub fn for_tests(number: usize) -> Self {
+        Self(number)
+    }
+}
+
+/// Whether all tests that take turns are there, by the names of all units.
+///
+/// Errors: one is not; the suite would be run without it and nobody would notice.
+pub fn check<'a>(units: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let there: Vec<&str> = units.filter_map(|unit| unit.strip_prefix(SUITE)).collect();
+    let missing: Vec<&str> =
+        TURNS.iter().flat_map(|tests| tests.iter()).filter(|test| !there.contains(test)).copied().collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!("xtask/src/turns.rs names tests that are not there: {}", missing.join(", "))),
+    }
+}
+
+/// When each turn was run last, in seconds since 1970; 0 for never.
+fn last_runs(path: &Path) -> [u64; TURNS.len()] {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let mut last = [0; TURNS.len()];
+    for (at, line) in text.lines().take(TURNS.len()).enumerate() {
+        last[at] = line.parse().unwrap_or(0);
+    }
+    last
+}
+
+fn commits(root: &Path) -> usize {
+    let output = Command::new("git").args(["rev-list", "--count", "HEAD"]).current_dir(root).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_turn_comes_within_four_runs() {
+        for commits in 0..TURNS.len() {
+            let mut last = [0; TURNS.len()];
+            let mut seen = [false; TURNS.len()];
+            for run in 1..=TURNS.len() {
+                let turn = Turn::least_recent(&last, commits);
+                seen[turn.0] = true;
+                last[turn.0] = run as u64;
+            }
+            assert_eq!(seen, [true; TURNS.len()], "from {commits} commits on");
+        }
+    }
+
+    #[test]
+    fn turns_follow_from_commits_where_nothing_is_remembered() {
+        let turns: Vec<usize> = (5..9).map(|commits| Turn::least_recent(&[0; 4], commits).0).collect();
+        assert_eq!(turns, [1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn what_takes_no_turns_is_always_run() {
+        for turn in (0..TURNS.len()).map(Turn) {
+            for unit in ["sql::slt::embedded", "sql::slt::three_ranks", "sql::cli", "sql::slt::something_new"]
+            {
+                assert!(turn.runs(unit), "{unit}");
+            }
+        }
+        assert!(Turn(0).runs("sql::slt::two_ranks") && !Turn(1).runs("sql::slt::two_ranks"));
+    }
+
+    #[test]
+    fn a_name_that_is_gone_is_noticed() {
+        let all: Vec<String> =
+            TURNS.iter().flat_map(|tests| tests.iter()).map(|test| format!("{SUITE}{test}")).collect();
+        assert!(check(all.iter().map(String::as_str)).is_ok());
+        assert!(check(all.iter().skip(1).map(String::as_str)).is_err());
+    }
+
+    #[test]
+    fn turns_are_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        Turn(2).remember(folder.path());
+        let last = last_runs(&folder.path().join("turns"));
+        assert!(last[2] > 0 && last[0] == 0);
+    }
+}
