@@ -35,7 +35,7 @@ enum Split {
 /// What one process runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// As people name it: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::sim`, `exec (unit tests)`.
+    /// As people name it: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec (unit tests)`.
     pub name: String,
     pub program: Program,
     /// The names of its tests, if it is not all of the program.
