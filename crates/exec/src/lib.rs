@@ -48,7 +48,7 @@
 //! - What waits for nothing is `ready(…).boxed()`. What another such method returns is passed on as it is.
 //! - A trait of our own has one lifetime and no bounds, and is implemented in place: `file_formats::OwnFormat`.
 //!
-//! `docs/decisions/0025-boxed-futures-behind-traits.md` has the measurements.
+//! `docs/decisions/0025-boxed-futures-behind-traits.md` has the figures of upstream.
 //!
 //! # What is where
 //!
