@@ -16,6 +16,9 @@ use harrier_exec::arithmetic::Operation;
 
 use crate::rewriting::{rewritten, schema_below};
 
+/// Sums and differences from which a chain of them becomes one function.
+const CHAINED_FROM: usize = 16;
+
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
 pub(crate) struct CheckedIntegers;
@@ -49,7 +52,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let kind = operation.and_then(|_| type_of(&left));
             match operation {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
-                    Transformed::yes(call(operation, vec![*left, *right]))
+                    Transformed::yes(chained(operation, *left, *right))
                 }
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             }
@@ -106,6 +109,71 @@ fn whole(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
         }
         _ => (expr, false),
     }
+}
+
+/// `left + right` and the like; a long chain as one function.
+fn chained(operation: Operation, left: Expr, right: Expr) -> Expr {
+    let sign = match sign_of(operation) {
+        Some(sign) if levels_of(&left) >= CHAINED_FROM => sign,
+        _ => return call(operation, vec![left, right]),
+    };
+    let (mut signs, mut terms) = terms_of(left);
+    signs.push(sign);
+    terms.push(right);
+    terms.insert(0, Expr::Literal(ScalarValue::Utf8(Some(signs)), None));
+    call(Operation::Terms, terms)
+}
+
+fn sign_of(operation: Operation) -> Option<char> {
+    match operation {
+        Operation::Add => Some('+'),
+        Operation::Subtract => Some('-'),
+        _ => None,
+    }
+}
+
+/// What is left of a sum or a difference, with its right side and the sign between them.
+fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
+    let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return None };
+    let sign = [Operation::Add, Operation::Subtract]
+        .into_iter()
+        .find(|operation| operation.name() == func.name())
+        .and_then(sign_of)?;
+    match args.as_slice() {
+        [left, right] => Some((left, sign, right)),
+        _ => None,
+    }
+}
+
+fn is_terms(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(function) if function.func.name() == Operation::Terms.name())
+}
+
+/// How many sums and differences there are on the left, as far as that matters.
+fn levels_of(expr: &Expr) -> usize {
+    if is_terms(expr) {
+        return CHAINED_FROM;
+    }
+    std::iter::successors(sum(expr), |(left, ..)| sum(left)).take(CHAINED_FROM).count()
+}
+
+/// The terms of a chain, and the signs between them.
+fn terms_of(expr: Expr) -> (String, Vec<Expr>) {
+    if let Expr::ScalarFunction(ScalarFunction { args, .. }) = &expr
+        && is_terms(&expr)
+        && let [Expr::Literal(ScalarValue::Utf8(Some(signs)), _), terms @ ..] = args.as_slice()
+    {
+        return (signs.clone(), terms.to_vec());
+    }
+    let (mut signs, mut terms, mut next) = (Vec::new(), Vec::new(), &expr);
+    while let Some((left, sign, right)) = sum(next) {
+        signs.push(sign);
+        terms.push(right.clone());
+        next = left;
+    }
+    terms.push(next.clone());
+    terms.reverse();
+    (signs.into_iter().rev().collect(), terms)
 }
 
 fn call(operation: Operation, arguments: Vec<Expr>) -> Expr {

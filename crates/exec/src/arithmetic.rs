@@ -14,7 +14,7 @@ use datafusion::arrow::datatypes::{
     IntervalMonthDayNanoType, IntervalUnit, i256,
 };
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -28,6 +28,9 @@ pub enum Operation {
     Add,
     Subtract,
     Multiply,
+    /// Many integers, added and subtracted from left to right: `harrier_terms('+-', a, b, c)` is `a + b - c`. A chain of operators as one
+    /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
+    Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
     Remainder,
     /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away from zero.
@@ -41,10 +44,11 @@ pub enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Add,
         Self::Subtract,
         Self::Multiply,
+        Self::Terms,
         Self::Remainder,
         Self::Round,
         Self::Real,
@@ -52,11 +56,13 @@ impl Operation {
         Self::DivideInterval,
     ];
 
-    fn name(self) -> &'static str {
+    /// Of the function.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Add => "harrier_add",
             Self::Subtract => "harrier_subtract",
             Self::Multiply => "harrier_multiply",
+            Self::Terms => "harrier_terms",
             // As users call it.
             Self::Remainder => "mod",
             Self::Round => "harrier_round",
@@ -70,6 +76,7 @@ impl Operation {
     pub fn function(self) -> Arc<ScalarUDF> {
         let signature = match self {
             Self::Round | Self::Real => Signature::any(1, Volatility::Immutable),
+            Self::Terms => Signature::variadic_any(Volatility::Immutable),
             Self::Remainder => Signature::numeric(2, Volatility::Immutable),
             Self::ScaleInterval | Self::DivideInterval => {
                 let types = vec![DataType::Interval(IntervalUnit::MonthDayNano), DataType::Float64];
@@ -107,6 +114,11 @@ impl ScalarUDFImpl for Arithmetic {
             (Operation::Real, [DataType::Float64]) => Ok(DataType::Float32),
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
             (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
+            (Operation::Terms, [DataType::Utf8, first, others @ ..])
+                if first.is_integer() && others.iter().all(|other| other == first) =>
+            {
+                Ok(first.clone())
+            }
             (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
@@ -123,7 +135,7 @@ impl ScalarUDFImpl for Arithmetic {
                     ColumnarValue::Array(numbers) => computed(numbers).map(ColumnarValue::Array),
                     ColumnarValue::Scalar(number) => {
                         let value = computed(&number.to_array()?)?;
-                        datafusion::common::ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
+                        ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
                     }
                 };
             }
@@ -132,6 +144,15 @@ impl ScalarUDFImpl for Arithmetic {
                 let (intervals, numbers) = (interval.to_array(rows)?, number.to_array(rows)?);
                 let divides = self.operation == Operation::DivideInterval;
                 return scaled(&intervals, &numbers, divides).map(ColumnarValue::Array);
+            }
+            (Operation::Terms, [signs, first, others @ ..]) => {
+                let ColumnarValue::Scalar(ScalarValue::Utf8(Some(signs))) = signs else {
+                    return internal_err!("{} begins with its signs", self.name());
+                };
+                let kind = arguments.return_field.data_type();
+                return signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
+                    computed(if sign == '-' { sub } else { add }, kind, &sum, other)
+                });
             }
             (Operation::Add, _) => add,
             (Operation::Subtract, _) => sub,
@@ -142,28 +163,16 @@ impl ScalarUDFImpl for Arithmetic {
         let [left, right] = arguments.args.as_slice() else {
             return internal_err!("{} has two arguments", self.name());
         };
-        let computed = |left: &dyn Datum, right: &dyn Datum| {
-            kernel(left, right).map_err(|error| match error {
-                ArrowError::ArithmeticOverflow(_) => out_of_range(arguments.return_field.data_type()).into(),
-                other => datafusion::error::DataFusionError::from(other),
-            })
-        };
-        match (left, right) {
-            (ColumnarValue::Array(left), ColumnarValue::Array(right)) => computed(left, right),
-            (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => computed(left, &right.to_scalar()?),
-            (ColumnarValue::Scalar(left), ColumnarValue::Array(right)) => computed(&left.to_scalar()?, right),
-            (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
-                let value = computed(&left.to_scalar()?, &right.to_scalar()?)?;
-                return datafusion::common::ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar);
-            }
-        }
-        .map(ColumnarValue::Array)
+        computed(kernel, arguments.return_field.data_type(), left, right)
     }
 
     #[allow(deprecated, reason = "plans are shown by it")]
     fn display_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(match (self.sign(), arguments) {
             (Some(sign), [left, right]) => format!("{left} {sign} {right}"),
+            (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
+                joined(signs, terms.iter().map(ToString::to_string))
+            }
             (_, arguments) => {
                 let shown = arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 self.shown(&shown)
@@ -176,6 +185,9 @@ impl ScalarUDFImpl for Arithmetic {
         Ok(match (self.sign(), arguments) {
             (Some(sign), [left, right]) => {
                 format!("{} {sign} {}", left.schema_name(), right.schema_name())
+            }
+            (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
+                joined(signs, terms.iter().map(|term| term.schema_name().to_string()))
             }
             (_, arguments) => {
                 let names = arguments.iter().map(|argument| argument.schema_name().to_string());
@@ -201,9 +213,51 @@ impl Arithmetic {
             Operation::Multiply => Some('*'),
             Operation::ScaleInterval => Some('*'),
             Operation::DivideInterval => Some('/'),
-            Operation::Remainder | Operation::Round | Operation::Real => None,
+            Operation::Terms | Operation::Remainder | Operation::Round | Operation::Real => None,
         }
     }
+}
+
+/// The terms of [`Operation::Terms`] with the signs between them.
+fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
+    let signs = match signs {
+        Expr::Literal(ScalarValue::Utf8(Some(signs)), _) => signs.as_str(),
+        _ => "",
+    };
+    let mut signs = signs.chars();
+    let mut shown = String::new();
+    for term in terms {
+        if !shown.is_empty() {
+            shown.extend([' ', signs.next().unwrap_or('+'), ' ']);
+        }
+        shown += &term;
+    }
+    shown
+}
+
+/// A kernel of two columns or values. Errors: the type has no such number (22003).
+fn computed(
+    kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>,
+    kind: &DataType,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+) -> Result<ColumnarValue> {
+    let computed = |left: &dyn Datum, right: &dyn Datum| {
+        kernel(left, right).map_err(|error| match error {
+            ArrowError::ArithmeticOverflow(_) => out_of_range(kind).into(),
+            other => datafusion::error::DataFusionError::from(other),
+        })
+    };
+    match (left, right) {
+        (ColumnarValue::Array(left), ColumnarValue::Array(right)) => computed(left, right),
+        (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => computed(left, &right.to_scalar()?),
+        (ColumnarValue::Scalar(left), ColumnarValue::Array(right)) => computed(&left.to_scalar()?, right),
+        (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
+            let value = computed(&left.to_scalar()?, &right.to_scalar()?)?;
+            return ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar);
+        }
+    }
+    .map(ColumnarValue::Array)
 }
 
 fn out_of_range(kind: &DataType) -> CodedError {
