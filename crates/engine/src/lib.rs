@@ -58,6 +58,7 @@ pub mod memory;
 mod memory_tables;
 mod merge;
 mod names;
+pub mod nesting;
 mod not_in;
 mod own_catalog;
 mod parameters;

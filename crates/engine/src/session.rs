@@ -26,6 +26,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
+use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
@@ -68,6 +69,7 @@ use crate::like_tables;
 use crate::limits::{self, Limits};
 use crate::memory_tables;
 use crate::names;
+use crate::nesting;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
 use crate::parameters::{Change, Parameters};
@@ -349,14 +351,22 @@ impl Session {
     }
 
     /// One statement, as [`split`] cut it, parsed in this session's dialect.
+    ///
+    /// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        let mut parsed = self.parse_for_planner(text)?;
-        (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text);
-        Ok(parsed)
+        bounded(text, |text| {
+            let mut parsed = self.parse_bounded(text)?;
+            (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text);
+            Ok(parsed)
+        })
     }
 
     /// The same with `information_schema` as the planner has it, with its names of types and of what it lists.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
+        bounded(text, |text| self.parse_bounded(text))
+    }
+
+    fn parse_bounded(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         let StatementText { text, line } = text;
         let mut partition = None;
         let mut looks = Looks::default();
@@ -407,7 +417,7 @@ impl Session {
         let (dialect, recursion_limit) = {
             let state = state.read();
             let options = &state.config_options().sql_parser;
-            (options.dialect, options.recursion_limit.get())
+            (options.dialect, options.recursion_limit.get().min(nesting::DEPTH_MAX))
         };
         let dialect: Box<dyn Dialect> = match dialect {
             config::Dialect::PostgreSQL => Box::new(SqlDialect),
@@ -427,6 +437,7 @@ impl Session {
             .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
+                nesting::settle_statement(&mut statement)?;
                 dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.is_client());
@@ -1049,6 +1060,20 @@ fn add_functions(state: &mut SessionState) {
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }
+}
+
+/// Parses a text with a stack and a number of steps that are enough for it.
+///
+/// Errors: those of `parse`; no stack is large enough (54001).
+fn bounded<T>(
+    text: StatementText,
+    parse: impl FnOnce(StatementText) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
+    let tokens = Tokenizer::new(&SqlDialect, &text.text).tokenize_with_location();
+    // What cannot be cut into tokens is not parsed either.
+    let depth = tokens.map_or(0, |tokens| nesting::depth_of_tokens(&tokens));
+    let bytes = text.text.len();
+    nesting::on_deep_stack(depth, || Ok(nesting::with_steps(bytes, || parse(text))))?
 }
 
 /// Puts the catalog of a session without a warehouse in the place of the planner's own.

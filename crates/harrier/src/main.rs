@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use harrier_engine::nesting::THREAD_STACK_BYTES;
 use mimalloc::MiMalloc;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -69,7 +70,20 @@ enum Command {
     Doctor(doctor::Args),
 }
 
+/// All is done on a thread whose stack is large enough for the tree of any statement; that of the first is as `ulimit -s` says.
 fn main() -> ExitCode {
+    let main = std::thread::Builder::new().name("main".to_string()).stack_size(THREAD_STACK_BYTES);
+    match main.spawn(run).map(std::thread::JoinHandle::join) {
+        Ok(Ok(status)) => status,
+        Ok(Err(_)) => ExitCode::from(exit::FAILED),
+        Err(error) => {
+            eprintln!("ERROR 53000: cannot start a thread: {error}");
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn run() -> ExitCode {
     harrier_mpi::allocator::keep_freed_memory(FREED_MEMORY_KEPT);
     let matches = Cli::command().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {

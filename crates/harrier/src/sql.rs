@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
+use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, SqlError, memory};
 use harrier_exec::history::History;
 use harrier_exec::{Gang, Launch};
@@ -26,6 +27,9 @@ use crate::warehouse_args::WarehouseArgs;
 
 /// How long blocking calls, such as a read from a network file system, may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// A statement of a server waits on a thread of its own, and so does a read of a file.
+const BLOCKING_THREADS: usize = 4096;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -285,11 +289,13 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     options
 }
 
-/// Threads that are called `name` and a number. Errors: as a line for the user.
+/// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line for the user.
 pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
     let next = Arc::new(AtomicUsize::new(0));
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(THREAD_STACK_BYTES)
         .thread_name_fn(move || format!("{name}-{}", next.fetch_add(1, Ordering::Relaxed)))
         .enable_all()
         .build()

@@ -10,6 +10,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::dialect::SqlDialect;
 use crate::names;
+use crate::nesting;
 
 /// A COPY.
 #[derive(Debug, Clone)]
@@ -143,7 +144,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {
     if !parser.parse_keyword(Keyword::COPY) {
         return Ok(None);
     }
-    let source = match source(&mut parser) {
+    let mut source = match source(&mut parser) {
         Ok(source) => source,
         Err(_) => return Ok(None),
     };
@@ -177,6 +178,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {
     match parser.next_token().token {
         Token::EOF | Token::SemiColon => {}
         other => return Err(wrong(format!("syntax error at or near \"{other}\""))),
+    }
+    if let CopySource::Query(query) = &mut source {
+        nesting::settle(query)?;
     }
     Ok(Some(Copy { source, direction, file, options }))
 }

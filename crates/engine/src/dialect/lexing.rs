@@ -1,5 +1,5 @@
 //! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in it. And what IS DISTINCT FROM
-//! ends at.
+//! ends at. What is parsed twice by the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
 
 use std::any::TypeId;
 
@@ -7,10 +7,18 @@ use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_pgcatalog::function_call;
+
+use crate::nesting;
 
 /// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of `>-5`, `>--comment` and
 /// `>/*comment*/` for parts of one operator. The operators with such signs that there are (`->`, `#-`, `|/`, `~*`) it knows one by one. And
 /// it takes `b AND c` for the right side of `a IS DISTINCT FROM b AND c`.
+///
+/// It parses each argument of a function as the name of a named argument first, which may be any expression, and again as a value: nested calls
+/// took 2^depth steps. A name is a word in PostgreSQL. `position(a, b)` was tried as `position(a IN b)` first, likewise. Whatever else goes back
+/// and forth is bounded by a number of steps ([`nesting::step`]).
 ///
 /// To the parser it is that dialect.
 #[derive(Debug)]
@@ -57,7 +65,26 @@ impl Dialect for SqlDialect {
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-        POSTGRES.get_next_precedence(parser)
+        match nesting::step() {
+            Ok(()) => POSTGRES.get_next_precedence(parser),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        if let Err(error) = nesting::step() {
+            return Some(Err(error));
+        }
+        let is_position = matches!(
+            (&parser.peek_token_ref().token, &parser.peek_nth_token_ref(1).token),
+            (Token::Word(word), Token::LParen)
+                if word.keyword == Keyword::POSITION && word.quote_style.is_none()
+        );
+        is_position.then(|| position(parser))
+    }
+
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
     }
 
     fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
@@ -82,7 +109,7 @@ impl Dialect for SqlDialect {
         allow_extract_custom, allow_extract_single_quotes, supports_create_index_with_clause,
         supports_explain_with_utility_options, supports_listen_notify, supports_factorial_operator,
         supports_bitwise_shift_operators, supports_comment_on, supports_load_extension,
-        supports_named_fn_args_with_colon_operator, supports_named_fn_args_with_expr_name,
+        supports_named_fn_args_with_colon_operator,
         supports_empty_projections, supports_nested_comments, supports_string_escape_constant,
         supports_numeric_literal_underscores, supports_array_typedef_with_brackets,
         supports_geometric_types, supports_set_names, supports_alter_column_type_using,
@@ -90,6 +117,27 @@ impl Dialect for SqlDialect {
         supports_create_table_like_parenthesized, supports_select_wildcard_with_alias,
         supports_comma_separated_trim, supports_xml_expressions, supports_comment_optimizer_hint,
     }
+}
+
+/// `position(a IN b)`, or a call with arguments between commas.
+fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.next_token();
+    parser.expect_token(&Token::LParen)?;
+    if parser.consume_token(&Token::RParen) {
+        return Ok(Expr::Function(function_call("position", vec![])));
+    }
+    let first = parser.parse_subexpr(SqlDialect.prec_value(Precedence::Between))?;
+    if parser.parse_keyword(Keyword::IN) {
+        let (expr, r#in) = (Box::new(first), Box::new(parser.parse_expr()?));
+        parser.expect_token(&Token::RParen)?;
+        return Ok(Expr::Position { expr, r#in });
+    }
+    let mut arguments = vec![first];
+    if parser.consume_token(&Token::Comma) {
+        arguments.extend(parser.parse_comma_separated(Parser::parse_expr)?);
+    }
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Function(function_call("position", arguments)))
 }
 
 #[cfg(test)]
@@ -124,5 +172,62 @@ mod tests {
     fn an_operator_that_nobody_knows_stays_one() {
         let parser = Parser::new(&SqlDialect).try_with_sql("a >@ b").unwrap().parse_expr().unwrap();
         assert_eq!(parser.to_string(), "a >@ b");
+    }
+
+    /// The tree of a text, with as many steps as are allowed for it.
+    fn parsed(text: &str) -> Result<Expr, ParserError> {
+        let parse = || Parser::new(&SqlDialect).try_with_sql(text)?.with_recursion_limit(1000).parse_expr();
+        nesting::with_steps(text.len(), parse)
+    }
+
+    #[test]
+    fn nested_calls_take_as_many_steps_as_there_are_calls() {
+        for (open, inner, close) in [
+            ("abs(", "1", ")"),
+            ("coalesce(", "a", ", b)"),
+            ("replace(", "a", ", 'b', 'c')"),
+            ("position(", "a", ", 'b')"),
+            ("position('a' IN ", "b", ")"),
+            ("substring(", "a", ", 1, 2)"),
+            ("substring(", "a", " FROM 1 FOR 2)"),
+            ("trim(BOTH ' ' FROM ", "a", ")"),
+            ("overlay(", "a", " PLACING 'b' FROM 1)"),
+            ("extract(year FROM ", "a", ")"),
+            ("cast(", "a", " AS text)"),
+            ("CASE WHEN a THEN ", "b", " END"),
+            ("ARRAY[", "1", "]"),
+            ("(", "1", ", 2)"),
+            ("NOT (", "a", ")"),
+            ("a IN (", "1", ", 2)"),
+            ("ceil(", "1", ")"),
+            ("floor(", "1", ")"),
+            ("interval_of(INTERVAL '1' DAY, ", "1", ")"),
+            ("exists_of(EXISTS (SELECT 1), ", "1", ")"),
+            ("sum(", "1", ") FILTER (WHERE true)"),
+            ("lag(", "1", ") OVER (PARTITION BY a)"),
+        ] {
+            let depth = 40;
+            let text = format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
+            let tree = parsed(&text);
+            assert!(tree.is_ok(), "{open}…{close}: {:?}", tree.err());
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_tried_again_and_again_is_given_up() {
+        // An error inside: each level is tried as what its word says, and as a call.
+        let text = format!("{}1 BOGUS{}", "cast(".repeat(40), " AS int)".repeat(40));
+        assert!(parsed(&text).is_err());
+    }
+
+    #[test]
+    fn positions_and_named_arguments_are_read() {
+        for (text, shown) in [
+            ("position('a' IN b || c)", "POSITION('a' IN b || c)"),
+            ("position(a, b)", "position(a, b)"),
+            ("f(a => 1, b := 2 + 3)", "f(a => 1, b := 2 + 3)"),
+        ] {
+            assert_eq!(parsed(text).unwrap().to_string(), shown);
+        }
     }
 }

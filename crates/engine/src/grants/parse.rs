@@ -10,6 +10,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::dialect::SqlDialect;
 use crate::names::plain;
+use crate::nesting;
 
 /// The statement, if it is one about access; only those have more to them than a look at their first words.
 pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
@@ -331,7 +332,8 @@ fn row_filter(words: &mut Words<'_>) -> Result<AccessStatement> {
         parser.expect_token(&Token::RParen)?;
         Ok::<_, datafusion::sql::sqlparser::parser::ParserError>(predicate)
     };
-    let predicate = parse(&mut words.0)?;
+    let mut predicate = parse(&mut words.0)?;
+    nesting::settle(&mut predicate)?;
     Ok(AccessStatement::PutRowFilter { table, grantee, predicate: Box::new(predicate) })
 }
 
