@@ -53,7 +53,6 @@ use harrier_server::queues::{Limits, QueueDefinition, Queues};
 use harrier_server::registry::{Registry, Stop};
 use harrier_server::telemetry;
 use rand::distr::{Alphanumeric, SampleString};
-use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -154,6 +153,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     options.server_tables = views::tables(&registry, &queues, gang.as_ref(), &disks);
     options.server_functions = operate::functions(&controls);
     let statements = runtime(options.threads, "harrier-statement").map_err(Trouble::broken)?;
+    let own = runtime(1, "harrier-own").map_err(Trouble::broken)?;
     let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(Trouble::broken)?;
     let engine = Engine::try_new(options).map_err(|error| Trouble::usage(error.report(None)))?;
     if let Some(found) = engine.disks() {
@@ -163,7 +163,7 @@ fn served(args: Args) -> Result<(), Trouble> {
         config,
         args,
         engine: engine.clone(),
-        runtime: statements.handle().clone(),
+        threads: session::Threads { shared: statements.handle().clone(), own: own.handle().clone() },
         registry,
         queues,
         gang,
@@ -172,6 +172,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     let ended = clients.block_on(parts.serve(standby));
     clients.shutdown_timeout(SHUTDOWN);
     statements.shutdown_timeout(SHUTDOWN);
+    own.shutdown_timeout(SHUTDOWN);
     engine.remove_temporary_files();
     drop(folder);
     ended
@@ -313,7 +314,7 @@ struct Parts {
     config: Config,
     args: Args,
     engine: Engine,
-    runtime: Handle,
+    threads: session::Threads,
     registry: Arc<Registry>,
     queues: Queues,
     gang: Option<Supervisor>,
@@ -337,7 +338,7 @@ impl Parts {
         let since = SystemTime::now();
         let backend = Arc::new(session::Sessions {
             engine: self.engine.clone(),
-            runtime: self.runtime.clone(),
+            threads: self.threads.clone(),
             surroundings: Arc::new(views::Server {
                 registry: Arc::clone(&self.registry),
                 since,
@@ -468,7 +469,7 @@ impl Running {
         let parts = &self.parts;
         Arc::new(overview::Facts {
             engine: parts.engine.clone(),
-            runtime: parts.runtime.clone(),
+            runtime: parts.threads.shared.clone(),
             gang: parts.gang.clone(),
             queues: parts.queues.clone(),
             since,

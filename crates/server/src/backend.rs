@@ -220,8 +220,8 @@ pub trait Session: Send + Sync + 'static {
     /// The statements of a text, cut at the semicolons between them; empty ones are left out.
     fn split(&self, text: &str) -> Vec<Part>;
 
-    /// One statement.
-    fn parse(&self, text: &str) -> Result<Statement, Failure>;
+    /// One statement. It takes a time that grows with the text, and is not done on the threads that clients are served on.
+    async fn parse(&self, text: &str) -> Result<Statement, Failure>;
 
     /// What a statement expects and returns. `types`: what the client says of its parameters.
     async fn describe(

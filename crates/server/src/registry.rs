@@ -136,6 +136,7 @@ pub struct SessionEntry {
 /// How far a statement is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    Parsing,
     /// It waits for its turn in a resource queue.
     Queued,
     Planning,
@@ -148,6 +149,7 @@ pub enum Phase {
 impl Phase {
     pub fn name(self) -> &'static str {
         match self {
+            Self::Parsing => "parsing",
             Self::Queued => "queued",
             Self::Planning => "planning",
             Self::Running => "running",
@@ -313,6 +315,30 @@ impl Registry {
 
     /// Lists a statement of a session as the one that it runs, without the secrets in it.
     pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
+        self.totals.statements.fetch_add(1, Ordering::Relaxed);
+        self.list(session, text, Phase::Planning)
+    }
+
+    /// The same for a text that is being parsed: it counts as a statement if that fails.
+    pub fn begin_parsing(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
+        self.list(session, text, Phase::Parsing)
+    }
+
+    /// To be called when a text has been parsed, or not: see [`Registry::begin_parsing`].
+    pub fn end_parsing(
+        &self,
+        session: &SessionEntry,
+        statement: &Arc<StatementEntry>,
+        failure: Option<(String, String)>,
+    ) {
+        if failure.is_some() {
+            self.totals.statements.fetch_add(1, Ordering::Relaxed);
+            self.end(statement, failure);
+        }
+        session.statement.lock().take_if(|listed| listed.id == statement.id);
+    }
+
+    fn list(&self, session: &SessionEntry, text: &str, phase: Phase) -> Arc<StatementEntry> {
         let id = self.last_statement.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = self.listener.get().and_then(|_| TraceParent::in_comment(text));
         let mut text = text.trim();
@@ -331,11 +357,10 @@ impl Registry {
             trace,
             since: SystemTime::now(),
             started: Instant::now(),
-            inner: Mutex::new(StatementInner { phase: Some(Phase::Planning), ..StatementInner::default() }),
+            inner: Mutex::new(StatementInner { phase: Some(phase), ..StatementInner::default() }),
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         });
-        self.totals.statements.fetch_add(1, Ordering::Relaxed);
         *session.statement.lock() = Some(Arc::clone(&entry));
         entry
     }

@@ -1,4 +1,7 @@
 //! A session of the engine as the server sees it: statements run where the engine's threads are, not where clients are waited for.
+//!
+//! Parsing and planning do not yield, nor need the first operator of a plan: a statement does that on a thread of its own, so that others
+//! have their share of the processors meanwhile. What its operators spawn runs on the threads that all statements share.
 
 use std::any::Any;
 use std::future::Future;
@@ -29,7 +32,8 @@ use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinError};
+use tokio::task::{JoinError, JoinHandle};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::operate::Controls;
 use super::queues::RoleQueues;
@@ -44,8 +48,7 @@ pub(super) const DATABASE: &str = "warehouse";
 /// Opens sessions of one engine.
 pub(super) struct Sessions {
     pub(super) engine: Engine,
-    /// Where statements run.
-    pub(super) runtime: Handle,
+    pub(super) threads: Threads,
     pub(super) surroundings: Arc<dyn Surroundings>,
     pub(super) queues: RoleQueues,
     /// Put before what the client asks to set.
@@ -84,7 +87,7 @@ impl Sessions {
                 .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
             Ok(Arc::new(EngineSession {
                 session: Arc::new(session),
-                runtime: self.runtime.clone(),
+                threads: self.threads.clone(),
                 queues: self.queues.clone(),
                 registry: Arc::clone(&self.registry),
             }) as _)
@@ -100,9 +103,40 @@ impl Backend for Sessions {
     }
 }
 
+/// Where statements run.
+#[derive(Debug, Clone)]
+pub(super) struct Threads {
+    /// What all statements share.
+    pub(super) shared: Handle,
+    /// Has a thread for each statement that asks for one.
+    pub(super) own: Handle,
+}
+
+impl Threads {
+    /// Does `work` on a thread of its own. It ends, without a value, when the guard is dropped.
+    fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> (JoinHandle<Option<T>>, DropGuard) {
+        let given_up = CancellationToken::new();
+        let guard = given_up.clone().drop_guard();
+        let shared = self.shared.clone();
+        let task = self.own.spawn_blocking(move || {
+            shared.block_on(async move {
+                tokio::select! {
+                    biased;
+                    () = given_up.cancelled() => None,
+                    done = work => Some(done),
+                }
+            })
+        });
+        (task, guard)
+    }
+}
+
 struct EngineSession {
     session: Arc<harrier_engine::Session>,
-    runtime: Handle,
+    threads: Threads,
     queues: RoleQueues,
     registry: Arc<Registry>,
 }
@@ -153,22 +187,36 @@ pub(super) fn failure(error: SqlError) -> Failure {
     Failure { detail, hint, context, position, ..Failure::new(&sqlstate.to_string(), message) }
 }
 
-/// Ends a task when nobody waits for it any more.
-struct EndOnDrop(AbortHandle);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl EngineSession {
-    /// Does `work` on the threads of statements. Dropping the future ends it.
+    /// Does `work` on a thread of statements. Dropping the future ends it.
     async fn there<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, Failure> {
-        there(&self.runtime, work).await
+        let (task, _guard) = self.threads.spawn(work);
+        match task.await {
+            Ok(Some(done)) => done.map_err(failure),
+            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
+            Err(error) => Err(broken(&error)),
+        }
+    }
+
+    fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<Statement, Failure>> {
+        async move {
+            let whole = split::StatementText { text: text.to_string(), line: 1 };
+            let session = Arc::clone(&self.session);
+            let parsed = self.there(async move { session.parse(whole) }).await?;
+            let kind = match parsed.kind() {
+                StatementKind::Plain => Kind::Plain,
+                StatementKind::Begin => Kind::Begin,
+                StatementKind::Control => Kind::Control,
+                StatementKind::Alone => Kind::Alone,
+            };
+            let tag = parsed.tag();
+            let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
+            Ok(Statement { text: text.to_string(), inner, tag, kind })
+        }
+        .boxed()
     }
 
     fn boxed_describe<'a>(
@@ -209,7 +257,7 @@ impl EngineSession {
             let (queues, registry) = (self.queues.clone(), Arc::clone(&self.registry));
             session.set_admission(Arc::new(Turn { queues, entry: Arc::clone(entry), registry }));
             let entry = Arc::clone(entry);
-            let runtime = self.runtime.clone();
+            let threads = self.threads.clone();
             let text = statement.text.clone();
             let named = Arc::clone(&parsed);
             let outcome = self
@@ -235,10 +283,10 @@ impl EngineSession {
                     Outcome::Done(Done { tag, warnings, notices })
                 }
                 Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
-                    Outcome::Rows { schema: named.named(&schema), rows: batches(&runtime, stream, text) }
+                    Outcome::Rows { schema: named.named(&schema), rows: batches(&threads, stream, text) }
                 }
                 Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
-                    let (input, done) = (CopyInto::Text(input), finished(&runtime, write));
+                    let (input, done) = (CopyInto::Text(input), finished(&threads, write));
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
@@ -247,14 +295,14 @@ impl EngineSession {
                     table,
                     schema,
                 })) => {
-                    let (input, done) = (CopyInto::Rows(input), finished(&runtime, write));
+                    let (input, done) = (CopyInto::Rows(input), finished(&threads, write));
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
-                    Outcome::CopyOut(text_of(&runtime, copy))
+                    Outcome::CopyOut(text_of(&threads, copy))
                 }
                 Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
-                    Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&runtime, stream, text) })
+                    Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&threads, stream, text) })
                 }
                 _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
             })
@@ -275,18 +323,6 @@ impl EngineSession {
     }
 }
 
-async fn there<T: Send + 'static>(
-    runtime: &Handle,
-    work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
-) -> Result<T, Failure> {
-    let task = runtime.spawn(work);
-    let _guard = EndOnDrop(task.abort_handle());
-    match task.await {
-        Ok(done) => done.map_err(failure),
-        Err(error) => Err(broken(&error)),
-    }
-}
-
 fn broken(error: &JoinError) -> Failure {
     let message = if error.is_panic() { "the statement panicked" } else { "the statement was ended" };
     Failure::new("XX000", message)
@@ -294,11 +330,11 @@ fn broken(error: &JoinError) -> Failure {
 
 /// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
 fn ahead<T: Send + 'static>(
-    runtime: &Handle,
+    threads: &Threads,
     mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<T, Failure>> {
     let (sender, mut receiver) = mpsc::channel(AHEAD);
-    let task = runtime.spawn(async move {
+    let (task, guard) = threads.spawn(async move {
         while let Some(item) = stream.next().await {
             let is_end = item.is_err();
             if sender.send(item.map_err(failure)).await.is_err() || is_end {
@@ -306,7 +342,6 @@ fn ahead<T: Send + 'static>(
             }
         }
     });
-    let guard = EndOnDrop(task.abort_handle());
     let mut task = Some(task);
     let made = futures::stream::poll_fn(move |context| {
         let _ = &guard;
@@ -331,15 +366,15 @@ fn ahead<T: Send + 'static>(
 
 /// The batches of a statement, made ahead.
 fn batches(
-    runtime: &Handle,
+    threads: &Threads,
     stream: SendableRecordBatchStream,
     text: String,
 ) -> BoxStream<'static, Result<RecordBatch, Failure>> {
-    ahead(runtime, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
+    ahead(threads, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
 }
 
 /// The text of a COPY, made ahead, and its end after that.
-fn text_of(runtime: &Handle, copy: CopyOut) -> backend::CopyOut {
+fn text_of(threads: &Threads, copy: CopyOut) -> backend::CopyOut {
     let columns = copy.columns();
     let (tell, told) = oneshot::channel();
     let pieces = futures::stream::unfold((copy, tell), |(mut copy, tell)| async move {
@@ -356,18 +391,18 @@ fn text_of(runtime: &Handle, copy: CopyOut) -> backend::CopyOut {
         let tag = told.await.map_err(|_| Failure::new("XX000", "the statement was ended"))?;
         Ok(Done { tag, ..Done::default() })
     };
-    let text = ahead(runtime, pieces.boxed());
+    let text = ahead(threads, pieces.boxed());
     backend::CopyOut::Text { columns, text, done: done.boxed() }
 }
 
 /// What runs a COPY FROM while it is fed.
-fn finished(runtime: &Handle, write: Write) -> BoxFuture<'static, Result<Done, Failure>> {
-    let finished = runtime.spawn(write.finish());
-    let guard = EndOnDrop(finished.abort_handle());
+fn finished(threads: &Threads, write: Write) -> BoxFuture<'static, Result<Done, Failure>> {
+    let (finished, guard) = threads.spawn(write.finish());
     let ended = async move {
         let _guard = guard;
         match finished.await {
-            Ok(written) => written.map(done).map_err(failure),
+            Ok(Some(written)) => written.map(done).map_err(failure),
+            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     };
@@ -394,18 +429,8 @@ impl Session for EngineSession {
         parts
     }
 
-    fn parse(&self, text: &str) -> Result<Statement, Failure> {
-        let whole = split::StatementText { text: text.to_string(), line: 1 };
-        let parsed = self.session.parse(whole).map_err(failure)?;
-        let kind = match parsed.kind() {
-            StatementKind::Plain => Kind::Plain,
-            StatementKind::Begin => Kind::Begin,
-            StatementKind::Control => Kind::Control,
-            StatementKind::Alone => Kind::Alone,
-        };
-        let tag = parsed.tag();
-        let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
-        Ok(Statement { text: text.to_string(), inner, tag, kind })
+    fn parse<'a: 'f, 'b: 'f, 'f>(&'a self, text: &'b str) -> BoxFuture<'f, Result<Statement, Failure>> {
+        self.boxed_parse(text)
     }
 
     fn describe<'a: 'f, 'b: 'f, 'c: 'f, 'f>(

@@ -462,7 +462,7 @@ impl Site {
             let registry = Arc::clone(&self.flight.registry);
             let entry = registry.begin(&hosted.guard.entry, &text);
             let set = async {
-                match super::turn::single(&*hosted.session, &text)? {
+                match super::turn::single(&*hosted.session, &text).await? {
                     Some(statement) => hosted.session.execute(&statement, &[], &entry).await.map(drop),
                     None => Ok(()),
                 }

@@ -229,14 +229,22 @@ impl Turn {
     /// What a statement expects and returns. `None`: the text is empty.
     pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, Failure> {
         let session = Arc::clone(self.session());
-        let Some(statement) = single(&*session, text)? else { return Ok(None) };
-        let description = tokio::select! {
+        let parsed = single(&*session, text);
+        let Some(statement) = self.unless_stopped(parsed).await? else { return Ok(None) };
+        let description = self.unless_stopped(session.describe(&statement, &[])).await?;
+        Ok(Some((statement, description)))
+    }
+
+    async fn unless_stopped<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
             biased;
             failure = stopped(&mut self.stops) => Err(failure),
             () = self.canceled.cancelled() => Err(gone()),
-            description = session.describe(&statement, &[]) => description,
-        };
-        Ok(Some((statement, description?)))
+            done = work => done,
+        }
     }
 
     /// Runs what the protocol itself asks for, such as COMMIT.
@@ -270,11 +278,11 @@ impl Turn {
 }
 
 /// Parses what has to be a single statement. `None`: the text is empty.
-pub(super) fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, Failure> {
+pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, Failure> {
     let mut parts = session.split(text).into_iter();
     match (parts.next(), parts.next()) {
         (None, _) => Ok(None),
-        (Some(part), None) => session.parse(&part.text).map(Some),
+        (Some(part), None) => session.parse(&part.text).await.map(Some),
         _ => Err(Failure::new("42601", "cannot run several statements at once")
             .with_hint("Send one statement after the other, in a transaction if they belong together.")),
     }
@@ -290,7 +298,7 @@ async fn work(
 ) -> Result<Done, Failure> {
     let parsed = match given.parsed {
         Some(parsed) => Some(parsed),
-        None => single(session, text)?,
+        None => single(session, text).await?,
     };
     let Some(statement) = parsed else { return Ok(Done::default()) };
     let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);

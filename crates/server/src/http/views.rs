@@ -126,7 +126,7 @@ pub(super) fn overview(site: &Site, facts: &Facts) -> Page {
     let active = sessions.iter().filter(|session| session.activity().0 != Activity::Idle).count();
     let statements = listed(site);
     let count = |phase: Phase| statements.iter().filter(|statement| statement.phase() == phase).count();
-    let running = count(Phase::Running) + count(Phase::Planning);
+    let running = count(Phase::Running) + count(Phase::Planning) + count(Phase::Parsing);
     let health = facts.health();
     let content = html! {
         h1 { "Overview" }

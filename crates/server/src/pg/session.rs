@@ -21,7 +21,7 @@ use super::io::Io;
 use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
 use super::rows::Zone;
-use crate::backend::{Failure, Part, Session, Statement, TransactionState};
+use crate::backend::{Failure, Part, Session, TransactionState};
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 
 mod copy;
@@ -35,7 +35,7 @@ mod simple;
 pub(super) use interrupt::terminated;
 use interrupt::{Stops, expiry, flush, stopped};
 
-/// Bytes of a text from which parsing it is long.
+/// Bytes of a text from which cutting it into statements is long.
 const LONG_TEXT_BYTES: usize = 64 << 10;
 
 /// Prepared statements and portals of a session, at most.
@@ -292,14 +292,6 @@ impl Conversation {
             self.io.reply.parameter(name, &value);
             self.told.insert(name, value);
         }
-    }
-}
-
-/// Parses a statement. A long one takes its time, which others are not to wait for.
-fn parse(session: &dyn Session, text: &str) -> Result<Statement, Failure> {
-    match text.len() < LONG_TEXT_BYTES {
-        true => session.parse(text),
-        false => tokio::task::block_in_place(|| session.parse(text)),
     }
 }
 

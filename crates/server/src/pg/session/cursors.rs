@@ -10,9 +10,7 @@ use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
 use super::interrupt::until;
-use super::{
-    Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of, parse,
-};
+use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
 use crate::backend::{CursorKind, Failure, Named, TransactionState};
 
 impl Conversation {
@@ -128,7 +126,7 @@ impl Conversation {
         if self.cursors.len() >= NAMES_MAX {
             return Err(Failure::new("54000", "too many cursors").into());
         }
-        let statement = parse(&*self.session, query)?;
+        let statement = self.parsed(query).await?;
         match self.start(&statement, values, &[], false).await? {
             Some(rows) => Ok(rows),
             None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),

@@ -11,7 +11,7 @@ use super::super::portal::{Portal, PortalState, Prepared};
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
 use super::interrupt::until;
-use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, parse, settled, shift, split};
+use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, settled, shift, split};
 use crate::backend::{Description, Failure, Kind, TransactionState};
 
 impl Conversation {
@@ -54,7 +54,7 @@ impl Conversation {
             }
             return Ok(Prepared::Own { own, text: text.to_string(), description, types });
         }
-        let statement = parse(&*self.session, text)?;
+        let statement = self.parsed(text).await?;
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
             let description = Description { parameters: vec![], columns: None };

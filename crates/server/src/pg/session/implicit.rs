@@ -29,7 +29,7 @@ impl Conversation {
     }
 
     pub(super) async fn control(&mut self, text: &str) -> Result<(), Trouble> {
-        let statement = self.session.parse(text)?;
+        let statement = self.session.parse(text).await?;
         let entry = self.registry.begin(&self.guard.entry, text);
         let work = self.session.execute(&statement, &[], &entry);
         let outcome = until(&mut self.io, &mut self.stops, None, work).await;

@@ -16,6 +16,23 @@ use crate::backend::{Failure, Kind, Outcome, Statement};
 use crate::registry::{Phase, Stop};
 
 impl Conversation {
+    /// Parses a statement, which is listed meanwhile and may be canceled.
+    pub(super) async fn parsed(&mut self, text: &str) -> Result<Statement, Trouble> {
+        let deadline = self.deadline();
+        self.stops.mark_unchanged();
+        if self.guard.entry.asked() == Some(Stop::Session) {
+            return Err(terminated().into());
+        }
+        let entry = self.registry.begin_parsing(&self.guard.entry, text);
+        let parse = self.session.parse(text);
+        let done = match until(&mut self.io, &mut self.stops, deadline, parse).await {
+            Ok(parsed) => parsed.map_err(Trouble::from),
+            Err(trouble) => Err(trouble),
+        };
+        self.registry.end_parsing(&self.guard.entry, &entry, failure_of(&done));
+        done
+    }
+
     /// Runs a statement. Returns its rows, if it has any; else all was told.
     pub(super) async fn start(
         &mut self,

@@ -2,7 +2,7 @@
 
 use super::super::own::{self, Own};
 use super::super::portal::Prepared;
-use super::{Conversation, Trouble, parse, shift, split};
+use super::{Conversation, Trouble, shift, split};
 use crate::backend::{Description, Failure, Kind};
 
 impl Conversation {
@@ -18,7 +18,10 @@ impl Conversation {
                     Prepared::Own { own, text: part.text.clone(), description, types: vec![] }
                 }
                 None => {
-                    let statement = parse(&*self.session, &part.text).map_err(shifted)?;
+                    let statement = self.parsed(&part.text).await.map_err(|trouble| match trouble {
+                        Trouble::Failed(failure) => Trouble::Failed(shifted(failure)),
+                        gone => gone,
+                    })?;
                     let description = Description { parameters: vec![], columns: None };
                     Prepared::Sql { statement, description, types: vec![] }
                 }

@@ -332,7 +332,7 @@ impl Session for ToySession {
         texts.map(|text| Part { text: text.to_string(), offset: 0 }).collect()
     }
 
-    fn parse(&self, text: &str) -> Result<Statement, Failure> {
+    async fn parse(&self, text: &str) -> Result<Statement, Failure> {
         if text.starts_with("SELEC ") {
             return Err(Failure {
                 position: Some(1),
