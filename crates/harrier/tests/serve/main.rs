@@ -5,6 +5,7 @@
 //! `cargo test -p harrier --test serve retry::`.
 
 mod histories;
+mod hostile;
 mod operate;
 mod protocol;
 mod retry;

@@ -1,0 +1,196 @@
+//! A role without privileges sends what may end, stop or fill a server: deep and wide statements, listed and drawn. Each is answered or refused
+//! with an SQLSTATE that says so, the server lives, and others are answered meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use crate::served::{Client, Served};
+
+/// Levels may be nested as far as the parser lets them.
+const NO_LIMIT: &str = "SET datafusion.sql_parser.recursion_limit = 1000000000";
+
+fn low(served: &Served) -> Client {
+    Client::connect(served.port, &[("user", "low"), ("database", "warehouse")]).unwrap()
+}
+
+fn server() -> Served {
+    let served = Served::start(&["--ranks", "2", "--threads", "1"]);
+    served.client().query("CREATE ROLE low LOGIN").unwrap();
+    served
+}
+
+/// Does `attack` while a client of another role asks something small over and over, which has to be answered.
+fn beside_others(served: &Served, attack: impl FnOnce()) {
+    let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut client = served.client();
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(client.one("SELECT 1").as_deref(), Ok("1"));
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        attack();
+        is_over.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+    });
+    assert!(answers.load(Ordering::Relaxed) > 0);
+}
+
+/// What came of a statement: an answer, or the SQLSTATE of its refusal.
+fn outcome(client: &mut Client, sql: &str) -> Result<(), String> {
+    client.query(sql).map(drop).map_err(|(state, _)| state)
+}
+
+fn chain(operand: &str, operator: &str, count: usize) -> String {
+    vec![operand; count].join(operator)
+}
+
+fn numbered(count: usize, separator: &str, one: impl Fn(usize) -> String) -> String {
+    (0..count).map(one).collect::<Vec<_>>().join(separator)
+}
+
+fn nested(open: &str, inner: &str, close: &str, depth: usize) -> String {
+    format!("{}{inner}{}", open.repeat(depth), close.repeat(depth))
+}
+
+#[test]
+fn long_chains_are_answered() {
+    const ROWS: &str = "FROM generate_series(1, 2) t(g)";
+    let served = server();
+    let tables = |count: usize| {
+        let others = numbered(count - 1, ", ", |at| format!("t{} AS (SELECT x FROM t{at})", at + 1));
+        format!("WITH t0 AS (SELECT 1 x), {others} SELECT * FROM t{}", count - 1)
+    };
+    let statements = [
+        format!("SELECT {}", chain("1", "+", 300)),
+        format!("SELECT {} {ROWS}", chain("g", " - ", 300)),
+        format!("SELECT {} {ROWS}", chain("g::text", " || ", 300)),
+        format!("SELECT count(*) {ROWS} WHERE {}", numbered(20_000, " OR ", |at| format!("g = {at}"))),
+        format!("SELECT count(*) {ROWS} WHERE {}", numbered(5000, " AND ", |at| format!("g <> {at}"))),
+        format!("SELECT count(*) {ROWS} WHERE {}", numbered(500, " OR ", |at| format!("g::text LIKE '%{at}'"))),
+        format!("SELECT 1{}", "::int".repeat(2000)),
+        format!("SELECT 1{}", " IS NOT NULL".repeat(2000)),
+        format!("SELECT count(*) FROM ({}) t", chain("SELECT 1", " UNION ALL ", 1000)),
+        format!("SELECT count(*) FROM ({}) t", chain("SELECT 1", " UNION ", 500)),
+        chain("SELECT 1", " EXCEPT ", 500),
+        chain("SELECT 1", " INTERSECT ", 500),
+        tables(300),
+        format!("SELECT CASE {} END {ROWS}", numbered(1000, " ", |at| format!("WHEN g = {at} THEN {at}"))),
+        format!("PREPARE p AS SELECT {}", chain("1", "+", 300)),
+        format!("EXPLAIN SELECT {}", chain("1", "+", 100)),
+        format!("SELECT count(*) {ROWS} WHERE g IN ({})", numbered(20_000, ", ", |at| at.to_string())),
+        format!("SELECT {}", numbered(1600, ", ", |at| format!("1 AS c{at}"))),
+    ];
+    beside_others(&served, || {
+        let mut client = low(&served);
+        for sql in &statements {
+            let outcome = outcome(&mut client, sql);
+            assert_eq!(outcome, Ok(()), "{}…", &sql[..sql.len().min(100)]);
+        }
+    });
+}
+
+#[test]
+fn what_is_too_deep_is_refused() {
+    let served = server();
+    let deep = [
+        chain("1", "+", 20_000),
+        chain("'a'", " || ", 20_000),
+        format!("1{}", "::int".repeat(20_000)),
+        format!("1{}", " IS NOT NULL".repeat(20_000)),
+        format!("now(){}", " AT TIME ZONE 'UTC'".repeat(1000)),
+        nested("(", "1", ")", 20_000),
+        nested("NOT ", "true", "", 20_000),
+        nested("- ", "1", "", 20_000),
+        nested("abs(", "1", ")", 5000),
+        nested("coalesce(1, ", "1", ")", 5000),
+        nested("CASE WHEN true THEN ", "1", " END", 20_000),
+        nested("(SELECT ", "1", ")", 5000),
+        nested("ARRAY[", "1", "]", 5000),
+        nested("EXISTS (SELECT 1 WHERE ", "true", ")", 5000),
+        nested("1 IN (SELECT 1 WHERE ", "true", ")", 5000),
+        nested("cast(", "1 BOGUS", " AS int)", 5000),
+        nested("cast(CASE (", "1", ")", 5000),
+        nested("position(", "'a'", ", 'b')", 5000),
+        nested("1 + (2 * (", "3", "))", 10_000),
+    ];
+    beside_others(&served, || {
+        let mut client = low(&served);
+        for limit in ["RESET datafusion.sql_parser.recursion_limit", NO_LIMIT] {
+            let _ = outcome(&mut client, limit);
+            for expression in &deep {
+                for sql in [
+                    format!("SELECT {expression}"),
+                    format!("SELECT 1 WHERE ({expression}) IS NULL"),
+                    format!("PREPARE q AS SELECT {expression}"),
+                    format!("CREATE TEMP TABLE never AS SELECT {expression} AS a"),
+                    format!("EXPLAIN SELECT {expression}"),
+                    format!("COPY (SELECT {expression}) TO STDOUT"),
+                ] {
+                    let state = outcome(&mut client, &sql).unwrap_err();
+                    let shown = &sql[..sql.len().min(100)];
+                    assert!(matches!(state.as_str(), "54001" | "42601"), "{state}: {shown}…");
+                }
+            }
+        }
+    });
+}
+
+/// Expressions of one type around one of the same.
+const AROUND: [(&str, &str); 24] = [
+    ("(", ")"),
+    ("abs(", ")"),
+    ("- ", ""),
+    ("1 + ", ""),
+    ("", " + 1"),
+    ("", " * 2 - 1"),
+    ("coalesce(", ", 1)"),
+    ("greatest(1, ", ")"),
+    ("CASE WHEN true THEN ", " ELSE 0 END"),
+    ("CASE ", " WHEN 1 THEN 2 ELSE 3 END"),
+    ("cast(", " AS int)"),
+    ("", "::bigint"),
+    ("(SELECT ", ")"),
+    ("(SELECT max(m) FROM (SELECT ", " AS m) t)"),
+    ("length((", ")::text)"),
+    ("length('a' || (", ")::text)"),
+    ("(ARRAY[", "])[1]"),
+    ("CASE WHEN EXISTS (SELECT 1 WHERE (", ") = 1) THEN 1 ELSE 2 END"),
+    ("CASE WHEN (", ") IN (1, 2, 3) THEN 1 ELSE 2 END"),
+    ("CASE WHEN 1 IN (SELECT ", ") THEN 1 ELSE 2 END"),
+    ("CASE WHEN (", ") BETWEEN 0 AND 9 THEN 1 ELSE 2 END"),
+    ("CASE WHEN (", ") IS DISTINCT FROM 1 THEN 1 ELSE 2 END"),
+    ("extract(day FROM interval '1 day' * (", "))::int"),
+    ("nullif(", ", 0)"),
+];
+
+#[test]
+fn drawn_nests_are_answered_or_refused() {
+    let served = server();
+    let seed = harrier_launch::seed();
+    println!("HARRIER_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    beside_others(&served, || {
+        let mut client = low(&served);
+        let _ = outcome(&mut client, NO_LIMIT);
+        for _ in 0..30 {
+            let depth = 1 << random.random_range(0..10);
+            let kinds: Vec<_> = AROUND.choose_multiple(&mut random, 3).copied().collect();
+            let mut sql = "1".to_string();
+            for _ in 0..depth {
+                let (open, close) = kinds.choose(&mut random).unwrap();
+                sql = format!("{open}{sql}{close}");
+            }
+            if let Err(state) = outcome(&mut client, &format!("SELECT {sql}")) {
+                let shown = &sql[..sql.len().min(300)];
+                // A number may leave its range on the way.
+                assert!(matches!(state.as_str(), "54001" | "22003" | "42601"), "{state}, {depth} deep: {shown}");
+            }
+        }
+    });
+}
