@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and keys statements name is left out
-//! ([`mask`]). A text that cannot be parsed is no statement, and not in the log.
+//! ([`mask`]). One that cannot be parsed or planned is in the log as well: whoever probes a server leaves a trace.
 //!
 //! # Errors
 //! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and nothing new is let in or run
@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 
 use crate::backend::Failure;
 use crate::config::values::AuditStatements;
-pub use mask::mask;
+pub use mask::{mask, mask_message};
 
 /// Lines that are kept while they cannot be written. What was running when that began may end meanwhile; nothing else happens.
 const BACKLOG_MAX: usize = 100_000;

@@ -315,30 +315,32 @@ impl Registry {
 
     /// Lists a statement of a session as the one that it runs, without the secrets in it.
     pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
+        let entry = self.entry(session, text, Phase::Planning);
         self.totals.statements.fetch_add(1, Ordering::Relaxed);
-        self.list(session, text, Phase::Planning)
+        *session.statement.lock() = Some(Arc::clone(&entry));
+        entry
     }
 
-    /// The same for a text that is being parsed: it counts as a statement if that fails.
+    /// Lists a text while it is parsed: see [`Registry::end_parsing`].
     pub fn begin_parsing(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
-        self.list(session, text, Phase::Parsing)
+        let entry = self.entry(session, text, Phase::Parsing);
+        *session.statement.lock() = Some(Arc::clone(&entry));
+        entry
     }
 
-    /// To be called when a text has been parsed, or not: see [`Registry::begin_parsing`].
-    pub fn end_parsing(
-        &self,
-        session: &SessionEntry,
-        statement: &Arc<StatementEntry>,
-        failure: Option<(String, String)>,
-    ) {
-        if failure.is_some() {
-            self.totals.statements.fetch_add(1, Ordering::Relaxed);
-            self.end(statement, failure);
-        }
+    /// Takes a text that has been parsed, or not, off the list.
+    pub fn end_parsing(&self, session: &SessionEntry, statement: &StatementEntry) {
         session.statement.lock().take_if(|listed| listed.id == statement.id);
     }
 
-    fn list(&self, session: &SessionEntry, text: &str, phase: Phase) -> Arc<StatementEntry> {
+    /// Lists a statement that never ran: it cannot be parsed, or planned.
+    pub fn never_ran(&self, session: &SessionEntry, text: &str, failure: &Failure) {
+        let entry = self.entry(session, text, Phase::Planning);
+        self.totals.statements.fetch_add(1, Ordering::Relaxed);
+        self.end(&entry, Some((failure.sqlstate.clone(), failure.message.clone())));
+    }
+
+    fn entry(&self, session: &SessionEntry, text: &str, phase: Phase) -> Arc<StatementEntry> {
         let id = self.last_statement.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = self.listener.get().and_then(|_| TraceParent::in_comment(text));
         let mut text = text.trim();
@@ -347,7 +349,7 @@ impl Registry {
             let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             text = &text[..end];
         }
-        let entry = Arc::new(StatementEntry {
+        Arc::new(StatementEntry {
             id,
             session: session.id,
             role: session.role.clone(),
@@ -360,9 +362,7 @@ impl Registry {
             inner: Mutex::new(StatementInner { phase: Some(phase), ..StatementInner::default() }),
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-        });
-        *session.statement.lock() = Some(Arc::clone(&entry));
-        entry
+        })
     }
 
     /// To be called once, when a statement has ended; `failure`: SQLSTATE and message.
@@ -396,7 +396,8 @@ impl Registry {
             if let Some(counter) = counter {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
-            inner.failure = failure;
+            inner.failure =
+                failure.map(|(state, message)| (state, audit::mask_message(&message, &statement.text)));
         }
         self.write_statement(statement);
         let us = statement.started.elapsed().as_micros() as u64;

@@ -21,7 +21,36 @@ const SECRETS: [&str; 10] = [
 ];
 
 /// Words that may stand between such a word and its value.
-const BETWEEN: [&str; 3] = ["to", "is", "encrypted"];
+const BETWEEN: [&str; 9] = ["to", "is", "encrypted", "identified", "by", "in", "not", "like", "ilike"];
+
+/// Signs that may: `=`, a dot between the parts of a name.
+const SIGNS_BETWEEN: [&str; 8] = ["=", ".", ">", "<", "!", ":", "(", "&"];
+
+/// What stands behind the password of a role, if something does.
+const ROLE_WORDS: [&str; 22] = [
+    "null",
+    "valid",
+    "superuser",
+    "nosuperuser",
+    "createdb",
+    "nocreatedb",
+    "createrole",
+    "nocreaterole",
+    "inherit",
+    "noinherit",
+    "login",
+    "nologin",
+    "replication",
+    "noreplication",
+    "bypassrls",
+    "nobypassrls",
+    "connection",
+    "in",
+    "role",
+    "admin",
+    "resource",
+    "sysid",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -40,34 +69,245 @@ struct Piece<'a> {
     text: &'a str,
 }
 
+impl Piece<'_> {
+    fn is(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+    }
+}
+
 /// The statement with its secrets replaced.
 pub fn mask(text: &str) -> String {
+    let pieces: Vec<Piece<'_>> = pieces(text).collect();
+    let mut hidden = vec![false; pieces.len()];
+    for segment in pieces.split_inclusive(|piece| piece.text == ";").scan(0, |at, segment| {
+        let start = *at;
+        *at += segment.len();
+        Some(start..*at)
+    }) {
+        let (pieces, hidden) = (&pieces[segment.clone()], &mut hidden[segment]);
+        hide_values(pieces, hidden);
+        hide_in_set(pieces, hidden);
+        hide_of_role(pieces, hidden);
+        hide_in_calls(pieces, hidden);
+        hide_in_lists(pieces, hidden);
+    }
     let mut out = String::with_capacity(text.len());
-    let (mut copied, mut is_secret) = (0, false);
-    for piece in pieces(text) {
-        match piece.kind {
-            Kind::Literal => {
-                if let Some(shown) = shown(piece.text, is_secret) {
-                    out.push_str(&text[copied..piece.start]);
-                    out.push_str(&shown);
-                    copied = piece.start + piece.text.len();
-                }
-                // The name of an option: `'s3.secret_access_key' '…'`.
-                is_secret = !is_secret && names_secret(&piece.text.to_ascii_lowercase());
+    let (mut copied, mut was_hidden) = (0, false);
+    for (piece, is_hidden) in pieces.iter().zip(hidden) {
+        let end = piece.start + piece.text.len();
+        let shown = match piece.kind {
+            _ if is_hidden => Some(format!("'{MASKED}'")),
+            Kind::Literal | Kind::Name => shown(piece.text),
+            Kind::Word | Kind::Other => None,
+        };
+        if let Some(shown) = shown {
+            // What is hidden together is one value.
+            if !(is_hidden && was_hidden) {
+                out.push_str(&text[copied..piece.start]);
+                out.push_str(&shown);
             }
-            Kind::Word | Kind::Name => {
-                let word = piece.text.to_ascii_lowercase();
-                is_secret = names_secret(&word) || (is_secret && BETWEEN.contains(&word.as_str()));
-            }
-            // `=`, or a dot between the parts of a name.
-            Kind::Other => is_secret = is_secret && matches!(piece.text, "=" | "." | ">" | ":"),
+            copied = end;
         }
+        was_hidden = is_hidden;
     }
     out.push_str(&text[copied..]);
     out
 }
 
+/// What is said of a statement that is shown as `shown`: what it quotes of secrets is replaced.
+pub fn mask_message(message: &str, shown: &str) -> String {
+    if !shown.contains(MASKED) {
+        return message.to_string();
+    }
+    let mut told = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(start) = rest.find(['"', '\'']) {
+        let quote = &rest[start..=start];
+        let quoted = &rest[start + 1..];
+        // An apostrophe quotes nothing; what is cut off may be a part of a secret.
+        let (end, is_closed) = quoted.find(quote).map_or((quoted.len(), false), |end| (end, true));
+        told.push_str(&rest[..=start]);
+        told.push_str(if has_whole(shown, &quoted[..end]) { &quoted[..end] } else { MASKED });
+        if is_closed {
+            told.push_str(quote);
+        }
+        rest = &quoted[end + usize::from(is_closed)..];
+    }
+    told + rest
+}
+
+/// Whether a text is in another one, and no part of a longer word.
+fn has_whole(text: &str, part: &str) -> bool {
+    let is_in_word = |char: Option<char>| char.is_some_and(|char| char.is_alphanumeric() || char == '_');
+    text.match_indices(part).any(|(at, _)| {
+        !is_in_word(text[..at].chars().next_back()) && !is_in_word(text[at + part.len()..].chars().next())
+    })
+}
+
+/// Hides literals that stand behind a name which is one of a secret: `password = '…'`, `'s3.secret_access_key' '…'`.
+fn hide_values(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    let (mut is_secret, mut is_behind) = (false, false);
+    for (piece, hidden) in pieces.iter().zip(hidden) {
+        match piece.kind {
+            Kind::Literal if is_secret => (*hidden, is_behind) = (true, true),
+            Kind::Literal => (is_secret, is_behind) = (names_secret(piece.text), false),
+            Kind::Word | Kind::Name => {
+                let passes = is_secret && !is_behind && BETWEEN.iter().any(|word| piece.is(word));
+                (is_secret, is_behind) = (names_secret(piece.text) || passes, false);
+            }
+            // What is behind a value may be the rest of it.
+            Kind::Other if is_behind => is_secret &= piece.text == "|",
+            Kind::Other => is_secret &= SIGNS_BETWEEN.contains(&piece.text),
+        }
+    }
+}
+
+/// Hides whatever `SET name = …` and `ALTER ROLE … SET name TO …` give to a secret, words included.
+fn hide_in_set(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    let is_alter = is_at(pieces, 0, "alter")
+        && ["role", "user", "group", "database", "system"].iter().any(|word| is_at(pieces, 1, word));
+    let set = match is_at(pieces, 0, "set") {
+        true => Some(0),
+        false if is_alter => pieces.iter().position(|piece| piece.is("set")),
+        false => None,
+    };
+    let Some(mut at) = set.map(|set| set + 1) else { return };
+    while ["local", "session", "global"].iter().any(|word| is_at(pieces, at, word)) {
+        at += 1;
+    }
+    let (end, is_secret) = name(pieces, at);
+    if is_secret {
+        hide_rest(&pieces[end..], &mut hidden[end..]);
+    }
+}
+
+/// Hides the passwords of CREATE ROLE and ALTER ROLE in whatever form: what is no password and yet hidden costs nothing.
+fn hide_of_role(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    let is_role = (is_at(pieces, 0, "create") || is_at(pieces, 0, "alter"))
+        && ["role", "user", "group"].iter().any(|word| is_at(pieces, 1, word));
+    if !is_role {
+        return;
+    }
+    let mut is_password = false;
+    for at in 2..pieces.len() {
+        let piece = &pieces[at];
+        if piece.is("set") {
+            return;
+        }
+        let begins = piece.is("password") || piece.is("by");
+        let ends = ROLE_WORDS.iter().any(|word| piece.is(word)) || piece.text == ";";
+        let is_value = match piece.kind {
+            Kind::Literal => !is_at(pieces, at - 1, "until"),
+            Kind::Word | Kind::Name | Kind::Other => is_password && !begins && !ends,
+        };
+        hidden[at] |= is_value;
+        is_password = begins || is_password && !ends;
+    }
+}
+
+/// Hides the value that `set_config` gives to a secret, or to what is not known from the text.
+fn hide_in_calls(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    for at in 0..pieces.len() {
+        let is_call = pieces[at].text.trim_matches('"').eq_ignore_ascii_case("set_config")
+            && matches!(pieces[at].kind, Kind::Word | Kind::Name)
+            && pieces.get(at + 1).is_some_and(|piece| piece.text == "(");
+        if !is_call {
+            continue;
+        }
+        let arguments = items(pieces, at + 1);
+        let is_plain = match arguments.first().map(|name| &pieces[name.clone()]) {
+            Some([name]) => name.kind == Kind::Literal && !names_secret(name.text) && !has_escapes(name.text),
+            _ => false,
+        };
+        let is_named = arguments.first().is_some_and(|name| {
+            pieces[name.clone()].iter().any(|piece| matches!(piece.text, "=" | ">" | ":"))
+        });
+        for (number, argument) in arguments.into_iter().enumerate() {
+            if !is_plain && (number > 0 || is_named) {
+                hidden[argument].fill(true);
+            }
+        }
+    }
+}
+
+/// Hides what options in parentheses give to secrets, words included: `OPTIONS (…)`, `WITH (…)`, those of COPY.
+fn hide_in_lists(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    const LISTS: [&str; 5] = ["options", "with", "tblproperties", "serdeproperties", "set"];
+    let is_copy = is_at(pieces, 0, "copy");
+    for at in 1..pieces.len() {
+        let before = &pieces[at - 1];
+        if pieces[at].text != "(" || !(is_copy || LISTS.iter().any(|word| before.is(word))) {
+            continue;
+        }
+        for item in items(pieces, at) {
+            let (end, is_secret) = name(pieces, item.start);
+            if is_secret && end < item.end {
+                hide_rest(&pieces[end..item.end], &mut hidden[end..item.end]);
+            }
+        }
+    }
+}
+
+/// Hides all but the sign or word in front.
+fn hide_rest(pieces: &[Piece<'_>], hidden: &mut [bool]) {
+    let is_sign = |piece: &Piece<'_>| matches!(piece.text, "=" | ">" | ":") || piece.is("to");
+    let start = pieces.iter().position(|piece| !is_sign(piece)).unwrap_or(pieces.len());
+    for (piece, hidden) in pieces.iter().zip(hidden).skip(start) {
+        *hidden |= piece.text != ";";
+    }
+}
+
+/// Where the name that begins at `at` ends, and whether it is one of a secret.
+fn name(pieces: &[Piece<'_>], at: usize) -> (usize, bool) {
+    let mut end = at;
+    let mut is_secret = false;
+    while let Some(piece) = pieces.get(end).filter(|piece| piece.kind != Kind::Other) {
+        is_secret |= names_secret(piece.text);
+        end += 1;
+        match pieces.get(end) {
+            Some(dot) if dot.text == "." => end += 1,
+            _ => break,
+        }
+    }
+    (end, is_secret)
+}
+
+/// What is between the commas behind the parenthesis at `open`, to the one that closes it or to the end.
+fn items(pieces: &[Piece<'_>], open: usize) -> Vec<std::ops::Range<usize>> {
+    let mut found = Vec::new();
+    let (mut depth, mut start) = (0_usize, open + 1);
+    for (at, piece) in pieces.iter().enumerate().skip(open) {
+        match piece.text {
+            "(" | "[" => depth += 1,
+            ")" | "]" => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    found.push(start..at);
+                    return found;
+                }
+            }
+            "," if depth == 1 => {
+                found.push(start..at);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(start..pieces.len());
+    found
+}
+
+fn is_at(pieces: &[Piece<'_>], at: usize, word: &str) -> bool {
+    pieces.get(at).is_some_and(|piece| piece.is(word))
+}
+
+/// Whether a literal may be another text than it looks.
+fn has_escapes(literal: &str) -> bool {
+    literal.starts_with(['e', 'E', 'u', 'U']) && literal.contains('\\')
+}
+
 fn names_secret(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
     SECRETS.iter().any(|secret| word.contains(secret))
 }
 
@@ -76,16 +316,52 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     pieces(text).filter(|piece| piece.kind == Kind::Word).map(|piece| piece.text)
 }
 
-/// A literal as it may be shown, if that is not as it is.
-fn shown(literal: &str, is_secret: bool) -> Option<String> {
-    if is_secret {
-        return Some(format!("'{MASKED}'"));
-    }
-    // scheme://user:password@host
+/// A literal, or a name in quotes, as it may be shown, if that is not as it is: the password of a login in an address is left out, and so are
+/// values of secrets in the text.
+fn shown(literal: &str) -> Option<String> {
+    let address = without_login(literal);
+    let told = without_pairs(address.as_deref().unwrap_or(literal));
+    told.or(address)
+}
+
+/// `scheme://user:password@host`, whatever signs the password has.
+fn without_login(literal: &str) -> Option<String> {
     let (scheme, rest) = literal.split_once("://")?;
-    let (login, place) = rest.split_once('@')?;
-    let (user, _) = login.split_once(':')?;
-    (!login.contains('/')).then(|| format!("{scheme}://{user}:{MASKED}@{place}"))
+    let user = rest.find([':', '/', '@', '?', '#'])?;
+    let end = rest.rfind('@')?;
+    // The place has its own colon only behind a user's.
+    (rest[user..].starts_with(':') && user < end)
+        .then(|| format!("{scheme}://{}:{MASKED}{}", &rest[..user], &rest[end..]))
+}
+
+/// `password=…`, as in the options of a connection or the query of an address, and `"password": "…"`.
+fn without_pairs(literal: &str) -> Option<String> {
+    let mut told = String::new();
+    let mut copied = 0;
+    for (sign, _) in literal.match_indices(['=', ':']) {
+        if sign < copied {
+            continue;
+        }
+        let before = literal[..sign].trim_end_matches([' ', '"', '\'']);
+        let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.');
+        let word = before.rsplit(|char| !is_part(char)).next().unwrap_or_default();
+        let rest = &literal[sign + 1..];
+        let value = rest.trim_start_matches([' ', '"', '\'']);
+        // The quote that ends the literal is none of a value.
+        if !names_secret(word) || value.is_empty() {
+            continue;
+        }
+        let start = literal.len() - value.len();
+        let quote = literal[..start].chars().next_back().filter(|char| matches!(char, '"' | '\''));
+        let end = match quote {
+            Some(quote) => value.find(quote),
+            None => value.find([' ', '&', ';', ',', '}', '\'', '"', '$']),
+        };
+        told.push_str(&literal[copied..start]);
+        told.push_str(MASKED);
+        copied = start + end.unwrap_or(value.len());
+    }
+    (copied > 0).then(|| told + &literal[copied..])
 }
 
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
@@ -112,6 +388,15 @@ fn piece(text: &str, first: char) -> (Option<Kind>, usize) {
         ('-', Some('-')) => (None, text.find('\n').unwrap_or(text.len())),
         ('/', Some('*')) => (None, comment(text)),
         ('e' | 'E', Some('\'')) => (Some(Kind::Literal), 1 + quoted(&text[1..], '\'', true)),
+        ('n' | 'N' | 'b' | 'B' | 'x' | 'X', Some('\'')) => {
+            (Some(Kind::Literal), 1 + quoted(&text[1..], '\'', false))
+        }
+        ('u' | 'U', Some('&')) if text[2..].starts_with('\'') => {
+            (Some(Kind::Literal), 2 + quoted(&text[2..], '\'', false))
+        }
+        ('u' | 'U', Some('&')) if text[2..].starts_with('"') => {
+            (Some(Kind::Name), 2 + quoted(&text[2..], '"', false))
+        }
         ('\'', _) => (Some(Kind::Literal), quoted(text, '\'', false)),
         ('"', _) => (Some(Kind::Name), quoted(text, '"', false)),
         ('$', _) => match dollar(text) {
@@ -184,7 +469,7 @@ mod tests {
             ("CREATE ROLE a LOGIN PASSWORD 'x''y' VALID", "CREATE ROLE a LOGIN PASSWORD '***' VALID"),
             ("alter user a with encrypted password e'x\\'y'", "alter user a with encrypted password '***'"),
             ("ALTER ROLE a PASSWORD $$x'y$$;", "ALTER ROLE a PASSWORD '***';"),
-            ("ALTER ROLE a PASSWORD $q$x$$y$q$ b", "ALTER ROLE a PASSWORD '***' b"),
+            ("ALTER ROLE a PASSWORD $q$x$$y$q$ LOGIN", "ALTER ROLE a PASSWORD '***' LOGIN"),
             ("ALTER ROLE a PASSWORD /* 'c' */ 'x' -- 'y'", "ALTER ROLE a PASSWORD /* 'c' */ '***' -- 'y'"),
             ("ALTER ROLE a PASSWORD 'x", "ALTER ROLE a PASSWORD '***'"),
             ("ALTER ROLE a PASSWORD NULL", "ALTER ROLE a PASSWORD NULL"),
@@ -200,6 +485,58 @@ mod tests {
             ),
             ("SELECT * FROM 'postgres://me:pw@h/d'", "SELECT * FROM 'postgres://me:***@h/d'"),
             ("SELECT 's3://bucket/a@b', 'a:b@c'", "SELECT 's3://bucket/a@b', 'a:b@c'"),
+            ("COPY t FROM 'postgres://me:p/w@x@h/d?a'", "COPY t FROM 'postgres://me:***@h/d?a'"),
+            ("SELECT * FROM \"http://a:b@c\"", "SELECT * FROM \"http://a:***@c\""),
+            ("SELECT 'https://h:80/a'", "SELECT 'https://h:80/a'"),
+            ("SELECT 'http://h/?token=a&b=c'", "SELECT 'http://h/?token=***&b=c'"),
+            ("SELECT 'host=h password=a user=b'", "SELECT 'host=h password=*** user=b'"),
+            ("SELECT 'host=h password=a'", "SELECT 'host=h password=***'"),
+            ("SELECT '{\"secret\": \"a\", \"b\": 1}'", "SELECT '{\"secret\": \"***\", \"b\": 1}'"),
+            ("SET s3.secret_access_key = word", "SET s3.secret_access_key = '***'"),
+            (
+                "SET s3.secret_access_key TO a/b+c = 1; SELECT 1",
+                "SET s3.secret_access_key TO '***'; SELECT 1",
+            ),
+            ("set local \"S3\".\"Session_Token\" = 5", "set local \"S3\".\"Session_Token\" = '***'"),
+            ("SET s3.secret_access_key word", "SET s3.secret_access_key '***'"),
+            ("SET s3.secret_access_key = U&'a' UESCAPE '!'", "SET s3.secret_access_key = '***'"),
+            ("SET s3.secret_access_key = 'a' 'b'", "SET s3.secret_access_key = '***'"),
+            ("SET s3.region = word", "SET s3.region = word"),
+            ("ALTER ROLE a SET s3.session_token TO word", "ALTER ROLE a SET s3.session_token TO '***'"),
+            (
+                "ALTER ROLE a IN DATABASE d SET work_mem = '4MB'",
+                "ALTER ROLE a IN DATABASE d SET work_mem = '4MB'",
+            ),
+            (
+                "SELECT set_config('s3.secret_access_key', 'k' || f(1, 2), false)",
+                "SELECT set_config('s3.secret_access_key', '***', '***')",
+            ),
+            (
+                "SELECT pg_catalog.set_config('a' || 'b', $$k$$, false)",
+                "SELECT pg_catalog.set_config('a' || 'b', '***', '***')",
+            ),
+            ("SELECT set_config(E's3.secr\\x65t', 'k'", "SELECT set_config(E's3.secr\\x65t', '***'"),
+            ("SELECT set_config(new_value => 'k', is_local => true)", "SELECT set_config('***', '***')"),
+            ("SELECT set_config('TimeZone', 'UTC', false)", "SELECT set_config('TimeZone', 'UTC', false)"),
+            ("CREATE USER a IDENTIFIED BY 'x'", "CREATE USER a IDENTIFIED BY '***'"),
+            ("CREATE USER a PASSWORD hunter2! LOGIN", "CREATE USER a PASSWORD '***' LOGIN"),
+            (
+                "CREATE ROLE a PASSWORD ('x') VALID UNTIL '2030-01-01'",
+                "CREATE ROLE a PASSWORD '***' VALID UNTIL '2030-01-01'",
+            ),
+            ("ALTER ROLE a PASSWORD U&'x'", "ALTER ROLE a PASSWORD '***'"),
+            ("ALTER ROLE a PASSWORD N'x' LOGIN", "ALTER ROLE a PASSWORD '***' LOGIN"),
+            ("ALTER ROLE a WITH 'x'", "ALTER ROLE a WITH '***'"),
+            ("COPY t FROM 'f' (secret key, header)", "COPY t FROM 'f' (secret '***', header)"),
+            (
+                "CREATE EXTERNAL TABLE t OPTIONS (s3.secret_access_key a+b, x y)",
+                "CREATE EXTERNAL TABLE t OPTIONS (s3.secret_access_key '***', x y)",
+            ),
+            ("CREATE TABLE t (password text, token int)", "CREATE TABLE t (password text, token int)"),
+            (
+                "SELECT 1 WHERE password IN ('x') OR token <> 'y'",
+                "SELECT 1 WHERE password IN ('***') OR token <> '***'",
+            ),
             ("SELECT password FROM t WHERE a = 'x'", "SELECT password FROM t WHERE a = 'x'"),
             ("SELECT * FROM t WHERE password = 'x'", "SELECT * FROM t WHERE password = '***'"),
             ("SELECT $1, 'ü' /* /* */ ' */, 'ß'", "SELECT $1, 'ü' /* /* */ ' */, 'ß'"),
@@ -207,6 +544,22 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(mask(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn messages_quote_no_secret() {
+        let check =
+            |message: &str, shown: &str, expected: &str| assert_eq!(mask_message(message, shown), expected);
+        let shown = "SET s3.secret_access_key = '***'";
+        check(
+            "invalid value for \"s3.secret_access_key\": \"k\"",
+            shown,
+            "invalid value for \"s3.secret_access_key\": \"***\"",
+        );
+        check("syntax error at or near \"'k'\"", shown, "syntax error at or near \"***\"");
+        check("syntax error at or near \"'k", shown, "syntax error at or near \"***");
+        check("syntax error at or near \"'k'\"", "SELECT 'k'", "syntax error at or near \"'k'\"");
+        check("no quotes", shown, "no quotes");
     }
 
     #[test]

@@ -126,7 +126,11 @@ impl Conversation {
         if self.cursors.len() >= NAMES_MAX {
             return Err(Failure::new("54000", "too many cursors").into());
         }
-        let statement = self.parsed(query).await?;
+        let statement = self.parsed(query).await.inspect_err(|trouble| {
+            if let Trouble::Failed(failure) = trouble {
+                self.registry.never_ran(&self.guard.entry, query, failure);
+            }
+        })?;
         match self.start(&statement, values, &[], false).await? {
             Some(rows) => Ok(rows),
             None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),

@@ -32,7 +32,10 @@ impl Conversation {
                 return Err(Failure::new("42601", message).into());
             }
             (Some(part), None) => self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
-                Trouble::Failed(failure) => Trouble::Failed(shift(failure, part.offset)),
+                Trouble::Failed(failure) => {
+                    self.registry.never_ran(&self.guard.entry, &part.text, &failure);
+                    Trouble::Failed(shift(failure, part.offset))
+                }
                 gone => gone,
             })?,
         };

@@ -29,7 +29,7 @@ impl Conversation {
             Ok(parsed) => parsed.map_err(Trouble::from),
             Err(trouble) => Err(trouble),
         };
-        self.registry.end_parsing(&self.guard.entry, &entry, failure_of(&done));
+        self.registry.end_parsing(&self.guard.entry, &entry);
         done
     }
 

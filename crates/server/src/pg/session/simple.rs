@@ -1,5 +1,7 @@
 //! The simple protocol: a text of statements, run one after the other.
 
+use std::sync::Arc;
+
 use super::super::own::{self, Own};
 use super::super::portal::Prepared;
 use super::{Conversation, Trouble, shift, split};
@@ -10,8 +12,12 @@ impl Conversation {
         self.portals.remove("");
         self.statements.remove("");
         let mut parsed = Vec::new();
+        let (registry, session) = (Arc::clone(&self.registry), Arc::clone(&self.guard.entry));
         for part in split(&*self.session, text) {
-            let shifted = |failure: Failure| shift(failure, part.offset);
+            let shifted = |failure: Failure| {
+                registry.never_ran(&session, &part.text, &failure);
+                shift(failure, part.offset)
+            };
             let prepared = match own::parse(&part.text).map_err(shifted)? {
                 Some(own) => {
                     let description = Description { parameters: vec![], columns: None };
