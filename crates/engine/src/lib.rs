@@ -54,6 +54,7 @@ mod kept;
 mod like_escapes;
 mod like_tables;
 pub mod limits;
+mod listing;
 pub mod memory;
 mod memory_tables;
 mod merge;

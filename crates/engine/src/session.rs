@@ -67,6 +67,7 @@ use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
 use crate::like_tables;
 use crate::limits::{self, Limits};
+use crate::listing;
 use crate::memory_tables;
 use crate::names;
 use crate::nesting;
@@ -482,6 +483,7 @@ impl Session {
                 self.prepared.plan(&state, parsed).await?
             }
             _ => {
+                let state = listing::of(&state, statement)?.unwrap_or(state);
                 let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
                 in_view(describe::with_values(plan, values)?, &[timestamps::leveled, doubles::compared])?
             }

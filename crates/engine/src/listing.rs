@@ -1,0 +1,146 @@
+//! What `information_schema` is made of for a statement that shows one relation, or lists them: a view that cannot be planned, or may not
+//! be read, stands in the way of nobody who has not asked for it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::ResolvedTableReference;
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast::{self, ObjectName, visit_relations};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+/// The planner makes its lists of all relations there are, each with its columns. Returns a session that has none beside those that
+/// `statement` needs, if it has such a list made.
+///
+/// Errors: the name of what is shown has too many parts.
+pub(crate) fn of(state: &SessionState, statement: &Statement) -> Result<Option<SessionState>> {
+    let Statement::Statement(statement) = statement else { return Ok(None) };
+    let only = match statement.as_ref() {
+        ast::Statement::ShowColumns { show_options, .. } => {
+            show_options.show_in.as_ref().and_then(|within| within.parent_name.as_ref())
+        }
+        ast::Statement::ShowCreate { obj_name, .. } => Some(obj_name),
+        other if lists(other) => None,
+        _ => return Ok(None),
+    };
+    let only = only.map(|name| resolved(state, name)).transpose()?;
+    let mut listing = state.clone();
+    let inner = Arc::clone(state.catalog_list());
+    listing.register_catalog_list(Arc::new(Catalogs { inner, only: only.map(Arc::new) }));
+    Ok(Some(listing))
+}
+
+fn lists(statement: &ast::Statement) -> bool {
+    visit_relations(statement, |name| {
+        let parts = name.0.len();
+        let schema = parts.checked_sub(2).and_then(|at| name.0[at].as_ident());
+        match schema.is_some_and(|schema| schema.value.eq_ignore_ascii_case("information_schema")) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })
+    .is_break()
+}
+
+fn resolved(state: &SessionState, name: &ObjectName) -> Result<ResolvedTableReference> {
+    let defaults = &state.config_options().catalog;
+    let name = object_name_to_table_reference(name.clone(), true)?;
+    Ok(name.resolve(&defaults.default_catalog, &defaults.default_schema))
+}
+
+/// `None`: all relations that can be planned; otherwise this one, or the error that planning it gives.
+type Only = Option<Arc<ResolvedTableReference>>;
+
+#[derive(Debug)]
+struct Catalogs {
+    inner: Arc<dyn CatalogProviderList>,
+    only: Only,
+}
+
+impl CatalogProviderList for Catalogs {
+    fn register_catalog(
+        &self,
+        name: String,
+        catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        self.inner.register_catalog(name, catalog)
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        match &self.only {
+            Some(only) => vec![only.catalog.to_string()],
+            None => self.inner.catalog_names(),
+        }
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        let inner = self.inner.catalog(name)?;
+        Some(Arc::new(Schemas { inner, only: self.only.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Schemas {
+    inner: Arc<dyn CatalogProvider>,
+    only: Only,
+}
+
+impl CatalogProvider for Schemas {
+    fn schema_names(&self) -> Vec<String> {
+        match &self.only {
+            Some(only) => vec![only.schema.to_string()],
+            None => self.inner.schema_names(),
+        }
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let inner = self.inner.schema(name)?;
+        Some(Arc::new(Relations { inner, only: self.only.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Relations {
+    inner: Arc<dyn SchemaProvider>,
+    only: Only,
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl SchemaProvider for Relations {
+    fn table_names(&self) -> Vec<String> {
+        match &self.only {
+            Some(only) => vec![only.table.to_string()],
+            None => self.inner.table_names(),
+        }
+    }
+
+    fn table<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        async move {
+            match (self.inner.table(name).await, &self.only) {
+                (Err(error), None) => {
+                    tracing::debug!(name, %error, "a relation is left out of a list");
+                    Ok(None)
+                }
+                (found, _) => found,
+            }
+        }
+        .boxed()
+    }
+
+    fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
+        self.inner.table_type(name)
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.inner.table_exist(name)
+    }
+}
