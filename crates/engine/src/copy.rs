@@ -51,7 +51,7 @@ use crate::files;
 use crate::joined_columns;
 use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
-use crate::warehouse::Dml;
+use crate::warehouse::{self, Dml};
 use crate::write::Write;
 use crate::zones::{field_in_zone, session_zone};
 
@@ -451,6 +451,7 @@ impl Session {
         self.spread().await?;
         let state = self.context().state();
         let plan = Box::pin(joined_columns::plan(&state, parse::as_query(&copy.source)?)).await?;
+        warehouse::check_reads(&state, &plan)?;
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {

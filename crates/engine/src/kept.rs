@@ -407,6 +407,7 @@ impl Session {
         }
         let is_select = !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
+        warehouse::check_reads(&state, &input)?;
         let plan = state.create_physical_plan(&input).await?;
         // As the rows have it, whose types are not always those that were planned. Whatever a query knows of them, NULLs may come.
         let mut schema = plan.schema();
@@ -576,6 +577,7 @@ impl Session {
         self.spread().await?;
         let state = self.context().state();
         let mut plan = self.plan(statement, values).await?;
+        warehouse::check_reads(&state, &plan)?;
         let inner = match &mut plan {
             LogicalPlan::Explain(asked) => &mut asked.plan,
             LogicalPlan::Analyze(asked) => &mut asked.input,
@@ -627,6 +629,10 @@ impl Session {
         ddl: &Ddl<'_>,
         kept: &Arc<Kept>,
     ) -> Result<Option<Outcome>> {
+        // Whoever makes a view need not be allowed to read it.
+        if !matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
+            warehouse::check_reads(&self.context().state(), &plan)?;
+        }
         let mut notices = Vec::new();
         let missing = |kind: &str, name: &str| format!("{kind} \"{name}\" does not exist, skipping");
         let tag = match &plan {

@@ -564,6 +564,7 @@ impl Session {
             None => parsed,
         };
         let plan = self.plan(parsed, &statement.values).await?;
+        warehouse::check_reads(&self.context.state(), &plan)?;
         check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(Ok(outcome));

@@ -29,6 +29,18 @@ impl GuardedView {
     pub(crate) fn new(inner: ViewTable, what: String, columns: BTreeSet<ColumnId>) -> Self {
         Self { inner, what, columns }
     }
+
+    pub(super) fn readable(&self) -> &BTreeSet<ColumnId> {
+        &self.columns
+    }
+
+    /// Errors: a column of `asked` may not be read (42501).
+    pub(super) fn check_readable(&self, asked: &[usize]) -> Result<()> {
+        match asked.iter().all(|at| self.columns.contains(&(*at as ColumnId + 1))) {
+            true => Ok(()),
+            false => Err(denied(&self.what)),
+        }
+    }
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
@@ -54,9 +66,9 @@ impl TableProvider for GuardedView {
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
         let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let asked = projection.unwrap_or(&all);
-        match asked.iter().all(|at| self.columns.contains(&(*at as ColumnId + 1))) {
-            true => self.inner.scan(session, projection, filters, limit),
-            false => ready(Err(denied(&self.what))).boxed(),
+        match self.check_readable(asked) {
+            Ok(()) => self.inner.scan(session, projection, filters, limit),
+            Err(error) => ready(Err(error)).boxed(),
         }
     }
 }

@@ -166,6 +166,11 @@ impl WarehouseTable {
         &self.viewer
     }
 
+    /// Which columns may be read.
+    pub(crate) fn readable(&self) -> &Columns {
+        &self.readable
+    }
+
     /// What is true for the rows that are seen, over the table's own columns; `None`: all are.
     pub(crate) fn visible(&self) -> Option<&Expr> {
         self.visible.as_ref()

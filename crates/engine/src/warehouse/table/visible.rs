@@ -23,7 +23,7 @@ use crate::warehouse::access::denied;
 
 impl WarehouseTable {
     /// Errors: a scan needs a column that may not be read (42501).
-    pub(super) fn check_readable(&self, projection: &[usize], filters: &[Expr]) -> Result<()> {
+    pub(crate) fn check_readable(&self, projection: &[usize], filters: &[Expr]) -> Result<()> {
         let may_read = match &self.readable {
             Columns::All => true,
             Columns::None => false,
