@@ -132,6 +132,9 @@ impl Dml {
                 .into());
             }
         };
+        if overwrite {
+            target.check_sees_all()?;
+        }
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = seen(&target, input, None)?;
@@ -695,6 +698,7 @@ impl Pending {
         partition: i64,
         transactions: &Transactions,
     ) -> Result<()> {
+        target.check_sees_all()?;
         let contents = target.contents().await?;
         let mut deletes = Deletes::default();
         for file in contents.of_partition(partition) {
@@ -717,6 +721,7 @@ impl Pending {
 
     /// TRUNCATE: takes everything away.
     pub(crate) async fn truncate(target: WarehouseTable, transactions: &Transactions) -> Result<()> {
+        target.check_sees_all()?;
         let contents = target.contents().await?;
         let replaced = Replaced::all(&contents);
         let table = Arc::clone(target.table());

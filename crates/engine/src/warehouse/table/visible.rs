@@ -42,6 +42,20 @@ impl WarehouseTable {
         }
     }
 
+    /// To be called before rows are taken away that nobody looks at: with whole files, or all there are.
+    ///
+    /// Errors: row filters hide some from whoever does it (42501).
+    pub(crate) fn check_sees_all(&self) -> Result<()> {
+        if self.visible.is_none() {
+            return Ok(());
+        }
+        let message = format!("permission denied for {}", self.object().describe(&self.state));
+        Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+            .with_detail("A row filter hides rows that would be removed.")
+            .with_hint("DELETE removes those that are seen")
+            .into())
+    }
+
     /// The rows that are seen. What the statement filters by may find files, but sees no other row.
     pub(super) async fn scan_visible(
         &self,
