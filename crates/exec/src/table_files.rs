@@ -6,9 +6,11 @@
 //! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
 //! - [`intervals`]: columns of them, which are bytes in files.
 //! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
+//! - [`Barrier`]: the same in a logical plan, around the query of a view.
 //! - [`Bucket`]: the hash of a bucketed table.
 //! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
 
+mod barrier;
 mod bucket;
 mod checksum;
 mod codec;
@@ -30,6 +32,7 @@ mod write;
 mod years;
 
 pub use crate::colocate::FileBucket;
+pub use barrier::Barrier;
 pub(crate) use bucket::buckets_of;
 pub use bucket::{Bucket, bucket, bucket_of};
 pub use checksum::is_intact;

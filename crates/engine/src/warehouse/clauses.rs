@@ -17,6 +17,7 @@ use crate::dialect::SqlDialect;
 use crate::zones::UTC;
 
 mod partitions;
+mod views;
 
 pub(crate) use partitions::{CutClause, Division, HoldsClause, PartitionChange, PartitionClause, Which};
 
@@ -37,6 +38,8 @@ pub(crate) struct TableClauses {
     pub options: BTreeMap<String, String>,
     /// Of the query that it is made of, it has the columns only.
     pub no_data: bool,
+    /// It is a view that no condition gets below.
+    pub is_barrier: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +75,9 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     let sets_modes = words.is_at(0, "set") && (words.is_at(1, "transaction") || words.is_at(1, "session"));
     if sets_modes || words.is_at(0, "begin") || words.is_at(0, "start") {
         return Ok((words.without_deferrable(text), None));
+    }
+    if let Some((rest, clauses)) = words.cut_view(&text)? {
+        return Ok((rest, Some(clauses)));
     }
     match words.table_definition() {
         Some(range) => words.cut_create(text, range),

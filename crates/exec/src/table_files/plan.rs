@@ -1,4 +1,4 @@
-//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else.
+//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else; and the planning of all own nodes.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,6 +18,8 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
+use super::barrier::Barrier;
+use super::visible_rows::VisibleRowsExec;
 use super::write::{WriteFilesExec, WriteSpec, output_schema};
 use crate::colocate::colocate;
 
@@ -87,7 +89,7 @@ impl UserDefinedLogicalNodeCore for WriteFiles {
     }
 }
 
-/// Plans for one process, [`WriteFiles`] included.
+/// Plans for one process, [`WriteFiles`] and [`Barrier`] included.
 pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder.with_query_planner(Arc::new(OneProcess))
 }
@@ -99,7 +101,7 @@ pub fn physical_plan<'a>(
     ranks: usize,
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
     async move {
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(WriteFilesPlanner)]);
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(OwnNodes)]);
         colocate(planner.create_physical_plan(plan, session).await?, ranks)
     }
     .boxed()
@@ -119,10 +121,10 @@ impl QueryPlanner for OneProcess {
     }
 }
 
-struct WriteFilesPlanner;
+struct OwnNodes;
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl ExtensionPlanner for WriteFilesPlanner {
+impl ExtensionPlanner for OwnNodes {
     fn plan_extension<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'e: 'f, 'g: 'f, 'h: 'f, 'i: 'f, 'f>(
         &'a self,
         _: &'b dyn PhysicalPlanner,
@@ -132,11 +134,12 @@ impl ExtensionPlanner for WriteFilesPlanner {
         _: &'h dyn Session,
         _: &'i PhysicalPlanningContext,
     ) -> BoxFuture<'f, Result<Option<Arc<dyn ExecutionPlan>>>> {
-        let planned = match (node.as_any().downcast_ref::<WriteFiles>(), inputs) {
-            (Some(node), [input]) => {
-                Some(Arc::new(WriteFilesExec::new(Arc::clone(input), Arc::clone(&node.spec))) as _)
-            }
-            _ => None,
+        let [input] = inputs else { return ready(Ok(None)).boxed() };
+        let (input, node) = (Arc::clone(input), node.as_any());
+        let planned: Option<Arc<dyn ExecutionPlan>> = match node.downcast_ref::<WriteFiles>() {
+            Some(node) => Some(Arc::new(WriteFilesExec::new(input, Arc::clone(&node.spec)))),
+            None if node.is::<Barrier>() => Some(Arc::new(VisibleRowsExec::new(input))),
+            None => None,
         };
         ready(Ok(planned)).boxed()
     }

@@ -1,0 +1,114 @@
+//! `CREATE VIEW … WITH (security_barrier) AS …`, cut out of the text.
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use super::{TableClauses, Words};
+
+impl Words {
+    /// The text without the options of a view, and what they say; `None` if it makes no view with options.
+    ///
+    /// Errors: an option is not known, or has no such value (22023), or is not supported (0A000).
+    pub(super) fn cut_view(&self, text: &str) -> Result<Option<(String, TableClauses)>> {
+        let Some(with) = self.view_options() else { return Ok(None) };
+        let (options, end) = self.list(with + 1)?;
+        let mut clauses = TableClauses::default();
+        for option in options {
+            let name = self.name(option.start).unwrap_or_default();
+            let value = match (option.len(), self.token(option.start + 1), self.token(option.start + 2)) {
+                (1, ..) => "true".to_string(),
+                (3, Some(Token::Eq), Some(value)) => match value {
+                    Token::Word(word) => word.value.to_lowercase(),
+                    Token::Number(number, _) => number.clone(),
+                    Token::SingleQuotedString(text) => text.to_lowercase(),
+                    _ => return Err(invalid(&name, &value.to_string())),
+                },
+                _ => return Err(invalid(&name, &text[self.bytes(option)])),
+            };
+            let is_on = || match value.as_str() {
+                "true" | "t" | "on" | "yes" | "1" => Ok(true),
+                "false" | "f" | "off" | "no" | "0" => Ok(false),
+                _ => Err(invalid(&name, &value)),
+            };
+            match name.as_str() {
+                "security_barrier" => clauses.is_barrier = is_on()?,
+                "security_invoker" if !is_on()? => {}
+                "security_invoker" | "check_option" => {
+                    let message = format!("views with {name} are not supported");
+                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                }
+                _ => {
+                    let message = format!("unrecognized parameter \"{name}\"");
+                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                }
+            }
+        }
+        Ok(Some((self.blank(text.to_string(), &[with..end]), clauses)))
+    }
+
+    /// Where WITH stands in `CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] WITH (options) AS`.
+    fn view_options(&self) -> Option<usize> {
+        if !self.is_at(0, "create") {
+            return None;
+        }
+        let mut at = 1;
+        while ["or", "replace", "temp", "temporary"].iter().any(|word| self.is_at(at, word)) {
+            at += 1;
+        }
+        if !self.is_at(at, "view") {
+            return None;
+        }
+        at += 1;
+        while ["if", "not", "exists"].iter().any(|word| self.is_at(at, word)) {
+            at += 1;
+        }
+        while matches!(self.token(at + 1), Some(Token::Period)) {
+            at += 2;
+        }
+        at += 1;
+        if matches!(self.token(at), Some(Token::LParen)) {
+            at = self.after_parentheses(at)?;
+        }
+        (self.is_at(at, "with") && matches!(self.token(at + 1), Some(Token::LParen))).then_some(at)
+    }
+}
+
+fn invalid(name: &str, value: &str) -> datafusion::error::DataFusionError {
+    let message = format!("invalid value for option \"{name}\": \"{value}\"");
+    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_views_are_cut() {
+        let cases = [
+            ("CREATE VIEW v WITH (security_barrier) AS SELECT 1", Some(true)),
+            ("create or replace view s.v (a, b) with (security_barrier = true) as SELECT 1, 2", Some(true)),
+            ("CREATE VIEW v WITH (security_barrier=off, security_invoker=false) AS SELECT 1", Some(false)),
+            ("CREATE VIEW v AS WITH (a) AS SELECT 1", None),
+            ("CREATE VIEW v AS SELECT 1", None),
+        ];
+        for (text, expected) in cases {
+            let cut = Words::of(text).unwrap().cut_view(text).unwrap();
+            assert_eq!(cut.as_ref().map(|(_, clauses)| clauses.is_barrier), expected, "{text}");
+            if let Some((rest, _)) = cut {
+                assert_eq!(rest.len(), text.len());
+                assert!(!rest.contains("security"), "{rest}");
+            }
+        }
+        for (text, state) in [
+            ("CREATE VIEW v WITH (nosuch) AS SELECT 1", "22023"),
+            ("CREATE VIEW v WITH (security_barrier = maybe) AS SELECT 1", "22023"),
+            ("CREATE VIEW v WITH (security_barrier = 1 + 1) AS SELECT 1", "22023"),
+            ("CREATE VIEW v WITH (security_invoker) AS SELECT 1", "0A000"),
+            ("CREATE VIEW v WITH (check_option = local) AS SELECT 1", "0A000"),
+        ] {
+            let error = Words::of(text).unwrap().cut_view(text).unwrap_err();
+            assert_eq!(harrier_exec::sqlstate::of(&error).to_string(), state, "{text}");
+        }
+    }
+}
