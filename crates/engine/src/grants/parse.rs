@@ -72,7 +72,7 @@ fn statement(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
         AccessStatement::ReassignOwned { from, to: words.role()? }
     } else if words.take("set") {
         return set_role(words);
-    } else if words.take_all(&["reset", "role"]) {
+    } else if words.take_all(&["reset", "role"]) || words.take_all(&["reset", "session", "authorization"]) {
         AccessStatement::SetRole { role: None, is_local: false }
     } else {
         return Ok(None);
@@ -82,8 +82,12 @@ fn statement(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
 fn set_role(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     let is_local = words.take("local");
     let _ = !is_local && words.take("session");
-    if words.is("authorization") {
-        return Err(unsupported("SET SESSION AUTHORIZATION is not supported", "SET ROLE"));
+    if words.take("authorization") {
+        // Nobody but who has logged in is ever the session's.
+        return match words.take("default") {
+            true => Ok(Some(AccessStatement::SetRole { role: None, is_local })),
+            false => Err(unsupported("SET SESSION AUTHORIZATION is not supported", "SET ROLE")),
+        };
     }
     if !words.take("role") {
         return Ok(None);
@@ -92,7 +96,11 @@ fn set_role(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     let _ = words.0.consume_token(&Token::Eq) || words.take("to");
     let role = match words.take_any(&["none", "default"]) {
         true => None,
-        false => Some(words.name()?),
+        false => match words.quoted() {
+            // As the value of a parameter it is one word, quoted or not.
+            Some(name) => (!name.eq_ignore_ascii_case("none")).then_some(name),
+            None => Some(words.name()?),
+        },
     };
     Ok(Some(AccessStatement::SetRole { role, is_local }))
 }
@@ -593,6 +601,19 @@ impl Words<'_> {
 
     fn unexpected(&self) -> datafusion::error::DataFusionError {
         near(&self.0.peek_token().token)
+    }
+
+    /// A text in quotes, if there is one.
+    fn quoted(&mut self) -> Option<String> {
+        let text = match self.0.peek_token().token {
+            Token::SingleQuotedString(text)
+            | Token::EscapedStringLiteral(text)
+            | Token::UnicodeStringLiteral(text) => text,
+            Token::DollarQuotedString(text) => text.value,
+            _ => return None,
+        };
+        self.0.next_token();
+        Some(text)
     }
 
     fn name(&mut self) -> Result<String> {
