@@ -119,6 +119,8 @@ impl Dml {
     }
 
     /// Writes the rows of `input`, which has the table's columns in their order.
+    ///
+    /// Errors: a kind of INSERT that there is not (0A000); an INSERT OVERWRITE of somebody who does not see all rows (42501).
     pub(crate) fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
         let overwrite = match op {
             InsertOp::Append => false,
