@@ -5,11 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::ExprSchemable;
-use datafusion::sql::sqlparser::ast::{self, ObjectName};
+use datafusion::sql::sqlparser::ast::ObjectName;
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{
     Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, Verifier,
@@ -21,6 +18,7 @@ use crate::client::TransactionState;
 use crate::kept::Kept;
 use crate::limits;
 use crate::session::{Outcome, Session};
+use crate::stored;
 use crate::warehouse::{self, Sight};
 
 mod deferred;
@@ -96,7 +94,8 @@ pub(crate) enum AccessStatement {
     PutRowFilter {
         table: ObjectName,
         grantee: Option<RoleName>,
-        predicate: Box<ast::Expr>,
+        /// As it is written.
+        predicate: String,
     },
     DropRowFilter {
         table: ObjectName,
@@ -304,11 +303,12 @@ impl Session {
                 let catalog = kept.transactions.catalog_for_access().await?;
                 kept.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
                 let state = catalog.head().await.map_err(warehouse::explain)?;
-                let viewer = kept.names.role().viewer();
+                let (viewer, asker) = (kept.names.role().viewer(), kept.names.role().asker());
                 let sight = Sight {
                     catalog: Some(catalog.clone()),
                     state: Some(Arc::clone(&state)),
                     viewer,
+                    asker,
                     ..Sight::default()
                 };
                 Namer { session: self, kept, sight, state }.run(&statement, &catalog).await
@@ -444,9 +444,9 @@ impl Namer<'_> {
                 }
             }
             AccessStatement::PutRowFilter { table, grantee, predicate } => {
-                let (table, text) = self.row_filter(table, predicate).await?;
+                let table = self.row_filter(table, predicate)?;
                 let grantee = self.grantee(grantee.as_ref())?;
-                catalog.put_row_filter(actor, table, &grantee, &text).await.map_err(explain)?;
+                catalog.put_row_filter(actor, table, &grantee, predicate).await.map_err(explain)?;
             }
             AccessStatement::DropRowFilter { table, grantee } => {
                 let grantee = self.grantee(grantee.as_ref())?;
@@ -635,28 +635,17 @@ impl Namer<'_> {
         }
     }
 
-    /// Errors: the predicate is none over the table's columns (42703, 42804, 0A000).
-    async fn row_filter(&self, table: &ObjectName, predicate: &ast::Expr) -> Result<(ObjectId, String)> {
+    /// Errors: those of [`stored::row_filter`].
+    fn row_filter(&self, table: &ObjectName, predicate: &str) -> Result<ObjectId> {
         let id = self.table(table)?;
-        let text = predicate.to_string();
         let table = self
             .state
             .tables
             .get(&id)
-            .cloned()
             .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
-        let schema = DFSchema::try_from(warehouse::schema_of(&table.columns)?)?;
-        let session = self.session.context().state();
-        let planned = session.create_logical_expr(&text, &schema)?;
-        if warehouse::has_subquery(&planned) {
-            let message = "a row filter cannot have subqueries";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
-        }
-        if planned.get_type(&schema)? != DataType::Boolean {
-            let message = "a row filter has to be of type boolean";
-            return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
-        }
-        Ok((id, text))
+        let schema = warehouse::schema_of(&table.columns)?;
+        stored::row_filter(&self.session.context().state(), predicate, &schema, &self.sight.asker)?;
+        Ok(id)
     }
 
     /// Errors: the role owns something (2BP01): dropping it is left to DROP.

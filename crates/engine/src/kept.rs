@@ -36,6 +36,7 @@ use crate::hive::{FolderTable, Watched};
 use crate::names;
 use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
+use crate::stored::{self, ViewForm};
 use crate::warehouse::{
     self, Control, Ddl, Dml, Looking, Names, OwnStates, Sight, Transactions, WarehouseTable, tell_past,
 };
@@ -270,7 +271,7 @@ impl Session {
                 if let Some(dml) = ddl.rows_to_delete(alter, clauses).await? {
                     self.write_at_once(dml, statement, kept).await?;
                 }
-                ddl.alter_table(alter, clauses).await?;
+                ddl.alter_table(alter, clauses, &statement.text).await?;
                 "ALTER TABLE"
             }
             ast::Statement::Truncate(truncate) => {
@@ -643,7 +644,8 @@ impl Session {
                     // Only then it is known what types the rows have.
                     create.input = Arc::new(self.context().state().optimize(&create.input)?);
                 }
-                let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows).await?;
+                let defaults = ddl.kept_defaults(parsed, &statement.text)?;
+                let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
                 if made.is_none() {
                     notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
                 }
@@ -667,16 +669,10 @@ impl Session {
                 if own {
                     return Ok(None);
                 }
-                let mut query = view.query.clone();
-                self.name_schemas(&mut query, &kept.names);
-                let columns: Vec<String> =
-                    view.columns.iter().map(|column| column.name.to_string()).collect();
-                let query = match columns.is_empty() {
-                    true => query.to_string(),
-                    false => format!("SELECT * FROM ({query}) AS \"_\" ({})", columns.join(", ")),
-                };
-                let query = tell_past(&query, &session_zone(&self.context().state()));
-                ddl.create_view(&create.name, query, create.or_replace).await?;
+                let query = self.definition(view, &statement.text, &kept.names)?;
+                let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
+                let form = ViewForm { of_client: self.is_client(), is_barrier };
+                ddl.create_view(&create.name, query, form, create.or_replace).await?;
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
@@ -719,16 +715,33 @@ impl Session {
         Ok(Some(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }))
     }
 
-    /// Says in a view's definition which schema its tables are in, where the search path of its maker leads elsewhere than that of
-    /// views does.
-    fn name_schemas(&self, query: &mut ast::Query, names: &Names) {
-        let state = self.context().state_ref();
-        let schema = state.read().config_options().catalog.default_schema.clone();
-        if schema != warehouse::DEFAULT_SCHEMA {
-            let exists =
-                |name: &str| names.relation(&TableReference::partial(schema.as_str(), name)).is_some();
-            names::name_schema(query, &schema, exists);
-        }
+    /// The query of a view as it is kept: as `text` has it, with the schema of its tables where the search path of its maker leads elsewhere
+    /// than that of views does, and the zone of its maker for the times of AS OF.
+    ///
+    /// Errors: it means something else in the dialect of the session (0A000).
+    fn definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
+        let state = self.context().state();
+        let query = match stored::query_of_view(text) {
+            Some(query) => warehouse::read_past(query),
+            None => view.query.to_string(),
+        };
+        stored::check_dialect(&state, &query, |parser| parser.parse_query())?;
+        let schema = state.config_options().catalog.default_schema.as_str();
+        let query = match schema != warehouse::DEFAULT_SCHEMA {
+            true => stored::name_schema(&query, schema, |name| {
+                // As it is now, if it is to be read as it was.
+                let name = name.split_once(warehouse::PAST).map_or(name, |(name, _)| name);
+                names.relation(&TableReference::partial(schema, name)).is_some()
+            })?,
+            false => query,
+        };
+        let columns: Vec<String> = view.columns.iter().map(|column| column.name.to_string()).collect();
+        let query = match columns.is_empty() {
+            true => query,
+            // A comment may end it.
+            false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
+        };
+        Ok(tell_past(&query, &session_zone(&state)))
     }
 
     /// Writes rows as a part of a statement that does more.

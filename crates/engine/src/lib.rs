@@ -77,6 +77,7 @@ mod spill;
 pub mod split;
 mod sql_types;
 mod store_options;
+mod stored;
 mod stores;
 mod targets;
 mod texts_of_times;

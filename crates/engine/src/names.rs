@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
-    Value, VisitMut, VisitorMut,
+    Value, VisitMut, Visitor, VisitorMut,
 };
 
 use crate::files;
@@ -44,40 +44,31 @@ pub(crate) fn prepare_query(query: &mut Query) {
     let _ = query.visit(&mut names);
 }
 
-/// Puts a schema before the names of relations that have none and are in it. A name that some WITH of the query defines stays.
-pub(crate) fn name_schema(query: &mut Query, schema: &str, exists: impl Fn(&str) -> bool) {
+/// The names that WITH defines anywhere in a query.
+pub(crate) fn defined_in(query: &Query) -> BTreeSet<String> {
     struct Defined(BTreeSet<String>);
-    impl VisitorMut for Defined {
+    impl Visitor for Defined {
         type Break = ();
 
-        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
             let defined = query.with.iter().flat_map(|with| &with.cte_tables);
             self.0.extend(defined.map(|table| plain(&table.alias.name)));
             ControlFlow::Continue(())
         }
     }
-    struct Named<'a, F> {
-        defined: BTreeSet<String>,
-        schema: &'a str,
-        exists: F,
-    }
-    impl<F: Fn(&str) -> bool> VisitorMut for Named<'_, F> {
-        type Break = ();
-
-        fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
-            if let [ObjectNamePart::Identifier(own)] = &name.0[..] {
-                let own_name = plain(own);
-                if !self.defined.contains(&own_name) && (self.exists)(&own_name) {
-                    let schema = Ident::with_quote('"', self.schema);
-                    name.0.insert(0, ObjectNamePart::Identifier(schema));
-                }
-            }
-            ControlFlow::Continue(())
-        }
-    }
     let mut defined = Defined(BTreeSet::new());
-    let _ = query.visit(&mut defined);
-    let _ = query.visit(&mut Named { defined: defined.0, schema, exists });
+    let _ = ast::Visit::visit(query, &mut defined);
+    defined.0
+}
+
+/// Has `see` look at the names of relations that have no schema.
+pub(crate) fn bare_relations(query: &Query, mut see: impl FnMut(&Ident)) {
+    let _ = ast::visit_relations(query, |name| {
+        if let [ObjectNamePart::Identifier(own)] = &name.0[..] {
+            see(own);
+        }
+        ControlFlow::<()>::Continue(())
+    });
 }
 
 /// A name as the planner takes it: in lower case unless it is quoted.

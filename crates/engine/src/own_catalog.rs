@@ -8,14 +8,12 @@ use datafusion::arrow::datatypes::FieldRef;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::datasource::TableType;
 use datafusion::error::Result;
-use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast;
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_pgcatalog::{
     CATALOG_SCHEMA, Column, Contents, INFORMATION_SCHEMA, Installed, Kind, Relation, Schema,
 };
 
-use crate::dialect::SqlDialect;
+use crate::stored;
 use crate::warehouse::number_of_own;
 
 #[derive(Debug)]
@@ -99,17 +97,7 @@ fn relation(id: i64, schema: i64, name: String, table: &dyn TableProvider, owner
 
 /// The query of a CREATE VIEW; another text as it is.
 fn query_of(definition: &str) -> String {
-    let parsed = DFParserBuilder::new(definition)
-        .with_dialect(&SqlDialect)
-        .build()
-        .and_then(|mut parser| parser.parse_statements());
-    let statement = parsed.ok().and_then(|mut statements| statements.pop_front());
-    if let Some(Statement::Statement(statement)) = statement
-        && let ast::Statement::CreateView(create) = *statement
-    {
-        return create.query.to_string();
-    }
-    definition.to_string()
+    stored::query_of_view(definition).unwrap_or(definition).to_string()
 }
 
 impl CatalogProvider for OwnCatalog {

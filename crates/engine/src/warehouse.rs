@@ -46,7 +46,7 @@ mod writers;
 
 pub(crate) use access::SessionRole;
 pub use access::Viewer;
-pub(crate) use clauses::{TableClauses, Words, cut, optimized, tell_past};
+pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_past};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;

@@ -10,7 +10,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::dialect::SqlDialect;
 use crate::names::plain;
-use crate::nesting;
+use crate::stored::offset;
 
 /// The statement, if it is one about access; only those have more to them than a look at their first words.
 pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
@@ -22,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
         return Ok(None);
     };
     let mut words = Words(parser);
-    let Some(statement) = statement(&mut words)? else {
+    let Some(statement) = statement(&mut words, text)? else {
         return Ok(None);
     };
     match words.0.next_token().token {
@@ -38,7 +38,7 @@ fn may_be_one(text: &str) -> bool {
     text.starts_with(|c: char| !c.is_alphabetic()) || BEGINNINGS.iter().any(|word| begins(&word))
 }
 
-fn statement(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
+fn statement(words: &mut Words<'_>, text: &str) -> Result<Option<AccessStatement>> {
     Ok(Some(if words.take("create") {
         // CREATE USER is CREATE ROLE … LOGIN.
         let is_user = words.is("user");
@@ -49,7 +49,7 @@ fn statement(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
             let name = words.name()?;
             AccessStatement::CreateQueue { name, options: queue_options(words)? }
         } else if words.take_all(&["row", "filter"]) {
-            row_filter(words)?
+            row_filter(words, text)?
         } else if words.is("policy") {
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "CREATE POLICY is not supported")
                 .with_hint("CREATE ROW FILTER ON table TO role USING (predicate)")
@@ -328,21 +328,20 @@ fn drop_one(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     Ok(None)
 }
 
-fn row_filter(words: &mut Words<'_>) -> Result<AccessStatement> {
+fn row_filter(words: &mut Words<'_>, text: &str) -> Result<AccessStatement> {
     words.expect("on")?;
     let table = words.object()?;
     words.expect("to")?;
     let grantee = grantee(words)?;
     words.expect("using")?;
-    let parse = |parser: &mut Parser<'_>| {
-        parser.expect_token(&Token::LParen)?;
-        let predicate = parser.parse_expr()?;
-        parser.expect_token(&Token::RParen)?;
-        Ok::<_, datafusion::sql::sqlparser::parser::ParserError>(predicate)
-    };
-    let mut predicate = parse(&mut words.0)?;
-    nesting::settle(&mut predicate)?;
-    Ok(AccessStatement::PutRowFilter { table, grantee, predicate: Box::new(predicate) })
+    words.0.expect_token(&Token::LParen)?;
+    let start = words.0.peek_token().span.start;
+    words.0.parse_expr()?;
+    let end = words.0.get_current_token().span.end;
+    words.0.expect_token(&Token::RParen)?;
+    let predicate =
+        text.get(offset(text, start)..offset(text, end)).unwrap_or_default().trim_end().to_string();
+    Ok(AccessStatement::PutRowFilter { table, grantee, predicate })
 }
 
 fn grant(words: &mut Words<'_>) -> Result<AccessStatement> {

@@ -11,6 +11,8 @@ use harrier_catalog::state::{ObjectId, State};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::RwLock;
 
+use crate::stored::Asker;
+
 /// As whom something is read or changed.
 #[derive(Debug, Clone, Default)]
 pub enum Viewer {
@@ -219,6 +221,24 @@ impl SessionRole {
     /// As whom the present statement runs.
     pub(crate) fn viewer(&self) -> Viewer {
         self.viewer.read().clone()
+    }
+
+    /// Whether coming statements may do everything, by what the present one knows of roles.
+    pub(crate) fn is_superuser_from_now_on(&self) -> bool {
+        let Some(login) = self.login() else { return true };
+        let other = self.other.read();
+        match &*self.viewer.read() {
+            Viewer::System => true,
+            Viewer::Role { access, .. } => access.rights(other.as_deref().unwrap_or(login)).is_superuser(),
+        }
+    }
+
+    /// Who asks in the present statement.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker {
+            current_user: self.viewer.read().name().map(Arc::from),
+            session_user: self.login().map(Arc::from),
+        }
     }
 
     /// Whether access is to be looked up at all.

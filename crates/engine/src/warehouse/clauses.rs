@@ -183,13 +183,17 @@ impl Words {
         self.tokens.get(at).map(|(token, _)| token)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// The bytes of the tokens in `range`.
     pub(crate) fn bytes(&self, range: Range<usize>) -> Range<usize> {
         self.tokens[range.start].1.start..self.tokens[range.end - 1].1.end
     }
 
     /// The name at `at`, in lower case unless it is quoted.
-    fn name(&self, at: usize) -> Option<String> {
+    pub(crate) fn name(&self, at: usize) -> Option<String> {
         match self.token(at)? {
             Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
             Token::Word(word) => Some(word.value.to_lowercase()),

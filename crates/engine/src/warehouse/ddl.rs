@@ -38,12 +38,13 @@ use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::constant;
 use crate::memory_tables;
 use crate::names::{plain, without_casts};
+use crate::stored::{self, ViewForm, WrittenDefaults};
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
 
 mod partitions;
 
-/// The dialect of SQL that is kept in the catalog.
+/// The dialect of expressions that are kept in the catalog.
 const DIALECT: &str = "harrier";
 
 /// Runs statements that define, in the present transaction of a session.
@@ -119,12 +120,13 @@ impl Ddl<'_> {
         }
     }
 
-    /// Makes a table, whose rows the statement tells too if `has_rows`; returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
+    /// Makes a table, whose rows the statement tells too if `has_rows`, with defaults as they are kept; returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
     pub(crate) async fn create_table(
         &self,
         create: &CreateMemoryTable,
         clauses: Option<&TableClauses>,
         has_rows: bool,
+        written: &KeptDefaults,
     ) -> Result<Option<Arc<Table>>> {
         if !create.constraints.is_empty() {
             return Err(CodedError::new(
@@ -147,7 +149,18 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            column.default = default_value(default, column, &session_zone(&self.context.state()))?;
+            let zone = session_zone(&self.context.state());
+            column.default = match written {
+                KeptDefaults::Written(texts) => {
+                    let text = texts.get(name).map(String::as_str);
+                    default_value(default, column, &zone, text)?
+                }
+                KeptDefaults::Like(table) => {
+                    let own = table.columns.iter().find(|own| own.name == *name);
+                    own.and_then(|own| own.default.clone())
+                }
+            };
+            self.check_default(column)?;
         }
         let clauses = clauses.cloned().unwrap_or_default();
         let partition = partition_keys(&columns, clauses.partition.unwrap_or_default())?;
@@ -201,13 +214,27 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Keeps a view. `query` is its definition.
+    /// Keeps a view. `query` is its definition, to be read as `form` says.
+    ///
+    /// Errors: it cannot be planned as it is kept.
     pub(crate) async fn create_view(
         &self,
         name: &TableReference,
         query: String,
+        form: ViewForm,
         or_replace: bool,
     ) -> Result<()> {
+        let mut view = View {
+            id: -1,
+            uuid: Uuid::new_v4().to_string(),
+            schema: 0,
+            name: name.table().to_string(),
+            dialect: form.to_string(),
+            sql: query,
+            column_aliases: String::new(),
+            comment: None,
+        };
+        self.names.view(&view).await?;
         self.transactions
             .change(|transaction| {
                 let schema = self.schema_for(&transaction.state, name)?;
@@ -221,22 +248,12 @@ impl Ddl<'_> {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
-                let id = transaction.new_object();
-                let view = View {
-                    id,
-                    uuid: Uuid::new_v4().to_string(),
-                    schema,
-                    name: name.table().to_string(),
-                    dialect: DIALECT.to_string(),
-                    sql: query,
-                    column_aliases: String::new(),
-                    comment: None,
-                };
+                (view.id, view.schema) = (transaction.new_object(), schema);
                 let state = transaction.changing_state();
                 if let Some(existing) = existing {
                     state.views.remove(&existing);
                 }
-                state.views.insert(id, Arc::new(view));
+                state.views.insert(view.id, Arc::new(view));
                 Ok(())
             })
             .await
@@ -396,11 +413,12 @@ impl Ddl<'_> {
             .await
     }
 
-    /// ALTER TABLE of a table of the warehouse; `None` if it is no such table.
+    /// ALTER TABLE of a table of the warehouse, as `text` says it; `None` if it is no such table.
     pub(crate) async fn alter_table(
         &self,
         alter: &ast::AlterTable,
         clauses: Option<&TableClauses>,
+        text: &str,
     ) -> Result<()> {
         let name = reference(&alter.name)?;
         let Some(table) = self.names.table(&name) else {
@@ -430,8 +448,9 @@ impl Ddl<'_> {
                 changed.sort = sort_keys(&changed.columns, keys.clone())?;
             }
         } else {
+            let mut written = WrittenDefaults::of(text, alter.operations.iter().map(defaults_of).sum());
             for operation in &alter.operations {
-                self.alter(&mut changed, operation, &name).await?;
+                self.alter(&mut changed, operation, &name, &mut written).await?;
             }
         }
         self.transactions
@@ -469,10 +488,11 @@ impl Ddl<'_> {
         table: &mut Table,
         operation: &AlterTableOperation,
         name: &TableReference,
+        written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
         match operation {
             AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-                self.add_column(table, column_def, *if_not_exists).await
+                self.add_column(table, column_def, *if_not_exists, written).await
             }
             AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
                 for column in column_names {
@@ -498,7 +518,7 @@ impl Ddl<'_> {
                 Ok(())
             }
             AlterTableOperation::AlterColumn { column_name, op } => {
-                self.alter_column(table, &plain(column_name), op, name).await
+                self.alter_column(table, &plain(column_name), op, name, written).await
             }
             AlterTableOperation::SetOptionsParens { options } => {
                 for option in options {
@@ -520,6 +540,7 @@ impl Ddl<'_> {
         table: &mut Table,
         definition: &ast::ColumnDef,
         if_not_exists: bool,
+        written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
         let name = plain(&definition.name);
         if table.columns.iter().any(|column| column.name == name) {
@@ -536,7 +557,8 @@ impl Ddl<'_> {
                 ColumnOption::NotNull => column.nullable = false,
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
-                    column.default = kept_default(value, present.clone());
+                    column.default = kept_default(value, present.clone(), written);
+                    self.check_default(&column)?;
                     column.initial_default = present;
                 }
                 other => return Err(unsupported(format!("ADD COLUMN … {other}"))),
@@ -560,6 +582,7 @@ impl Ddl<'_> {
         name: &str,
         operation: &AlterColumnOperation,
         table_name: &TableReference,
+        written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
         let column = column_mut(table, name)?;
         match operation {
@@ -586,7 +609,8 @@ impl Ddl<'_> {
             AlterColumnOperation::DropDefault => column.default = None,
             AlterColumnOperation::SetDefault { value } => {
                 let text = self.value_of(value, column).await?;
-                column.default = kept_default(value, text);
+                column.default = kept_default(value, text, written);
+                self.check_default(column)?;
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
@@ -621,7 +645,8 @@ impl Ddl<'_> {
 
     /// A constant expression as a value of `column`, text in the catalog's encoding; `None` for NULL.
     async fn value_of(&self, value: &ast::Expr, column: &Column) -> Result<Option<String>> {
-        let batches = self.context.sql(&format!("SELECT {value} AS a")).await?.collect().await?;
+        let plan = self.context.state().statement_to_plan(stored::select_of(value.clone())?).await?;
+        let batches = self.context.execute_logical_plan(plan).await?.collect().await?;
         let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else {
             return Ok(None);
         };
@@ -632,6 +657,38 @@ impl Ddl<'_> {
         let values = cast_with_options(&value, &kind, &exact)?;
         check_years(&values, &column.name)?;
         constant(&values, &column.name)
+    }
+
+    /// The defaults of a CREATE TABLE, as `text` has them.
+    pub(crate) fn kept_defaults(&self, create: &ast::Statement, text: &str) -> Result<KeptDefaults> {
+        let mut texts = BTreeMap::new();
+        let ast::Statement::CreateTable(create) = create else { return Ok(KeptDefaults::Written(texts)) };
+        if let Some(like) = &create.like {
+            let (ast::CreateTableLikeKind::Parenthesized(like) | ast::CreateTableLikeKind::Plain(like)) =
+                like;
+            if let Some(table) = self.names.table(&reference(&like.name)?) {
+                return Ok(KeptDefaults::Like(table));
+            }
+        }
+        let mut written = WrittenDefaults::of(text, create.columns.iter().map(defaults_of_column).sum());
+        for column in &create.columns {
+            for option in &column.options {
+                if let ColumnOption::Default(value) = &option.option {
+                    texts.insert(plain(&column.name), written.next(value));
+                }
+            }
+        }
+        Ok(KeptDefaults::Written(texts))
+    }
+
+    /// Errors: its default means something else in the dialect of the session (0A000), or cannot be used as it is kept.
+    fn check_default(&self, column: &Column) -> Result<()> {
+        if let Some(DefaultValue::Expression { sql, .. }) = &column.default {
+            let state = self.context.state();
+            stored::check_dialect(&state, sql, |parser| parser.parse_expr())?;
+            stored::default(&state, sql, &self.names.role().asker())?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<()> {
@@ -876,18 +933,47 @@ fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Resul
         .collect()
 }
 
+/// How many defaults an operation gives.
+fn defaults_of(operation: &AlterTableOperation) -> usize {
+    match operation {
+        AlterTableOperation::AddColumn { column_def, .. } => defaults_of_column(column_def),
+        AlterTableOperation::AlterColumn { op: AlterColumnOperation::SetDefault { .. }, .. } => 1,
+        _ => 0,
+    }
+}
+
+fn defaults_of_column(column: &ast::ColumnDef) -> usize {
+    column.options.iter().filter(|option| matches!(option.option, ColumnOption::Default(_))).count()
+}
+
+/// Where the defaults of a new table are to be had as they are to be kept.
+pub(crate) enum KeptDefaults {
+    /// Their texts, by the names of their columns.
+    Written(BTreeMap<String, String>),
+    /// From a table that the new one is like.
+    Like(Arc<Table>),
+}
+
 /// The default of rows to come: what a function gives is another one for each statement. `text`: the value that it has now.
-fn kept_default(value: &ast::Expr, text: Option<String>) -> Option<DefaultValue> {
+fn kept_default(
+    value: &ast::Expr,
+    text: Option<String>,
+    written: &mut WrittenDefaults<'_>,
+) -> Option<DefaultValue> {
+    let sql = written.next(value);
     match without_casts(value) {
-        ast::Expr::Function(_) => {
-            Some(DefaultValue::Expression { sql: value.to_string(), dialect: DIALECT.to_string() })
-        }
+        ast::Expr::Function(_) => Some(DefaultValue::Expression { sql, dialect: DIALECT.to_string() }),
         _ => text.map(DefaultValue::Literal),
     }
 }
 
-/// What a column has where nothing is said; `None` for NULL.
-fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<Option<DefaultValue>> {
+/// What a column has where nothing is said; `None` for NULL. `written`: the text of an expression.
+fn default_value(
+    default: &Expr,
+    column: &Column,
+    zone: &str,
+    written: Option<&str>,
+) -> Result<Option<DefaultValue>> {
     let literal = match default {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Negative(inner) => match inner.as_ref() {
@@ -901,10 +987,11 @@ fn default_value(default: &Expr, column: &Column, zone: &str) -> Result<Option<D
         _ => None,
     };
     let Some(value) = literal else {
-        return Ok(Some(DefaultValue::Expression {
-            sql: expr_to_sql(default)?.to_string(),
-            dialect: DIALECT.to_string(),
-        }));
+        let sql = match written {
+            Some(written) => written.to_string(),
+            None => expr_to_sql(default)?.to_string(),
+        };
+        return Ok(Some(DefaultValue::Expression { sql, dialect: DIALECT.to_string() }));
     };
     let kind = type_of(column, false)?;
     let value: ScalarValue = readable(value, &kind, zone)?.cast_to(&kind)?;

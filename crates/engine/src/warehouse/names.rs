@@ -12,7 +12,6 @@ use datafusion::common::TableReference;
 use datafusion::datasource::{MemTable, TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::sql::parser::DFParserBuilder;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_catalog::Catalog;
@@ -21,6 +20,7 @@ use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
 use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::table_files::Barrier;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
 
@@ -33,8 +33,8 @@ use super::own_states::OwnState;
 use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
-use crate::dialect::SqlDialect;
 use crate::joined_columns;
+use crate::stored::{self, Asker, ViewForm};
 use crate::zones::session_zone;
 
 /// The name of the one catalog of a session with a warehouse.
@@ -54,6 +54,8 @@ pub(crate) struct Sight {
     pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
     /// As whom it sees that.
     pub viewer: Viewer,
+    /// Who asks, whoever the viewer is.
+    pub asker: Asker,
 }
 
 impl Sight {
@@ -287,7 +289,7 @@ impl Names {
                     let moment = match place {
                         Place::Session => in_utc(past, &session_zone(&self.session()?)),
                         // It was told so, where it was made in another zone.
-                        Place::View(_) => None,
+                        Place::View { .. } => None,
                     };
                     catalog.at_time(moment.as_deref().unwrap_or(past)).await
                 }
@@ -295,7 +297,7 @@ impl Names {
             sight.state = Some(state.map_err(explain)?);
             sight.data = Arc::default();
         }
-        if let Place::View(viewer) = place {
+        if let Place::View { viewer, .. } = place {
             sight.viewer = viewer.clone();
         }
         let (Some(state), Some(schema)) = (&sight.state, sight.schema(schema)) else {
@@ -319,9 +321,9 @@ impl Names {
         self.check_usage(&sight, schema, place)?;
         let object = Object::View(view.id);
         match sight.viewer.columns(object, Privilege::Select) {
-            Columns::All => Ok(Some(Arc::new(self.view(view).await?))),
+            Columns::All => Ok(Some(Arc::new(self.view_in(view, place.around()).await?))),
             Columns::Some(columns) => {
-                let view = self.view(view).await?;
+                let view = self.view_in(view, place.around()).await?;
                 Ok(Some(Arc::new(GuardedView::new(view, object.describe(state), columns))))
             }
             Columns::None => Err(denied(&object.describe(state))),
@@ -339,13 +341,27 @@ impl Names {
     }
 
     /// A view, planned: it reads what its owner may read.
+    ///
+    /// Errors: those of planning it.
     pub(crate) async fn view(&self, view: &View) -> Result<ViewTable> {
+        self.view_in(view, &[]).await
+    }
+
+    /// The same where the views `around` are being planned, whose definitions name it, one the next.
+    ///
+    /// Errors: it is one of them (42P17).
+    async fn view_in(&self, view: &View, around: &[ObjectId]) -> Result<ViewTable> {
+        if around.contains(&view.id) {
+            let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
+            return Err(CodedError::new(SqlState::literal("42P17"), message).into());
+        }
+        let around: Arc<[ObjectId]> = around.iter().copied().chain([view.id]).collect();
         let mut state = self.session()?;
         let viewer = self.sight().viewer.owner_of(view.id);
         let reads_files = viewer.is_superuser();
         let names = self.this.upgrade();
         let names = names.ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))?;
-        let catalogs = Arc::new(SessionCatalog { names, place: Place::View(viewer) });
+        let catalogs = Arc::new(SessionCatalog { names, place: Place::View { viewer, around } });
         let list = MemoryCatalogProviderList::new();
         list.register_catalog(DEFAULT_CATALOG.to_string(), catalogs);
         let list: Arc<dyn CatalogProviderList> = Arc::new(list);
@@ -355,27 +371,29 @@ impl Names {
         });
         // Whatever the search path of whoever reads it.
         state.config_mut().options_mut().catalog.default_schema = DEFAULT_SCHEMA.to_string();
-        // How DuckDB writes down a count of rows.
-        let sql = match view.dialect.as_str() {
-            "duckdb" => view.sql.replace("count_star()", "count(*)"),
-            _ => read_past(&view.sql),
+        let state = stored::with_own_settings(state);
+        let form = ViewForm::of(&view.dialect);
+        let sql = match form {
+            Some(_) => read_past(&view.sql),
+            // How DuckDB writes down a count of rows.
+            None => view.sql.replace("count_star()", "count(*)"),
         };
         let planned = async {
-            let mut statements =
-                DFParserBuilder::new(sql.as_str()).with_dialect(&SqlDialect).build()?.parse_statements()?;
-            let statement = statements
-                .pop_front()
-                .ok_or_else(|| DataFusionError::Plan("the view has no definition".to_string()))?;
+            let statement = stored::view(&sql, form.unwrap_or_default())?;
             Box::pin(joined_columns::plan(&state, statement)).await
         };
-        let plan = planned.await.map_err(|error| match view.dialect.as_str() {
-            "harrier" => error,
-            dialect => CodedError::new(
+        let plan = planned.await.map_err(|error| match form {
+            Some(_) => error,
+            None => CodedError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
-                format!("view \"{}\" is written in the SQL of {dialect}: {error}", view.name),
+                format!("view \"{}\" is written in the SQL of {}: {error}", view.name, view.dialect),
             )
             .into(),
         })?;
+        let plan = match form.is_some_and(|form| form.is_barrier) {
+            true => Barrier::around(plan),
+            false => plan,
+        };
         Ok(ViewTable::new(plan, Some(view.sql.clone())))
     }
 }
@@ -385,8 +403,17 @@ impl Names {
 enum Place {
     /// In a statement of the session.
     Session,
-    /// In the definition of a view that reads as somebody.
-    View(Viewer),
+    /// In the definition of a view that reads as somebody, the last of `around`.
+    View { viewer: Viewer, around: Arc<[ObjectId]> },
+}
+
+impl Place {
+    fn around(&self) -> &[ObjectId] {
+        match self {
+            Self::Session => &[],
+            Self::View { around, .. } => around,
+        }
+    }
 }
 
 /// Between a table's name and the snapshot or time at which it is to be read.

@@ -52,6 +52,7 @@ use super::statistics::{self, statistics_of};
 use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, type_of};
 use super::values;
 use crate::estimates::KnownTable;
+use crate::stored::{self, Asker};
 
 mod visible;
 
@@ -125,13 +126,13 @@ impl WarehouseTable {
         let mut defaults = BTreeMap::new();
         for column in &table.columns {
             if let Some(default) = &column.default {
-                defaults.insert(column.name.clone(), default_of(&session, column, default)?);
+                defaults.insert(column.name.clone(), default_of(&session, column, default, &sight.asker)?);
             }
         }
         let viewer = sight.viewer.clone();
         let readable = viewer.columns(Object::Table(table.id), Privilege::Select);
         let visible = match viewer.row_filters(table.id) {
-            Some(predicates) => Some(visible::any_of(&session, &table, &schema, &predicates)?),
+            Some(predicates) => Some(visible::any_of(&session, &table, &schema, &predicates, &sight.asker)?),
             None => None,
         };
         Ok(Self {
@@ -577,13 +578,17 @@ fn place_fields() -> [FieldRef; 2] {
     [FILE_COLUMN, ROW_COLUMN].map(|name| Arc::new(Field::new(name, DataType::Int64, true)))
 }
 
-fn default_of(session: &SessionState, column: &Column, default: &DefaultValue) -> Result<Expr> {
+fn default_of(
+    session: &SessionState,
+    column: &Column,
+    default: &DefaultValue,
+    asker: &Asker,
+) -> Result<Expr> {
     let kind = type_of(column, false)?;
     match default {
         DefaultValue::Literal(text) => Ok(lit(values::parse_one(text, &kind)?)),
         DefaultValue::Expression { sql, .. } => {
-            let schema = datafusion::common::DFSchema::empty();
-            let default = session.create_logical_expr(sql, &schema).map_err(|error| {
+            let default = stored::default(session, sql, asker).map_err(|error| {
                 CodedError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("the default of column \"{}\", {sql}: {error}", column.name),

@@ -280,15 +280,16 @@ impl Transactions {
     }
 
     fn show(&self, catalog: &Option<Catalog>, open: &Open) {
-        let viewer = self.names.role().viewer();
+        let (viewer, asker) = (self.names.role().viewer(), self.names.role().asker());
         let sight = match &open.work {
             Some(work) => Sight {
                 catalog: catalog.clone(),
                 state: Some(Arc::new(work.state.clone())),
                 data: Arc::new(work.data.clone()),
                 viewer,
+                asker,
             },
-            None => Sight { viewer, ..Sight::default() },
+            None => Sight { viewer, asker, ..Sight::default() },
         };
         self.names.look(sight);
     }

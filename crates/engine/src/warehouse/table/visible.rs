@@ -19,6 +19,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::VisibleRowsExec;
 
 use super::WarehouseTable;
+use crate::stored::{self, Asker};
 use crate::warehouse::access::denied;
 
 impl WarehouseTable {
@@ -89,17 +90,18 @@ impl WarehouseTable {
 }
 
 /// The row filters of a role: none lets no row be seen.
+///
+/// Errors: one cannot be used (42501): nothing is seen rather than too much.
 pub(super) fn any_of(
     session: &SessionState,
     table: &Table,
     schema: &SchemaRef,
     predicates: &[String],
+    asker: &Asker,
 ) -> Result<Expr> {
-    let schema = DFSchema::try_from(Arc::clone(schema))?;
     let mut all = Vec::with_capacity(predicates.len());
     for predicate in predicates {
-        all.push(session.create_logical_expr(predicate, &schema).map_err(|error| {
-            // Nothing is seen rather than too much.
+        all.push(stored::row_filter(session, predicate, schema, asker).map_err(|error| {
             let message =
                 format!("permission denied for table {}: its row filter cannot be used", table.name);
             CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())

@@ -1,0 +1,545 @@
+//! SQL that is kept as text: row filters, defaults of columns, queries of views.
+//!
+//! # Invariants
+//!
+//! It means to everybody what it meant to whoever wrote it. It is read in Harrier's own dialect, with the settings of the parser and the planner
+//! that sessions begin with, whatever the session of its reader has SET, and is made ready for the planner as a statement is. It is kept as
+//! it was written: what the parser shows of its tree does not always parse again. Who asks is [`Asker`]: `current_user` and `session_user`
+//! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights and not its name.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::config::{self, SqlParserOptions};
+use datafusion::datasource::{empty::EmptyTable, provider_as_source};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr_rewriter::unnormalize_col;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::{
+    self, ExprWithAlias, FunctionArguments, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::dialect::{self, SqlDialect};
+use crate::names;
+use crate::warehouse::Words;
+use crate::zones::UTC;
+
+/// Who asks, whoever's rights are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// `None`: nobody in particular, as without roles.
+    pub(crate) current_user: Option<Arc<str>>,
+    pub(crate) session_user: Option<Arc<str>>,
+}
+
+/// `state` with the settings that kept SQL is read with.
+pub(crate) fn with_own_settings(mut state: SessionState) -> SessionState {
+    let parser = &mut state.config_mut().options_mut().sql_parser;
+    *parser = SqlParserOptions { dialect: config::Dialect::PostgreSQL, ..SqlParserOptions::default() };
+    state
+}
+
+/// The same in which texts of times are of UTC.
+fn in_utc(state: SessionState) -> Result<SessionState> {
+    let mut state = with_own_settings(state);
+    let zone = &mut state.config_mut().options_mut().execution.time_zone;
+    if zone.as_deref() != Some(UTC) {
+        *zone = Some(UTC.to_string());
+        crate::session::tell_functions(&mut state)?;
+    }
+    Ok(state)
+}
+
+/// What is true for the rows of a table with `schema` that a row filter lets through, ready to be computed: it depends on the row
+/// and who asks alone.
+///
+/// Errors: the filter does not parse (42601), is none over these columns (42703, 42804), or has what a filter has not: a subquery (0A000), an
+/// aggregate (42803) or a window function (42P20).
+pub(crate) fn row_filter(
+    state: &SessionState,
+    text: &str,
+    schema: &SchemaRef,
+    asker: &Asker,
+) -> Result<Expr> {
+    let parsed = expression(text, asker)?;
+    let state = in_utc(state.clone())?;
+    let own = DFSchema::try_from(Arc::clone(schema))?;
+    if has_query(&parsed) {
+        return Err(coded(SqlState::FEATURE_NOT_SUPPORTED, "a row filter cannot have subqueries"));
+    }
+    let planned = planned(&state, parsed, &own)?;
+    let refused = |state: &'static str, what: &str| -> Result<Expr> {
+        Err(coded(SqlState::literal(state), &format!("{what} are not allowed in row filters")))
+    };
+    if planned.exists(|part| Ok(matches!(part, Expr::AggregateFunction(_))))? {
+        return refused("42803", "aggregate functions");
+    }
+    if planned.exists(|part| Ok(matches!(part, Expr::WindowFunction(_))))? {
+        return refused("42P20", "window functions");
+    }
+    let planned = match planned.get_type(&own)? {
+        DataType::Boolean => planned,
+        DataType::Null => cast(planned, DataType::Boolean),
+        _ => return Err(coded(SqlState::DATATYPE_MISMATCH, "a row filter has to be of type boolean")),
+    };
+    // Rules for statements see plans: as the filter of one it gets the meaning that it has there.
+    let rows = provider_as_source(Arc::new(EmptyTable::new(Arc::clone(schema))));
+    let rows = LogicalPlanBuilder::scan("rows", rows, None)?;
+    let rows = rows.filter(planned)?.build()?;
+    let analyzed = state.analyzer().execute_and_check(rows, state.config_options(), |_, _| {})?;
+    let LogicalPlan::Filter(filter) = analyzed else {
+        return Err(DataFusionError::Internal("a row filter that is none any more".to_string()));
+    };
+    // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has set.
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(own))
+        .with_config_options(Arc::clone(state.config_options()))
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    ExprSimplifier::new(context).simplify(unnormalize_col(filter.predicate))
+}
+
+/// The default of a column.
+///
+/// Errors: it does not parse (42601), or is no expression without columns.
+pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result<Expr> {
+    let parsed = expression(text, asker)?;
+    planned(&with_own_settings(state.clone()), parsed, &DFSchema::empty())
+}
+
+/// An expression made ready for the planner.
+fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
+    let limit = SqlParserOptions::default().recursion_limit.get();
+    let text = with_bare_users(text);
+    let mut parser = Parser::new(&SqlDialect).with_recursion_limit(limit).try_with_sql(&text)?;
+    let mut expr = parser.parse_expr()?;
+    parser.expect_token(&Token::EOF)?;
+    let _ = expr.visit(&mut Users(asker));
+    let mut statement = statement("SELECT NULL")?;
+    if let Some(place) = only_item(&mut statement) {
+        std::mem::swap(place, &mut expr);
+    }
+    prepare(&mut statement, true)?;
+    match only_item(&mut statement) {
+        Some(place) => Ok(std::mem::replace(place, ast::Expr::value(Value::Null))),
+        None => Err(DataFusionError::Internal("an expression that is none any more".to_string())),
+    }
+}
+
+fn planned(state: &SessionState, expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+    state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)
+}
+
+fn only_item(statement: &mut Statement) -> Option<&mut ast::Expr> {
+    let Statement::Statement(statement) = statement else { return None };
+    let ast::Statement::Query(query) = statement.as_mut() else { return None };
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    match select.projection.as_mut_slice() {
+        [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] => Some(expr),
+        _ => None,
+    }
+}
+
+/// One statement in Harrier's own dialect.
+fn statement(text: &str) -> Result<Statement> {
+    let mut statements = DFParserBuilder::new(text).with_dialect(&SqlDialect).build()?.parse_statements()?;
+    match (statements.pop_front(), statements.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
+    }
+}
+
+/// Does to a statement what is done to one of a session, of a client or not, before it is planned.
+fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
+    dialect::prepare(statement)?;
+    names::prepare(statement, of_client);
+    if let Statement::Statement(statement) = statement {
+        match of_client {
+            true => {
+                harrier_pgcatalog::rewrite(statement);
+                names::tell_columns_apart(statement);
+            }
+            false => harrier_pgcatalog::rewrite_catalogs(statement),
+        }
+    }
+    Ok(())
+}
+
+/// Puts the names of users in the place of the words for them, as ranks do not know them.
+struct Users<'a>(&'a Asker);
+
+impl Users<'_> {
+    fn called(&self, name: &ast::Ident) -> Option<ast::Expr> {
+        if name.quote_style.is_some() {
+            return None;
+        }
+        let user = match name.value.to_ascii_lowercase().as_str() {
+            "current_user" | "current_role" | "user" => &self.0.current_user,
+            "session_user" => &self.0.session_user,
+            _ => return None,
+        };
+        user.as_ref().map(|user| ast::Expr::value(Value::SingleQuotedString(user.to_string())))
+    }
+}
+
+impl VisitorMut for Users<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+        let user = match expr {
+            ast::Expr::Function(function) if has_no_arguments(&function.args) => {
+                match function.name.0.as_slice() {
+                    [name] => name.as_ident().and_then(|name| self.called(name)),
+                    _ => None,
+                }
+            }
+            // The only one that the parser takes for a column.
+            ast::Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_role") => {
+                self.called(name)
+            }
+            _ => None,
+        };
+        if let Some(user) = user {
+            *expr = user;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn has_no_arguments(arguments: &FunctionArguments) -> bool {
+    match arguments {
+        FunctionArguments::None => true,
+        FunctionArguments::List(list) => list.args.is_empty() && list.clauses.is_empty(),
+        FunctionArguments::Subquery(_) => false,
+    }
+}
+
+fn has_query(expr: &ast::Expr) -> bool {
+    struct Queries;
+    impl ast::Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    ast::Visit::visit(expr, &mut Queries).is_break()
+}
+
+/// How the query of a view is read, as the catalog says it in the place of a dialect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ViewForm {
+    /// It is a client's, whose columns have PostgreSQL's names; otherwise they have the planner's.
+    pub(crate) of_client: bool,
+    /// No condition of a statement sees a row that the view has not.
+    pub(crate) is_barrier: bool,
+}
+
+const OWN: &str = "harrier";
+const OF_CLIENT: &str = "client";
+const BARRIER: &str = "barrier";
+
+impl ViewForm {
+    /// `None`: it is another program's.
+    pub(crate) fn of(dialect: &str) -> Option<Self> {
+        let mut words = dialect.split(' ');
+        if words.next() != Some(OWN) {
+            return None;
+        }
+        let mut form = Self::default();
+        for word in words {
+            match word {
+                OF_CLIENT => form.of_client = true,
+                BARRIER => form.is_barrier = true,
+                _ => return None,
+            }
+        }
+        Some(form)
+    }
+}
+
+impl fmt::Display for ViewForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(OWN)?;
+        for (is_so, word) in [(self.of_client, OF_CLIENT), (self.is_barrier, BARRIER)] {
+            if is_so {
+                write!(f, " {word}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The query of a view, made ready for the planner.
+///
+/// Errors: it does not parse (42601).
+pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
+    let mut statement = statement(&format!("CREATE VIEW v AS {}", with_bare_users(text)))?;
+    prepare(&mut statement, form.of_client)?;
+    if let Statement::Statement(statement) = statement
+        && let ast::Statement::CreateView(create) = *statement
+    {
+        return Ok(Statement::Statement(Box::new(ast::Statement::Query(create.query))));
+    }
+    Err(DataFusionError::Internal("a view that is none any more".to_string()))
+}
+
+/// Without the parentheses that earlier versions have kept behind `current_user` and its like, which no parser takes.
+fn with_bare_users(text: &str) -> String {
+    const USERS: [&str; 4] = ["current_user", "session_user", "current_catalog", "user"];
+    let Some(words) = Words::of(text) else { return text.to_string() };
+    let mut told = text.to_string();
+    for at in (0..words.len().saturating_sub(2)).rev() {
+        let has_parentheses =
+            || words.token(at + 1) == Some(&Token::LParen) && words.token(at + 2) == Some(&Token::RParen);
+        if USERS.iter().any(|user| words.is_at(at, user)) && has_parentheses() {
+            told.replace_range(words.bytes(at + 1..at + 3), "");
+        }
+    }
+    told
+}
+
+/// The query in the text of a CREATE VIEW, as it is written; `None` if the text is none.
+pub(crate) fn query_of_view(text: &str) -> Option<&str> {
+    let words = Words::of(text)?;
+    if !words.is_at(0, "create") {
+        return None;
+    }
+    let end = (0..words.len()).rev().find(|at| words.token(*at) != Some(&Token::SemiColon))? + 1;
+    let mut depth = 0_usize;
+    for at in 1..end {
+        match words.token(at)? {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ if depth == 0 && words.is_at(at, "as") && at + 1 < end => {
+                return text.get(words.bytes(at + 1..end));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The defaults of columns in the text of a CREATE TABLE or ALTER TABLE, as they are written, in their order.
+pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
+    let Ok(tokens) = Tokenizer::new(&SqlDialect, text).tokenize_with_location() else { return vec![] };
+    let mut found = Vec::new();
+    let mut next = 0;
+    while let Some(token) = tokens.get(next) {
+        next += 1;
+        if !matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT)
+        {
+            continue;
+        }
+        let mut parser = Parser::new(&SqlDialect).with_tokens_with_locations(tokens[next - 1..].to_vec());
+        let Ok(Some(ast::ColumnOption::Default(_))) = parser.parse_optional_column_option() else { continue };
+        let behind = parser.get_current_token().span.end;
+        let Some(start) = first_of(&tokens[next..]) else { continue };
+        if let Some(written) = text.get(offset(text, start)..offset(text, behind)) {
+            found.push(written.trim_end());
+        }
+        while tokens.get(next).is_some_and(|token| token.span.start < behind) {
+            next += 1;
+        }
+    }
+    found
+}
+
+fn first_of(tokens: &[TokenWithSpan]) -> Option<Location> {
+    let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)))?;
+    Some(first.span.start)
+}
+
+/// The texts of the defaults that a statement gives to columns, one after the other.
+pub(crate) struct WrittenDefaults<'t>(std::vec::IntoIter<&'t str>);
+
+impl<'t> WrittenDefaults<'t> {
+    /// `count`: how many the parser has found in the text.
+    pub(crate) fn of(text: &'t str, count: usize) -> Self {
+        let found = if count == 0 { vec![] } else { defaults_in(text) };
+        Self(if found.len() == count { found } else { vec![] }.into_iter())
+    }
+
+    /// The next one, which the parser has as `value`.
+    pub(crate) fn next(&mut self, value: &ast::Expr) -> String {
+        self.0.next().map_or_else(|| value.to_string(), str::to_string)
+    }
+}
+
+/// Errors: in the dialect of the session, `text` is something else than in the one that it is going to be read in (0A000).
+pub(crate) fn check_dialect<T: PartialEq>(
+    state: &SessionState,
+    text: &str,
+    parse: impl Fn(&mut Parser<'_>) -> std::result::Result<T, ParserError>,
+) -> Result<()> {
+    let dialect = state.config_options().sql_parser.dialect;
+    if dialect == config::Dialect::PostgreSQL {
+        return Ok(());
+    }
+    let other = dialect_from_str(dialect)
+        .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
+    let written = parse(&mut Parser::new(other.as_ref()).try_with_sql(text)?)?;
+    match parse(&mut Parser::new(&SqlDialect).try_with_sql(text)?) {
+        Ok(read) if read == written => Ok(()),
+        _ => {
+            let message = format!(
+                "what is kept is read in PostgreSQL's SQL, in which this is not what it is in {dialect}"
+            );
+            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("RESET datafusion.sql_parser.dialect")
+                .into())
+        }
+    }
+}
+
+/// `SELECT expr AS a`.
+pub(crate) fn select_of(mut expr: ast::Expr) -> Result<Statement> {
+    let mut statement = statement("SELECT NULL AS a")?;
+    if let Some(place) = only_item(&mut statement) {
+        std::mem::swap(place, &mut expr);
+    }
+    Ok(statement)
+}
+
+/// The text of a query with a schema before the names of relations that have none and are in it.
+pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> bool) -> Result<String> {
+    let Statement::Statement(parsed) = statement(text)? else { return Ok(text.to_string()) };
+    let ast::Statement::Query(query) = parsed.as_ref() else { return Ok(text.to_string()) };
+    let defined = names::defined_in(query);
+    let is_meant = |name: &str| !defined.contains(name) && exists(name);
+    let mut places = Vec::new();
+    names::bare_relations(query, |name| {
+        if is_meant(&names::plain(name)) {
+            places.push(offset(text, name.span.start));
+        }
+    });
+    // The parser does not tell where the name in `TABLE t` is.
+    if let Some(words) = Words::of(text) {
+        for at in (1..words.len()).filter(|at| words.is_at(at - 1, "table")) {
+            let is_bare = words.token(at + 1) != Some(&Token::Period);
+            if words.name(at).is_some_and(|name| is_bare && is_meant(&name)) {
+                places.push(words.bytes(at..at + 1).start);
+            }
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    let mut named = text.to_string();
+    for place in places.into_iter().rev() {
+        named.insert_str(place, &format!("\"{}\".", schema.replace('"', "\"\"")));
+    }
+    Ok(named)
+}
+
+/// The bytes of `text` before a place that the parser tells.
+pub(crate) fn offset(text: &str, place: Location) -> usize {
+    let (mut line, mut column) = (1, 1);
+    for (at, char) in text.char_indices() {
+        if (line, column) >= (place.line, place.column) {
+            return at;
+        }
+        match char {
+            '\n' => (line, column) = (line + 1, 1),
+            _ => column += 1,
+        }
+    }
+    text.len()
+}
+
+fn coded(state: SqlState, message: &str) -> DataFusionError {
+    CodedError::new(state, message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_views_are_cut_as_they_are_written() {
+        for (text, expected) in [
+            ("CREATE VIEW v AS SELECT current_user -- who", Some("SELECT current_user")),
+            ("/* AS */ create or replace view \"as\" (\"as\", b) AS\n WITH a AS (SELECT 1) TABLE a ;", None),
+            ("CREATE VIEW v WITH (security_barrier) AS VALUES (1)", Some("VALUES (1)")),
+            ("SELECT 1 AS a", None),
+        ] {
+            let found = query_of_view(text);
+            match expected {
+                Some(expected) => assert_eq!(found, Some(expected), "{text}"),
+                None if text.starts_with("SELECT") => assert_eq!(found, None),
+                None => assert_eq!(found, Some("WITH a AS (SELECT 1) TABLE a")),
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_are_cut_as_they_are_written() {
+        let check = |text: &str, expected: &[&str]| assert_eq!(defaults_in(text), expected, "{text}");
+        check(
+            "CREATE TABLE t (a text DEFAULT current_user NOT NULL, \"default\" int, b date DEFAULT (now() /* x */ )::date, c int default -1)",
+            &["current_user", "(now() /* x */ )::date", "-1"],
+        );
+        check(
+            "ALTER TABLE t ALTER a DROP DEFAULT, ALTER b SET DEFAULT upper('ü') || 'x'",
+            &["upper('ü') || 'x'"],
+        );
+        check("CREATE TABLE t (a int)", &[]);
+    }
+
+    #[test]
+    fn relations_get_the_schema_they_are_in() {
+        let exists = |name: &str| name == "t" || name == "U";
+        let check = |text: &str, expected: &str| {
+            assert_eq!(name_schema(text, "s\"", exists).unwrap(), expected);
+        };
+        check(
+            "SELECT * FROM t, \"U\" JOIN x ON true",
+            "SELECT * FROM \"s\"\"\".t, \"s\"\"\".\"U\" JOIN x ON true",
+        );
+        check("WITH t AS (SELECT 1) SELECT * FROM t, m.t", "WITH t AS (SELECT 1) SELECT * FROM t, m.t");
+        check(
+            "SELECT 'ü' FROM t\nWHERE a IN (TABLE T)",
+            "SELECT 'ü' FROM \"s\"\"\".t\nWHERE a IN (TABLE \"s\"\"\".T)",
+        );
+    }
+
+    #[test]
+    fn users_are_read_in_every_form() {
+        let asker = Asker { current_user: Some("a'b".into()), session_user: Some("c".into()) };
+        for (text, expected) in [
+            ("x = current_user", "x = 'a''b'"),
+            ("x = current_user()", "x = 'a''b'"),
+            ("x = USER OR x = current_role", "x = 'a''b' OR x = 'a''b'"),
+            ("x = session_user", "x = 'c'"),
+            ("x = \"current_role\"", "x = \"current_role\""),
+        ] {
+            assert_eq!(expression(text, &asker).unwrap().to_string(), expected);
+        }
+        assert!(expression("true; SELECT 1", &asker).is_err());
+        assert!(expression("true) OR (true", &asker).is_err());
+    }
+
+    #[test]
+    fn forms_of_views_go_there_and_back() {
+        for of_client in [false, true] {
+            for is_barrier in [false, true] {
+                let form = ViewForm { of_client, is_barrier };
+                assert_eq!(ViewForm::of(&form.to_string()), Some(form));
+            }
+        }
+        assert_eq!(ViewForm::of("duckdb"), None);
+        assert_eq!(ViewForm::of("harrier later"), None);
+    }
+}
