@@ -22,6 +22,7 @@ use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::server_functions;
 use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
+use crate::settings;
 use crate::store_options;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 use crate::zones::UTC;
@@ -66,6 +67,14 @@ pub struct TimeLimits {
 }
 
 impl Session {
+    /// To be told whether the session's role may do everything, when that is known or has changed.
+    pub fn set_superuser(&self, is_superuser: bool) {
+        let value = if is_superuser { "on" } else { "off" };
+        if self.parameters().get("is_superuser").as_deref() != Some(value) {
+            self.parameters().fix("is_superuser", value.to_string());
+        }
+    }
+
     /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that. To be called once,
     /// before its first statement.
     ///
@@ -145,6 +154,7 @@ impl Session {
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
                 .into());
         }
+        settings::check_value(&kept, value)?;
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();
         options.set(&kept, value).map_err(|error| {
@@ -313,6 +323,11 @@ impl Session {
     pub(crate) async fn prepare_statement(&self, statement: &ParsedStatement) -> Result<()> {
         if self.parameters().has_changed() {
             self.apply_parameters()?;
+        }
+        if self.is_client()
+            && let Some(kept) = self.kept()
+        {
+            self.set_superuser(kept.names.role().viewer().is_superuser());
         }
         self.follow_search_path();
         let CatalogReads { any, sizes, analyses } = statement.reads;

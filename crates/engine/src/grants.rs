@@ -265,6 +265,7 @@ impl Session {
     pub(crate) async fn run_access(&self, statement: &AccessStatement, kept: &Kept) -> Result<Outcome> {
         if let AccessStatement::SetRole { role, is_local } = statement {
             kept.names.role().become_role(role.clone(), *is_local)?;
+            self.set_superuser(kept.names.role().is_superuser_from_now_on());
             let is_lost = *is_local && self.transaction() == TransactionState::Idle;
             let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
             return Ok(Outcome::Command {
@@ -475,7 +476,7 @@ impl Namer<'_> {
         Ok(RoleOptions { verifier, ..options.clone() })
     }
 
-    /// Errors: there is no such parameter (42704), or it may not have the value (22023, 55P02).
+    /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for superusers (42501).
     async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
         let actor = self.sight.viewer.actor();
         let changed = match change {
@@ -485,10 +486,12 @@ impl Namer<'_> {
                 catalog.set_role_setting(actor, role, &name, None).await
             }
             SettingChange::Set { name, value } => {
+                self.session.check_setting(name)?;
                 let (name, value) = self.session.checked_setting(name, value)?;
                 catalog.set_role_setting(actor, role, &name, Some(&value)).await
             }
             SettingChange::SetToCurrent(name) => {
+                self.session.check_setting(name)?;
                 let value = self.session.parameter(name).unwrap_or_default();
                 let (name, value) = self.session.checked_setting(name, &value)?;
                 catalog.set_role_setting(actor, role, &name, Some(&value)).await

@@ -6,6 +6,9 @@ use futures::StreamExt;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+/// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who parse, plan and print them.
+pub(crate) const NESTING_MAX: usize = 250;
+
 /// `None`: as much as there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {

@@ -81,7 +81,7 @@ use crate::queried_values::QueriedValues;
 use crate::rewriting::in_view;
 use crate::scalar_subqueries::ScalarSubqueries;
 use crate::series::Series;
-use crate::settings::HarrierSettings;
+use crate::settings::{self, HarrierSettings};
 use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_options::{self, TableOptions};
@@ -315,7 +315,8 @@ impl Session {
     pub(crate) fn set_own(&self, name: &str, value: &str) -> Result<(), SqlError> {
         let state = self.context.state_ref();
         let mut state = state.write();
-        let set = state.config_mut().options_mut().set(&name.to_lowercase(), value);
+        let set = settings::check_value(name, value)
+            .and_then(|()| state.config_mut().options_mut().set(&name.to_lowercase(), value));
         set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }
 
@@ -418,7 +419,7 @@ impl Session {
         let (dialect, recursion_limit) = {
             let state = state.read();
             let options = &state.config_options().sql_parser;
-            (options.dialect, options.recursion_limit.get().min(nesting::DEPTH_MAX))
+            (options.dialect, options.recursion_limit.get().min(limits::NESTING_MAX))
         };
         let dialect: Box<dyn Dialect> = match dialect {
             config::Dialect::PostgreSQL => Box::new(SqlDialect),
@@ -587,6 +588,7 @@ impl Session {
                 let set = set.clone();
                 let name = set.variable.clone();
                 self.check_setting(&name)?;
+                settings::check_value(&name, &set.value)?;
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
                 return Ok(self
                     .context
@@ -769,13 +771,10 @@ impl Session {
         }
     }
 
-    /// Errors: the setting is for superusers (42501), as it has an effect on others.
+    /// Errors: the setting is for superusers (42501), see [`settings::is_for_everybody`].
     pub(crate) fn check_setting(&self, name: &str) -> Result<()> {
-        let name = name.to_ascii_lowercase();
-        // What stores are opened with is the server's to say where a view of somebody else names them.
-        let is_shared = name.starts_with("datafusion.runtime.") || store_options::is_option(&name);
         match self.kept() {
-            Some(kept) if is_shared => {
+            Some(kept) if !settings::is_for_everybody(name) => {
                 kept.names.role().viewer().check_superuser(&format!("set parameter \"{name}\""))
             }
             _ => Ok(()),

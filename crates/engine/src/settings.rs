@@ -8,6 +8,7 @@ use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::limits::{self, Limits};
+use crate::store_options;
 
 /// The settings of one session that DataFusion does not know, reached through
 /// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
@@ -181,6 +182,41 @@ impl ExtensionOptions for HarrierSettings {
     }
 }
 
+/// Whether every role may give a setting a value for its session; others change what statements of others have to bear, or what they are
+/// kept from. PostgreSQL's parameters are for everybody, and what there is not is for nobody.
+pub fn is_for_everybody(name: &str) -> bool {
+    const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
+    const NAMES: [&str; 10] = [
+        "datafusion.execution.time_zone",
+        "harrier.analyze_bytes",
+        "harrier.auto_analyze",
+        "harrier.distribute_bytes_min",
+        "harrier.interconnect_compression",
+        "harrier.progress",
+        "harrier.result_rows_max",
+        "harrier.retry_reads",
+        "harrier.statement_memory",
+        "harrier.statement_spill",
+    ];
+    let name = name.to_ascii_lowercase();
+    let is_own =
+        name.starts_with("datafusion.") || name.starts_with("harrier.") || store_options::is_option(&name);
+    !is_own || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str())
+}
+
+/// Errors: the value is more than a setting may have here (22023).
+pub(crate) fn check_value(name: &str, value: &str) -> Result<()> {
+    let is_limit = name.eq_ignore_ascii_case("datafusion.sql_parser.recursion_limit");
+    if is_limit && value.trim().parse().is_ok_and(|limit: u128| limit > limits::NESTING_MAX as u128) {
+        let message = format!(
+            "{value} is outside the valid range for parameter \"{name}\" (1 .. {})",
+            limits::NESTING_MAX
+        );
+        return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+    }
+    Ok(())
+}
+
 fn invalid(key: &str, value: &str) -> CodedError {
     CodedError::new(
         SqlState::INVALID_PARAMETER_VALUE,
@@ -255,6 +291,32 @@ mod tests {
             let got = HarrierSettings::default().set(key, value);
             let code = got.err().map(|error| sqlstate::of(&error).to_string());
             assert_eq!(code.as_deref(), *expected, "SET harrier.{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn some_settings_are_for_everybody() {
+        for (name, expected) in [
+            ("TimeZone", true),
+            ("datafusion.SQL_parser.dialect", true),
+            ("harrier.statement_memory", true),
+            ("harrier.interconnect", false),
+            ("datafusion.optimizer.max_passes", false),
+            ("DataFusion.execution.batch_size", false),
+            ("datafusion.runtime.memory_limit", false),
+            ("s3.region", false),
+        ] {
+            assert_eq!(is_for_everybody(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn statements_nest_so_far() {
+        let name = "datafusion.sql_parser.recursion_limit";
+        for (value, expected) in
+            [("50", true), ("250", true), ("251", false), ("1000000000000", false), ("x", true)]
+        {
+            assert_eq!(check_value(name, value).is_ok(), expected, "{value}");
         }
     }
 

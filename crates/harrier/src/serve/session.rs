@@ -70,7 +70,14 @@ impl Sessions {
                 return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
                     .with_hint(format!("there is one, called \"{DATABASE}\"")));
             }
+            let is_superuser = access.is_superuser(&role);
+            let denied = |(name, _): &&(String, String)| !harrier_engine::settings::is_for_everybody(name);
+            if !is_superuser && let Some((name, _)) = settings.iter().find(denied) {
+                let message = format!("permission denied to set parameter \"{name}\"");
+                return Err(Failure::fatal("42501", message));
+            }
             let session = self.engine.session();
+            session.set_superuser(is_superuser);
             let identity = harrier_engine::Identity { role, database, process, client, server: None };
             let mut own = access.settings_of(&identity.role);
             own.retain(|(name, value)| match session.checked_setting(name, value) {

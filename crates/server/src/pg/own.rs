@@ -23,6 +23,8 @@ pub(crate) enum Own {
     Deallocate(Option<String>),
     /// Nothing to do: nobody notifies anybody.
     Nothing(&'static str),
+    /// Nothing to do, either, but for superusers.
+    Checkpoint,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,7 @@ impl Own {
             Self::Deallocate(Some(_)) => "DEALLOCATE",
             Self::Deallocate(None) => "DEALLOCATE ALL",
             Self::Nothing(tag) => tag,
+            Self::Checkpoint => "CHECKPOINT",
         }
     }
 }
@@ -94,7 +97,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
         "listen" | "notify" => {
             return Err(Failure::new("0A000", format!("{} is not supported", first.to_uppercase())));
         }
-        "checkpoint" => Own::Nothing("CHECKPOINT"),
+        "checkpoint" => Own::Checkpoint,
         _ => return Ok(None),
     };
     match words.next() {

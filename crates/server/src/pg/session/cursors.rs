@@ -104,6 +104,14 @@ impl Conversation {
                 }
             }
             Own::Nothing(_) => {}
+            Own::Checkpoint => {
+                if self.session.parameter("is_superuser").as_deref() != Some("on") {
+                    let message = "permission denied to execute CHECKPOINT command";
+                    return Err(Failure::new("42501", message)
+                        .with_detail("Only roles with the SUPERUSER attribute may execute this command.")
+                        .into());
+                }
+            }
         }
         self.io.reply.complete(tag);
         Ok(())
