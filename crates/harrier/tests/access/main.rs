@@ -7,6 +7,7 @@
 mod entrance;
 mod flight;
 mod ldap;
+mod protections;
 mod roles;
 mod secrets;
 #[path = "../support/served.rs"]
