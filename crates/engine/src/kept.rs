@@ -725,7 +725,7 @@ impl Session {
             Some(query) => warehouse::read_past(query),
             None => view.query.to_string(),
         };
-        stored::check_dialect(&state, &query, |parser| parser.parse_query())?;
+        stored::check_dialect(&state, &query)?;
         let schema = state.config_options().catalog.default_schema.as_str();
         let query = match schema != warehouse::DEFAULT_SCHEMA {
             true => stored::name_schema(&query, schema, |name| {

@@ -22,13 +22,13 @@ use datafusion::logical_expr::expr_rewriter::unnormalize_col;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, ExprWithAlias, FunctionArguments, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
@@ -155,7 +155,15 @@ fn only_item(statement: &mut Statement) -> Option<&mut ast::Expr> {
 
 /// One statement in Harrier's own dialect.
 fn statement(text: &str) -> Result<Statement> {
-    let mut statements = DFParserBuilder::new(text).with_dialect(&SqlDialect).build()?.parse_statements()?;
+    statement_in(text, &SqlDialect)
+}
+
+fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
+    let input = match dialect::table_tokens(text, None, dialect) {
+        Some(tokens) => ParserInput::from(tokens),
+        None => ParserInput::from(text),
+    };
+    let mut statements = DFParserBuilder::new(input).with_dialect(dialect).build()?.parse_statements()?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(statement), true) => Ok(statement),
         _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
@@ -379,20 +387,16 @@ impl<'t> WrittenDefaults<'t> {
     }
 }
 
-/// Errors: in the dialect of the session, `text` is something else than in the one that it is going to be read in (0A000).
-pub(crate) fn check_dialect<T: PartialEq>(
-    state: &SessionState,
-    text: &str,
-    parse: impl Fn(&mut Parser<'_>) -> std::result::Result<T, ParserError>,
-) -> Result<()> {
+/// Errors: in the dialect of the session, a query is something else than in the one that it is going to be read in (0A000).
+pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
     let dialect = state.config_options().sql_parser.dialect;
     if dialect == config::Dialect::PostgreSQL {
         return Ok(());
     }
     let other = dialect_from_str(dialect)
         .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
-    let written = parse(&mut Parser::new(other.as_ref()).try_with_sql(text)?)?;
-    match parse(&mut Parser::new(&SqlDialect).try_with_sql(text)?) {
+    let written = statement_in(query, other.as_ref())?;
+    match statement(query) {
         Ok(read) if read == written => Ok(()),
         _ => {
             let message = format!(

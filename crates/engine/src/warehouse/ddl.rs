@@ -685,7 +685,7 @@ impl Ddl<'_> {
     fn check_default(&self, column: &Column) -> Result<()> {
         if let Some(DefaultValue::Expression { sql, .. }) = &column.default {
             let state = self.context.state();
-            stored::check_dialect(&state, sql, |parser| parser.parse_expr())?;
+            stored::check_dialect(&state, &format!("SELECT {sql}"))?;
             stored::default(&state, sql, &self.names.role().asker())?;
         }
         Ok(())

@@ -87,3 +87,68 @@ fn keys_of_stores_are_shown_to_nobody() {
         }
     }
 }
+
+/// Statements with a secret in them, in whatever form, and whether they run.
+const WITH_SECRETS: &[&str] = &[
+    "SET s3.secret_access_key = clear_secret",
+    "SET s3.session_token TO clear_secret",
+    "SET s3.secret_access_key = 'clear_secret'",
+    "SET s3.secret_access_key = E'clear_secret'",
+    "SET s3.secret_access_key = U&'clear_secret'",
+    "SET s3.secret_access_key = $a$clear_secret$a$",
+    "SET s3.secret_access_key = 'clear_secret",
+    "SET \"s3.secret_access_key\" = clear_secret nonsense",
+    "SELECT set_config('s3.secret_access_key', 'clear_secret', false)",
+    "SELECT set_config('s3.secret' || '_access_key', 'clear' || '_secret', false)",
+    "SELECT set_config('s3.secret_access_key', 'clear_secret'",
+    "CREATE ROLE keeper PASSWORD 'clear_secret'",
+    "CREATE ROLE keeper IDENTIFIED BY 'clear_secret'",
+    "CREATE ROLE keeper PASSWORD clear_secret",
+    "ALTER ROLE keeper PASSWORD ('clear_secret')",
+    "ALTER ROLE keeper WITH ENCRYPTED PASSWORD $$clear_secret$$",
+    "ALTER ROLE keeper SET s3.secret_access_key = clear_secret",
+    "SELECT * FROM 'postgres://me:clear_secret/a@b@localhost/d'",
+    "SELECT * FROM 'http://localhost/?token=clear_secret&a=b'",
+    "CREATE EXTERNAL TABLE e (a INT) STORED AS CSV LOCATION 's3://b/' OPTIONS ('s3.secret_access_key' 'clear_secret')",
+    "CREATE EXTERNAL TABLE e (a INT) STORED AS CSV LOCATION 's3://b/' OPTIONS (s3.secret_access_key clear_secret)",
+    "COPY (SELECT 1) TO '/nowhere/a.csv' (secret_access_key 'clear_secret')",
+    "EXPLAIN SELECT set_config('s3.secret_access_key', 'clear_secret', false)",
+    "PREPARE p AS SELECT set_config('s3.secret_access_key', 'clear_secret', false)",
+    "ALTER ROLE keeper PASSWORD 'clear_secret' 'clear_secret' PASSWORD",
+];
+
+#[test]
+fn secrets_in_statements_are_kept_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, config) = (folder.path().join("audit"), folder.path().join("config"));
+    std::fs::write(&config, format!("[server]\naudit_log = {log:?}\naudit_statements = \"all\"\n")).unwrap();
+    let served = Served::start_in(folder, &["--launcher", "none", "--config", config.to_str().unwrap()]);
+    let mut client = served.client();
+    for sql in WITH_SECRETS {
+        let _ = client.query(sql);
+        // In the extended protocol as well.
+        client.send(b'P', &[b"\0", sql.as_bytes(), b"\0\0\0"].concat());
+        client.send(b'S', b"");
+        let _ = client.answer();
+    }
+    assert_eq!(client.fails("selec 1"), "42601");
+    let mut shown = String::new();
+    for sql in ["SELECT * FROM sys.statements", "SELECT query FROM pg_stat_activity", "SELECT 'the end'"] {
+        let rows = client.query(sql).unwrap_or_default();
+        shown.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n"));
+    }
+    for path in ["/", "/statements", "/sessions"] {
+        shown.push_str(&page(&served.pages, path, true).1);
+    }
+    let audit = std::fs::read_to_string(&log).unwrap();
+    assert!(audit.contains("\"selec 1\"") && audit.contains("\"42601\""), "{audit}");
+    for secret in ["set_config", "PASSWORD '***'", "s3.secret_access_key = '***'", "me:***@localhost"] {
+        assert!(audit.contains(secret), "{secret}: {audit}");
+    }
+    for (what, text) in [("what is shown", &shown), ("the audit log", &audit), ("the log", &served.log())] {
+        for secret in ["clear_secret", "clear", "_secret'"] {
+            let line = text.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "in {what}");
+        }
+    }
+}
