@@ -12,3 +12,4 @@ mod roles;
 mod secrets;
 #[path = "../support/served.rs"]
 mod served;
+mod settings;

@@ -1,0 +1,124 @@
+//! What a role may SET for its session, and what it is told of itself.
+
+use crate::served::{Client, Served};
+
+fn client_of(served: &Served, role: &str) -> Client {
+    Client::connect(served.port, &[("user", role)]).unwrap()
+}
+
+fn with_a_role() -> (Served, Client, Client) {
+    let served = Served::start(&["--launcher", "none"]);
+    let mut admin = served.client();
+    admin.query("CREATE ROLE low LOGIN; CREATE ROLE boss SUPERUSER; GRANT boss TO low").unwrap();
+    let low = client_of(&served, "low");
+    (served, admin, low)
+}
+
+#[test]
+fn settings_that_concern_others_are_for_superusers() {
+    let (served, mut admin, mut low) = with_a_role();
+    for (name, value) in [
+        ("datafusion.optimizer.max_passes", "9"),
+        ("datafusion.optimizer.repartition_joins", "false"),
+        ("datafusion.execution.batch_size", "1"),
+        ("datafusion.execution.target_partitions", "1000"),
+        ("datafusion.catalog.information_schema", "false"),
+        ("datafusion.runtime.memory_limit", "'10G'"),
+        ("harrier.interconnect", "grpc"),
+        ("harrier.check_ledger", "on"),
+        ("s3.region", "'eu'"),
+    ] {
+        assert_eq!(low.fails(&format!("SET {name} = {value}")), "42501", "{name}");
+        assert_eq!(low.fails(&format!("ALTER ROLE low SET {name} = {value}")), "42501", "{name}");
+        let asked = Client::connect(served.port, &[("user", "low"), (name, value.trim_matches('\''))]);
+        assert_eq!(asked.err().map(|(state, _)| state).as_deref(), Some("42501"), "{name}");
+    }
+    for sql in [
+        "SET datafusion.sql_parser.parse_float_as_decimal = true",
+        "SET datafusion.format.null = 'x'",
+        "SET datafusion.explain.logical_plan_only = true",
+        "SET harrier.statement_memory = '64MB'",
+        "SET TIME ZONE 'Europe/Berlin'",
+        "ALTER ROLE low SET harrier.result_rows_max = 100",
+        "RESET ALL",
+    ] {
+        low.query(sql).unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+    }
+    for (name, value) in
+        [("datafusion.optimizer.max_passes", "9"), ("datafusion.execution.batch_size", "100")]
+    {
+        admin.query(&format!("SET {name} = {value}; ALTER ROLE low SET {name} = {value}")).unwrap();
+        assert_eq!(client_of(&served, "low").one(&format!("SHOW {name}")).as_deref(), Ok(value));
+    }
+    // What is too deep is so for everybody.
+    for client in [&mut admin, &mut low] {
+        client.query("SET datafusion.sql_parser.recursion_limit = 250").unwrap();
+        let nested = format!("SELECT {}1", "NOT ".repeat(1000));
+        assert_eq!(client.fails(&nested), "54001");
+        assert_eq!(client.fails("SET datafusion.sql_parser.recursion_limit = 1000000000"), "22023");
+    }
+    assert_eq!(low.fails("CHECKPOINT"), "42501");
+    admin.query("CHECKPOINT").unwrap();
+}
+
+#[test]
+fn a_session_knows_whether_it_may_do_everything() {
+    let (_served, admin, mut low) = with_a_role();
+    let told = |client: &Client| client.parameters.get("is_superuser").cloned();
+    assert_eq!((told(&admin).as_deref(), told(&low).as_deref()), (Some("on"), Some("off")));
+    for (sql, expected) in [
+        ("SELECT 1", "off"),
+        ("SET ROLE boss", "on"),
+        ("RESET ROLE", "off"),
+        ("SET ROLE 'boss'", "on"),
+        ("SET ROLE 'none'", "off"),
+        ("SET ROLE = $$boss$$", "on"),
+        ("SET SESSION AUTHORIZATION DEFAULT", "off"),
+        ("SET ROLE E'boss'", "on"),
+        ("RESET SESSION AUTHORIZATION", "off"),
+    ] {
+        low.query(sql).unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+        assert_eq!(told(&low).as_deref(), Some(expected), "{sql}");
+        assert_eq!(low.one("SHOW is_superuser").as_deref(), Ok(expected), "{sql}");
+        assert_eq!(low.one("SELECT current_setting('is_superuser')").as_deref(), Ok(expected), "{sql}");
+    }
+    assert_eq!(low.fails("SET is_superuser = on"), "55P02");
+}
+
+#[test]
+fn views_stand_in_the_way_of_nobody_who_does_not_ask_for_them() {
+    let (served, mut admin, mut low) = with_a_role();
+    for sql in [
+        "CREATE TABLE t (a int, b text)",
+        "CREATE TABLE gone (a int)",
+        "CREATE VIEW broken AS SELECT a FROM gone",
+        "CREATE VIEW closed AS SELECT a FROM t",
+        "CREATE VIEW who AS SELECT current_user AS a, session_user AS b, user AS c, current_catalog AS d",
+        "DROP TABLE gone",
+        "GRANT SELECT ON t, who, broken TO low",
+    ] {
+        admin.query(sql).unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+    }
+    for client in [&mut admin, &mut low] {
+        for (sql, rows) in [
+            ("SHOW COLUMNS FROM t", 2),
+            ("SHOW COLUMNS FROM public.t", 2),
+            ("SHOW COLUMNS FROM who", 4),
+            ("DESCRIBE t", 2),
+        ] {
+            assert_eq!(client.query(sql).map(|rows| rows.len()), Ok(rows), "{sql}");
+        }
+        for sql in ["SHOW CREATE TABLE who", "SHOW TABLES", "SELECT * FROM information_schema.columns"] {
+            client.query(sql).unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+        }
+        assert!(client.query("SHOW COLUMNS FROM broken").is_err());
+    }
+    assert_eq!(low.fails("SHOW COLUMNS FROM closed"), "42501");
+    assert_eq!(low.one("SELECT a || b || c || d FROM who").as_deref(), Ok("lowlowlowwarehouse"));
+    low.query("SET ROLE boss").unwrap();
+    assert_eq!(low.one("SELECT a || b || c FROM who").as_deref(), Ok("bosslowboss"));
+    assert_eq!(
+        served.client().one("SELECT count(*) FROM pg_views WHERE viewname = 'who'").as_deref(),
+        Ok("1")
+    );
+}
