@@ -6,7 +6,8 @@
 //! behind it, which is therefore waited for.
 //!
 //! # Errors
-//! After an error in the extended protocol messages are left unread until Sync. A fatal error ends the conversation.
+//! An error is sent at once, whoever asked for what is behind it: a client that flushes waits for it and sends no Sync before.
+//! After one in the extended protocol messages are left unread until Sync. A fatal error ends the conversation.
 //!
 //! # Cancellation
 //! While a statement runs, its client is watched: one that has gone cancels it, as do its time limit, a cancel request and whoever
@@ -149,6 +150,7 @@ impl Conversation {
                         Some(b'Q') => self.ready(),
                         _ => self.is_skipping = true,
                     }
+                    self.flush().await?;
                 }
             }
         }
@@ -232,6 +234,7 @@ impl Conversation {
         if let Err(trouble) = done {
             self.is_skipping = true;
             self.report(Err(trouble))?;
+            return self.flush().await;
         }
         if self.io.is_full() { self.flush().await } else { Ok(()) }
     }
