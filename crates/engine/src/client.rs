@@ -26,6 +26,7 @@ use crate::settings;
 use crate::store_options;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 use crate::zones::UTC;
+use crate::waiting_functions;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -96,6 +97,10 @@ impl Session {
             }
             self.serves_client();
             self.install_catalogs(identity, Some(surroundings));
+            for function in self.engine().waiting_functions() {
+                let process = identity.process;
+                self.context().register_udf(waiting_functions::of_session(function, process, parameters));
+            }
         }
         for (name, value) in settings {
             match parameters::name_of(name) {
@@ -220,6 +225,14 @@ impl Session {
 
     /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
     pub async fn discard(&self) -> Result<(), SqlError> {
+    /// Forgets the tables and views of the session alone.
+    pub async fn discard_temporary(&self) -> Result<(), SqlError> {
+        match self.kept() {
+            Some(kept) => kept.names.forget_own().map_err(|error| SqlError::in_statement(&error, "")),
+            None => Ok(()),
+        }
+    }
+
         let discarded = async {
             self.parameters().reset(None);
             self.apply_parameters()?;

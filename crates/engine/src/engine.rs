@@ -28,6 +28,7 @@ use crate::settings::HarrierSettings;
 use crate::spill::SpillFolder;
 use crate::store_options;
 use crate::stores::Stores;
+use crate::waiting_functions::WaitingFunction;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
 use crate::zones::UTC;
 
@@ -62,6 +63,8 @@ pub struct EngineOptions {
     pub password_verifier: Option<PasswordVerifier>,
     /// Functions that change what the process around the engine does.
     pub server_functions: Vec<ServerFunction>,
+    /// Functions that wait for others, or for a time.
+    pub waiting_functions: Vec<WaitingFunction>,
     /// With it, nothing is committed but while this process has the right to.
     pub fence: Option<Fence>,
 }
@@ -84,6 +87,7 @@ impl Default for EngineOptions {
             limits: Limits::default(),
             password_verifier: None,
             server_functions: Vec::new(),
+            waiting_functions: Vec::new(),
             fence: None,
         }
     }
@@ -110,6 +114,7 @@ struct Inner {
     password_verifier: Option<PasswordVerifier>,
     limits: Limits,
     server_functions: Vec<ServerFunction>,
+    waiting_functions: Vec<WaitingFunction>,
     disks: Option<Disks>,
     // After `runtime`, which has files in it: fields are dropped in this order.
     spill: Vec<SpillFolder>,
@@ -150,6 +155,7 @@ impl Engine {
                 password_verifier: options.password_verifier,
                 limits: options.limits,
                 server_functions: options.server_functions,
+                waiting_functions: options.waiting_functions,
                 disks,
                 spill,
             }),
@@ -225,6 +231,10 @@ impl Engine {
     /// What remembers statements, if anything does.
     pub fn history(&self) -> Option<&History> {
         self.inner.history.as_ref()
+    }
+
+    pub(crate) fn waiting_functions(&self) -> &[WaitingFunction] {
+        &self.inner.waiting_functions
     }
 
     pub(crate) fn server_functions(&self) -> &[ServerFunction] {

@@ -101,7 +101,7 @@ const DEFINITIONS: &[Definition] = &[
     parameter("lc_monetary", "C", Kind::Text, "Remembered only"),
     parameter("lc_numeric", "C", Kind::Text, "Remembered only"),
     parameter("lc_time", "C", Kind::Text, "Remembered only"),
-    parameter("lock_timeout", "0", Kind::Time, "Remembered only: nothing waits for a lock"),
+    parameter("lock_timeout", "0", Kind::Time, "How long a statement may wait for an advisory lock"),
     parameter("max_connections", "1024", Kind::Fixed, "How many sessions there may be"),
     parameter("max_index_keys", "32", Kind::Fixed, "Columns of an index, of which there are none"),
     parameter("max_identifier_length", "63", Kind::Fixed, "Bytes of a name that clients may rely on"),

@@ -3,6 +3,7 @@
 //! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must stay on the coordinator as a whole:
 //! - recursive queries: the work table lives in one process;
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
+//! - functions that wait, such as `pg_advisory_lock`: they are the session's;
 //! - scans of compressed text: that it is compressed is not in the form in which plans travel;
 //! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved, and
 //!   datafusion-distributed does not merge them in order.
@@ -41,8 +42,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Operators whose rows exist in one process only.
-const ONE_RANK_ONLY: [&str; 3] = ["RecursiveQueryExec", "WorkTableExec", "StreamingTableExec"];
+/// Operators whose rows exist in one process only, or whose functions are of the session.
+const ONE_RANK_ONLY: [&str; 4] = ["RecursiveQueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
 
 /// Makes `builder` plan for the gang.
 pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {

@@ -12,6 +12,7 @@ mod gang;
 mod gate;
 mod hosts;
 mod launching;
+mod locks;
 mod notify;
 mod operate;
 mod options;
@@ -66,6 +67,7 @@ use crate::exit;
 use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
 use crate::serve::launching::Plan;
+use crate::serve::locks::Locks;
 use crate::serve::operate::{Controls, Mode};
 use crate::serve::own_folder::OwnFolder;
 use crate::serve::queues::RoleQueues;
@@ -152,6 +154,8 @@ fn served(args: Args) -> Result<(), Trouble> {
     let disks = Arc::new(OnceLock::new());
     options.server_tables = views::tables(&registry, &queues, gang.as_ref(), &disks);
     options.server_functions = operate::functions(&controls);
+    let locks = Arc::new(Locks::default());
+    options.waiting_functions = locks::functions(&locks);
     let statements = runtime(options.threads, "harrier-statement").map_err(Trouble::broken)?;
     let own = runtime(1, "harrier-own").map_err(Trouble::broken)?;
     let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(Trouble::broken)?;
@@ -168,6 +172,7 @@ fn served(args: Args) -> Result<(), Trouble> {
         queues,
         gang,
         controls,
+        locks,
     };
     let ended = clients.block_on(parts.serve(standby));
     clients.shutdown_timeout(SHUTDOWN);
@@ -319,6 +324,7 @@ struct Parts {
     queues: Queues,
     gang: Option<Supervisor>,
     controls: Arc<Controls>,
+    locks: Arc<Locks>,
 }
 
 impl Parts {
@@ -343,11 +349,13 @@ impl Parts {
                 registry: Arc::clone(&self.registry),
                 since,
                 sessions_max: self.config.server.max_connections as usize,
+                locks: Arc::clone(&self.locks),
             }),
             queues: RoleQueues::new(self.queues.clone(), self.engine.clone(), default_queue(&self.config)),
             settings: parking_lot::RwLock::new(session_settings(&self.config)),
             controls: Arc::clone(&self.controls),
             registry: Arc::clone(&self.registry),
+            locks: Arc::clone(&self.locks),
         });
         audit(&self.config, &self.registry)
             .map_err(|message| Trouble::broken(format!("ERROR 58030: {message}")))?;

@@ -56,6 +56,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_stat_activity" => view.pg_stat_activity(),
             "pg_prepared_statements" => view.pg_prepared_statements(),
             "pg_cursors" => view.pg_cursors(),
+            "pg_locks" => view.pg_locks(),
             "pg_stat_user_tables" | "pg_stat_all_tables" => view.pg_stat_tables(),
             "pg_stats" => view.pg_stats(),
             _ => Ok(relation.rows()?.clone()),
@@ -584,6 +585,23 @@ impl View<'_> {
             .texts("state", found.iter().map(|a| &a.state))
             .texts("query", found.iter().map(|a| &a.query))
             .all("backend_type", "client backend", rows)?;
+        self.batch(rows, columns)
+    }
+
+    fn pg_locks(&self) -> Result<RecordBatch> {
+        let found = self.catalog.source.locks();
+        let rows = found.len();
+        let mode = |is_exclusive| if is_exclusive { "ExclusiveLock" } else { "ShareLock" };
+        let columns = Columns::default()
+            .all("locktype", "advisory", rows)?
+            .all("database", DATABASE_OID, rows)?
+            .numbers("classid", found.iter().map(|lock| lock.class as i32))
+            .numbers("objid", found.iter().map(|lock| lock.object as i32))
+            .small("objsubid", found.iter().map(|lock| lock.kind))
+            .texts("virtualtransaction", found.iter().map(|lock| format!("{}/0", lock.process)))
+            .numbers("pid", found.iter().map(|lock| lock.process))
+            .texts("mode", found.iter().map(|lock| mode(lock.is_exclusive)))
+            .bools("granted", found.iter().map(|lock| lock.granted));
         self.batch(rows, columns)
     }
 

@@ -38,6 +38,10 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String>;
     /// Who is connected and what they run. What the asking role may not see of others is left out already.
     fn activity(&self) -> Vec<Activity>;
+    /// The advisory locks of all sessions.
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        vec![]
+    }
     /// Whether a role has a privilege, named as in GRANT, in capital letters (`SELECT`, `USAGE`, …).
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool;
     /// Cancels what a session runs, or ends the session. Returns whether there was such a session.
@@ -209,6 +213,20 @@ pub struct Activity {
     /// `active`, `idle`, `idle in transaction` or `idle in transaction (aborted)`.
     pub state: String,
     pub query: String,
+}
+
+/// An advisory lock as `pg_locks` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdvisoryLock {
+    /// The upper four bytes of its number, or the first of two numbers.
+    pub class: u32,
+    pub object: u32,
+    /// 1: one number of eight bytes; 2: two of four.
+    pub kind: i16,
+    pub process: i32,
+    pub is_exclusive: bool,
+    /// False: the session waits for it.
+    pub granted: bool,
 }
 
 /// A prepared statement as `pg_prepared_statements` shows it.

@@ -51,6 +51,7 @@ const TYPES: [(&str, u32, u32, &str); 37] = [
     ("pg_lsn", 3220, 3221, ""),
     ("regnamespace", 4089, 4090, ""),
     ("regrole", 4096, 4097, ""),
+    ("void", 2278, 0, ""),
 ];
 
 /// Types of `information_schema`, which are domains: what a client is told is what they are made of, as PostgreSQL does.

@@ -216,6 +216,18 @@ pub struct CursorKind {
 
 /// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
 #[async_trait]
+/// What a session is to forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discard {
+    /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the session are gone.
+    All,
+    /// Its tables and views are gone.
+    Temporary,
+}
+
+/// An interval of months, days and microseconds as text.
+pub type IntervalText = fn(i32, i32, i64) -> String;
+
 pub trait Session: Send + Sync + 'static {
     /// The statements of a text, cut at the semicolons between them; empty ones are left out.
     fn split(&self, text: &str) -> Vec<Part>;
@@ -247,8 +259,13 @@ pub trait Session: Send + Sync + 'static {
     /// The value of a parameter, as SHOW shows it.
     fn parameter(&self, name: &str) -> Option<String>;
 
-    /// Gives every parameter the value it had in the beginning, and forgets prepared statements and tables of the session.
-    async fn discard(&self) -> Result<(), Failure>;
+    /// Forgets what belongs to the session.
+    async fn discard(&self, what: Discard) -> Result<(), Failure>;
+
+    /// How intervals are written as text; `None` for PostgreSQL's own style.
+    fn interval_text(&self) -> Option<IntervalText> {
+        None
+    }
 
     /// The parameters that clients want to hear of, if any may have changed since `version`; with the present version.
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;

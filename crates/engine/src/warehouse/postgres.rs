@@ -13,8 +13,8 @@ use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{
-    Activity, Column, Contents, Cursor, Grant, Kind, Object, PreparedStatement, Relation, Role, Schema,
-    Setting, Source, Spread,
+    Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, Object, PreparedStatement, Relation, Role,
+    Schema, Setting, Source, Spread,
 };
 use parking_lot::Mutex;
 
@@ -47,6 +47,11 @@ pub struct Identity {
 pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     /// Who is connected and what they run.
     fn activity(&self) -> Vec<Activity>;
+
+    /// The advisory locks of all sessions.
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        vec![]
+    }
 
     /// Cancels what the session with this number runs, or ends it; false if there is none.
     fn signal(&self, process: i32, terminate: bool) -> bool;
@@ -500,6 +505,10 @@ impl Source for SessionSource {
             };
         }
         all
+    }
+
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        self.surroundings.as_ref().map(|surroundings| surroundings.locks()).unwrap_or_default()
     }
 
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {

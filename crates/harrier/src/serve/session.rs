@@ -25,8 +25,8 @@ use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
-    self, Backend, CopyInto, CursorKind, Description, Done, Failure, Identity, Kind, Named, Outcome, Part,
-    Session, Statement, TimeLimits, TransactionState,
+    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Failure, Identity, IntervalText, Kind,
+    Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
@@ -36,6 +36,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::operate::Controls;
+use super::locks::Locks;
 use super::queues::RoleQueues;
 use super::watching::Watched;
 
@@ -57,6 +58,7 @@ pub(super) struct Sessions {
     pub(super) controls: Arc<Controls>,
     pub(super) registry: Arc<Registry>,
 }
+    pub(super) locks: Arc<Locks>,
 
 impl Sessions {
     fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
@@ -95,6 +97,8 @@ impl Sessions {
             Ok(Arc::new(EngineSession {
                 session: Arc::new(session),
                 threads: self.threads.clone(),
+                process,
+                locks: Arc::clone(&self.locks),
                 queues: self.queues.clone(),
                 registry: Arc::clone(&self.registry),
             }) as _)
@@ -144,11 +148,20 @@ impl Threads {
 struct EngineSession {
     session: Arc<harrier_engine::Session>,
     threads: Threads,
+    /// The number of the session.
+    process: i32,
+    locks: Arc<Locks>,
     queues: RoleQueues,
     registry: Arc<Registry>,
 }
 
 /// A statement that waits for its turn on the gang.
+impl Drop for EngineSession {
+    fn drop(&mut self) {
+        self.locks.release_all(self.process);
+    }
+}
+
 struct Turn {
     queues: RoleQueues,
     entry: Arc<StatementEntry>,
@@ -317,16 +330,28 @@ impl EngineSession {
         .boxed()
     }
 
-    fn boxed_discard(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn boxed_discard(&self, what: Discard) -> BoxFuture<'_, Result<(), Failure>> {
         async move {
             let session = Arc::clone(&self.session);
-            self.there(async move { session.discard().await }).await
+            match what {
+                Discard::Temporary => self.there(async move { session.discard_temporary().await }).await,
+                Discard::All => {
+                    self.locks.release_all(self.process);
+                    self.there(async move { session.discard().await }).await
+                }
+            }
         }
         .boxed()
     }
 
     fn boxed_settle(&self) -> BoxFuture<'_, Result<(), Failure>> {
-        async move { self.session.settle().await.map_err(failure) }.boxed()
+        async move {
+            if self.session.transaction() == harrier_engine::TransactionState::Idle {
+                self.locks.ended(self.process);
+            }
+            self.session.settle().await.map_err(failure)
+        }
+        .boxed()
     }
 }
 
@@ -473,8 +498,23 @@ impl Session for EngineSession {
         self.session.parameter(name)
     }
 
-    fn discard<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), Failure>> {
-        self.boxed_discard()
+    fn discard<'a: 'f, 'f>(&'a self, what: Discard) -> BoxFuture<'f, Result<(), Failure>> {
+        self.boxed_discard(what)
+    }
+
+    fn interval_text(&self) -> Option<IntervalText> {
+        match self.session.settings().interval_style {
+            IntervalStyle::Postgres => None,
+            IntervalStyle::PostgresVerbose => {
+                Some(|months, days, us| text_of_interval(IntervalStyle::PostgresVerbose, months, days, us))
+            }
+            IntervalStyle::SqlStandard => {
+                Some(|months, days, us| text_of_interval(IntervalStyle::SqlStandard, months, days, us))
+            }
+            IntervalStyle::Iso8601 => {
+                Some(|months, days, us| text_of_interval(IntervalStyle::Iso8601, months, days, us))
+            }
+        }
     }
 
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {

@@ -11,12 +11,13 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use futures::FutureExt;
-use harrier_engine::{Activity, ServerTable, Surroundings, Viewer};
+use harrier_engine::{Activity, AdvisoryLock, ServerTable, Surroundings, Viewer};
 use harrier_exec::disks::{DiskStatus, Disks};
 use harrier_server::queues::{QueueSnapshot, Queues};
 use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
 
 use super::gang::{State, Supervisor};
+use super::locks::Locks;
 use super::sockets::host_name;
 use crate::sys_interconnect::{self, RankMoved, StatementMoved};
 
@@ -257,6 +258,7 @@ pub(super) struct Server {
     pub(super) registry: Arc<Registry>,
     pub(super) since: SystemTime,
     pub(super) sessions_max: usize,
+    pub(super) locks: Arc<Locks>,
 }
 
 impl fmt::Debug for Server {
@@ -289,6 +291,10 @@ impl Surroundings for Server {
             }
         };
         sessions.iter().map(one).collect()
+    }
+
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        self.locks.list()
     }
 
     fn signal(&self, process: i32, terminate: bool) -> bool {

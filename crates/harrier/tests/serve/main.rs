@@ -16,4 +16,5 @@ mod slow_reader;
 mod standby;
 #[path = "../support/trace_check.rs"]
 mod trace_check;
+mod waiting;
 mod watching;

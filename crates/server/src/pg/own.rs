@@ -19,6 +19,8 @@ pub(crate) enum Own {
     /// `None`: all cursors.
     Close(Option<String>),
     DiscardAll,
+    /// The tables of the session.
+    DiscardTemporary,
     /// Forgets a prepared statement of the protocol, or else of SQL; `None`: all of both.
     Deallocate(Option<String>),
     /// Nothing to do: nobody notifies anybody.
@@ -43,6 +45,7 @@ impl Own {
             Self::Close(Some(_)) => "CLOSE CURSOR",
             Self::Close(None) => "CLOSE CURSOR ALL",
             Self::DiscardAll => "DISCARD ALL",
+            Self::DiscardTemporary => "DISCARD TEMP",
             Self::Deallocate(Some(_)) => "DEALLOCATE",
             Self::Deallocate(None) => "DEALLOCATE ALL",
             Self::Nothing(tag) => tag,
@@ -72,11 +75,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
             Some("all") => Own::DiscardAll,
             Some("plans") => Own::Nothing("DISCARD PLANS"),
             Some("sequences") => Own::Nothing("DISCARD SEQUENCES"),
-            Some("temp" | "temporary") => {
-                return Err(
-                    Failure::new("0A000", "DISCARD TEMP is not supported").with_hint("use DISCARD ALL")
-                );
-            }
+            Some("temp" | "temporary") => Own::DiscardTemporary,
             other => return Err(unexpected(other)),
         },
         "deallocate" => {
@@ -269,7 +268,7 @@ mod tests {
             is_held,
             is_binary: false,
         };
-        let cases: [(&str, Result<Option<Own>, &str>); 19] = [
+        let cases: [(&str, Result<Option<Own>, &str>); 21] = [
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
             ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
@@ -299,6 +298,8 @@ mod tests {
             ("CLOSE ALL", Ok(Some(Own::Close(None)))),
             ("CLOSE c", Ok(Some(Own::Close(Some("c".to_string()))))),
             ("DISCARD ALL", Ok(Some(Own::DiscardAll))),
+            ("DISCARD TEMP", Ok(Some(Own::DiscardTemporary))),
+            ("discard temporary", Ok(Some(Own::DiscardTemporary))),
             ("LISTEN x", Err("0A000")),
         ];
         for (text, expected) in cases {

@@ -185,8 +185,13 @@ fn binary_number(array: &ArrayRef) -> Put<'_> {
     }
 }
 
-fn text_number(array: &ArrayRef) -> Put<'_> {
+/// `is_oid`: what is below zero is a number above 2³¹.
+fn text_number(array: &ArrayRef, is_oid: bool) -> Put<'_> {
     match array.data_type() {
+        DataType::Int32 if is_oid => {
+            let array = array.as_primitive::<Int32Type>();
+            sure(|row, out| text::unsigned(out, u64::from(array.value(row) as u32)))
+        }
         DataType::Int16 => {
             let array = array.as_primitive::<Int16Type>();
             sure(|row, out| text::integer(out, array.value(row).into()))

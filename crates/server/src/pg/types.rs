@@ -40,6 +40,7 @@ pub(crate) const INTERVAL: u32 = 1186;
 pub(crate) const NUMERIC: u32 = 1700;
 pub(crate) const REGCLASS: u32 = 2205;
 pub(crate) const REGTYPE: u32 = 2206;
+pub(crate) const VOID: u32 = 2278;
 pub(crate) const UUID: u32 = 2950;
 pub(crate) const JSONB: u32 = 3802;
 pub(crate) const REGNAMESPACE: u32 = 4089;
@@ -85,6 +86,7 @@ const NAMED: [(&str, u32, i16); 31] = [
     ("jsonb", JSONB, -1),
     ("regnamespace", REGNAMESPACE, 4),
     ("regrole", REGROLE, 4),
+    ("void", VOID, 4),
 ];
 
 /// Types whose values are in arrays: the type of the array, and that of a value.

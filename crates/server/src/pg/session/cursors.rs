@@ -10,8 +10,10 @@ use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
 use super::interrupt::until;
-use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
-use crate::backend::{CursorKind, Failure, Named, TransactionState};
+use super::{
+    Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of,
+};
+use crate::backend::{CursorKind, Discard, Failure, Named, TransactionState};
 
 impl Conversation {
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, Failure> {
@@ -91,9 +93,10 @@ impl Conversation {
                 self.cursors.clear();
                 self.portals.clear();
                 self.statements.clear();
-                self.session.discard().await?;
+                self.session.discard(Discard::All).await?;
                 self.tell_parameters();
             }
+            Own::DiscardTemporary => self.session.discard(Discard::Temporary).await?,
             Own::Deallocate(None) => {
                 self.statements.clear();
                 self.control(text).await?;

@@ -11,8 +11,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use harrier_server::backend::{
-    Backend, CopyIn, CopyInto, Description, Done, Failure, Identity, Kind, Outcome, Part, Session, Statement,
-    TimeLimits, TransactionState,
+    Backend, CopyIn, CopyInto, Description, Discard, Done, Failure, Identity, Kind, Outcome, Part, Session,
+    Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::StatementEntry;
 use parking_lot::Mutex;
@@ -414,7 +414,7 @@ impl Session for ToySession {
         own.has_failed |= own.transaction.is_some();
     }
 
-    async fn discard(&self) -> Result<(), Failure> {
+    async fn discard(&self, _: Discard) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -1,0 +1,113 @@
+//! What sessions wait for: an error of the extended protocol before Sync, and advisory locks of one another.
+
+use crate::served::{Client, Served};
+
+const ALONE: &[&str] = &["--launcher", "none"];
+
+/// Messages of the extended protocol: Parse, Bind, Describe and Execute of the unnamed ones, and Flush.
+fn parse(sql: &str) -> (u8, Vec<u8>) {
+    (b'P', [&b"\0"[..], sql.as_bytes(), b"\0\0\0"].concat())
+}
+
+fn bind(statement: &str) -> (u8, Vec<u8>) {
+    (b'B', [&b"\0"[..], statement.as_bytes(), b"\0\0\0\0\0\0\0"].concat())
+}
+
+fn describe(what: &str) -> (u8, Vec<u8>) {
+    (b'D', [what.as_bytes(), b"\0"].concat())
+}
+
+fn execute() -> (u8, Vec<u8>) {
+    (b'E', vec![0; 5])
+}
+
+fn flush() -> (u8, Vec<u8>) {
+    (b'H', vec![])
+}
+
+/// The SQLSTATE of the next error, which has to come without anything more being said.
+fn next_error(client: &mut Client) -> String {
+    loop {
+        let (kind, body) = client.message().expect("the server is there, and says something");
+        if kind == b'E' {
+            let mut fields = body.split(|byte| *byte == 0);
+            let state = fields.find(|field| field.first() == Some(&b'C')).unwrap();
+            return String::from_utf8_lossy(&state[1..]).to_string();
+        }
+    }
+}
+
+#[test]
+fn an_error_does_not_wait_for_sync() {
+    let served = Served::start(ALONE);
+    let cases: [(&[(u8, Vec<u8>)], &str); 8] = [
+        (&[parse("SELEC 1"), flush()], "42601"),
+        (&[parse("SELECT * FROM nosuch"), bind(""), describe("P"), flush()], "42P01"),
+        (&[parse("SELECT 1"), flush(), bind("nope"), flush()], "26000"),
+        (&[parse("SELECT 1 / 0"), bind(""), execute(), flush()], "22012"),
+        (&[describe("Snope"), flush()], "26000"),
+        (&[describe("Pnope"), flush()], "34000"),
+        // Without Flush, too.
+        (&[parse("SELECT 1 / 0"), bind(""), execute(), execute()], "22012"),
+        (&[parse("SELECT 1; SELECT 2")], "42601"),
+    ];
+    for (messages, state) in cases {
+        let mut client = served.client();
+        for (kind, body) in messages {
+            client.send(*kind, body);
+        }
+        assert_eq!(next_error(&mut client), state, "{messages:?}");
+        // What comes before Sync is left unread; then the session goes on.
+        client.send(b'P', &parse("SELECT 2").1);
+        client.send(b'S', &[]);
+        assert_eq!(client.answer(), Ok(vec![]));
+        assert_eq!(client.one("SELECT 6 * 7").as_deref(), Ok("42"));
+    }
+}
+
+#[test]
+fn advisory_locks_are_between_sessions() {
+    let served = Served::start(ALONE);
+    let (mut first, mut second) = (served.client(), served.client());
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    assert_eq!(first.one("SELECT pg_try_advisory_lock(1)").as_deref(), Ok("t"));
+    assert_eq!(first.one("SELECT pg_try_advisory_lock(1, 1)").as_deref(), Ok("t"));
+    assert_eq!(second.one("SELECT pg_try_advisory_lock(1)").as_deref(), Ok("f"));
+    assert_eq!(second.one("SELECT pg_try_advisory_lock_shared(1)").as_deref(), Ok("f"));
+    assert_eq!(first.fails("SELECT pg_advisory_lock(1, 5000000000)"), "42883");
+    assert_eq!(first.one("SELECT pg_try_advisory_lock(NULL)").as_deref(), Ok(""));
+    // One that waits can be canceled, by whoever asks for that or by a limit of time.
+    second.ask("SELECT pg_advisory_lock(1)");
+    served.wait_for(waits, "1");
+    assert_eq!(first.one(&format!("SELECT pg_cancel_backend({})", second.process)).as_deref(), Ok("t"));
+    assert_eq!(second.answer().unwrap_err().0, "57014");
+    served.wait_for(waits, "0");
+    second.query("SET lock_timeout = '1ms'").unwrap();
+    assert_eq!(second.fails("SELECT pg_advisory_lock(1)"), "55P03");
+    second.query("RESET lock_timeout").unwrap();
+    // It gets the lock when the other gives it back, or ends.
+    second.ask("SELECT pg_advisory_lock(1)");
+    served.wait_for(waits, "1");
+    assert_eq!(first.one("SELECT pg_advisory_unlock(1)").as_deref(), Ok("t"));
+    second.answer().unwrap();
+    assert_eq!(first.one("SELECT pg_advisory_unlock(1)").as_deref(), Ok("f"));
+    // In a circle one is told.
+    first.ask("SELECT pg_advisory_lock(1)");
+    served.wait_for(waits, "1");
+    assert_eq!(second.fails("SELECT pg_advisory_lock(1, 1)"), "40P01");
+    drop(second);
+    first.answer().unwrap();
+    // Those of a transaction end with it.
+    let mut third = served.client();
+    first.query("BEGIN").unwrap();
+    first.query("SELECT pg_advisory_xact_lock(2)").unwrap();
+    assert_eq!(third.one("SELECT pg_try_advisory_lock(2)").as_deref(), Ok("f"));
+    first.query("ROLLBACK").unwrap();
+    assert_eq!(third.one("SELECT pg_try_advisory_lock(2)").as_deref(), Ok("t"));
+    first.query("SELECT pg_advisory_xact_lock(3)").unwrap();
+    assert_eq!(third.one("SELECT pg_try_advisory_lock(3)").as_deref(), Ok("t"));
+    first.query("DISCARD ALL").unwrap();
+    assert_eq!(third.one("SELECT pg_try_advisory_lock(1)").as_deref(), Ok("t"));
+    third.query("SELECT pg_advisory_unlock_all()").unwrap();
+    assert_eq!(third.one("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").as_deref(), Ok("0"));
+}
