@@ -72,6 +72,29 @@ def statuses():
 
 
 @program.check
+@program.check
+def places_of_parameters():
+    """types of parameters in every place, as Describe tells them (parameter_types.tsv)"""
+    with connect() as connection:
+        fresh(connection, "parameter_places", "i int, b bigint, s smallint, n numeric(10,2), f float8, r real, x text, d date, ts timestamp, tz timestamptz, tm time, iv interval, y bytea, bo boolean, l int[]")
+        oids = {row[0]: row[1] for row in connection.execute("SELECT typname, oid::int FROM pg_type WHERE typnamespace = 11").fetchall()}
+        differences = []
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "parameter_types.tsv"), encoding="utf-8") as file:
+            lines = [line.rstrip("\n") for line in file if not line.startswith("#")]
+        for line in lines:
+            names, statement = line.split("\t")
+            prepared = connection.pgconn.prepare(b"", statement.encode())
+            if prepared.status != pq.ExecStatus.COMMAND_OK:
+                differences.append(f"{statement}: {prepared.error_message.decode().strip()}")
+                continue
+            described = connection.pgconn.describe_prepared(b"")
+            found = [described.param_type(at) for at in range(described.nparams)]
+            if found != [oids[name] for name in names.split(" ")]:
+                differences.append(f"{statement}: {found}, not {names}")
+        equal(differences, [])
+        connection.execute("DROP TABLE parameter_places")
+
+
 def identity():
     """version(), current_user, current_database(), current_schema()"""
     with connect() as connection:

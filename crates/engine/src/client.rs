@@ -12,6 +12,7 @@ use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 
 use harrier_exec::front::{Admission, Admit};
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::Source;
 
@@ -323,9 +324,16 @@ impl Session {
         }
         let zone = parameters.get("TimeZone").unwrap_or_else(|| UTC.to_string());
         let state = self.context().state_ref();
+        let style = parameters.get("IntervalStyle").and_then(|name| IntervalStyle::named(&name));
+        let style = style.unwrap_or_default();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
         if options.execution.time_zone.as_ref() != Some(&zone) {
+        if let Some(settings) = options.extensions.get_mut::<HarrierSettings>()
+            && settings.interval_style != style
+        {
+            settings.interval_style = style;
+        }
             options.set(TIME_ZONE, &zone)?;
             crate::session::tell_functions(&mut state)?;
         }

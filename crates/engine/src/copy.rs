@@ -36,6 +36,7 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_exec::bytes_of_texts;
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use tokio::sync::mpsc;
 
@@ -446,7 +447,10 @@ impl Session {
                 None
             }
             CopyFormat::Json => None,
-            format => Some(layout(&copy.options, format, Header::Absent)?),
+            format => {
+                let intervals = self.settings().interval_style;
+                Some(Layout { intervals, ..layout(&copy.options, format, Header::Absent)? })
+            }
         };
         self.spread().await?;
         let state = self.context().state();
@@ -488,6 +492,7 @@ fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<L
         escape: options.escape.unwrap_or(quote),
         null: options.null.clone().unwrap_or_else(|| if csv { String::new() } else { "\\N".to_string() }),
         header: options.header.unwrap_or(if csv { header } else { Header::Absent }),
+        intervals: IntervalStyle::default(),
     })
 }
 

@@ -3,7 +3,6 @@
 
 mod fetch;
 mod insert;
-mod interval;
 mod joined_changes;
 mod lexing;
 mod merges;
@@ -25,11 +24,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::times;
+use harrier_exec::{interval_texts, times};
 use harrier_pgcatalog::function_call;
 
 pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
-pub(crate) use interval::normal as normal_interval;
 pub(crate) use joined_changes::is_update_from;
 pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
@@ -74,6 +72,13 @@ fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
     match node.visit(&mut Dialect) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
+/// The same for a query that is part of a statement.
+///
+/// Errors: as [`prepare`].
+pub(crate) fn prepare_query(query: &mut Query) -> Result<()> {
+    rewrite(query)
+}
+
     }
 }
 
@@ -103,7 +108,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } => {
-                if let Some(text) = text_of(inner).and_then(interval::normal) {
+                if let Some(text) = text_of(inner).and_then(interval_texts::normal) {
                     *expr = Expr::Interval(Interval {
                         value: Box::new(Expr::value(Value::SingleQuotedString(text))),
                         leading_field: None,
@@ -179,7 +184,7 @@ fn plain_interval(interval: &mut Interval) {
     if interval.leading_field.is_some() && interval.last_field.is_none() {
         return;
     }
-    if let Some(text) = text_of(&interval.value).and_then(interval::normal) {
+    if let Some(text) = text_of(&interval.value).and_then(interval_texts::normal) {
         interval.value = Box::new(Expr::value(Value::SingleQuotedString(text)));
         (interval.leading_field, interval.last_field) = (None, None);
     }
@@ -232,7 +237,7 @@ fn count_microseconds(data_type: &mut DataType) {
 /// The words that stand for a day or a moment.
 fn word_of(text: &str, kind: times::Kind) -> Option<Expr> {
     let sql = match (text.trim().to_lowercase().as_str(), kind) {
-        (_, times::Kind::Time) => return None,
+        (_, times::Kind::Time | times::Kind::Interval) => return None,
         ("epoch", times::Kind::Date) => "'1970-01-01'",
         ("epoch", times::Kind::Timestamp) => "'1970-01-01 00:00:00'",
         ("epoch", times::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",

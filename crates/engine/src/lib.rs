@@ -49,6 +49,7 @@ mod grouping_sets;
 mod guard;
 mod hive;
 mod intervals;
+mod interval_comparisons;
 mod joined_columns;
 mod kept;
 mod like_escapes;

@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::Result;
 use datafusion::sql::parser::{ResetStatement, Statement};
-use datafusion::sql::sqlparser::ast::{self, ContextModifier, Expr, Ident, ObjectName, UnaryOperator, Value};
+use datafusion::sql::sqlparser::ast::{
+    self, ContextModifier, DateTimeField, Expr, Ident, ObjectName, UnaryOperator, Value,
+};
+use harrier_exec::interval_texts::{self, IntervalStyle};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::Mutex;
 
@@ -63,7 +66,12 @@ const DEFINITIONS: &[Definition] = &[
     parameter("block_size", "8192", Kind::Fixed, "What clients reckon sizes in"),
     parameter("bytea_output", "hex", Kind::OneOf(&["hex"]), "How bytes are written"),
     parameter("check_function_bodies", "on", Kind::Boolean, "Remembered only"),
-    parameter("client_encoding", "UTF8", Kind::Encoding, "The encoding of text: UTF8"),
+    parameter(
+        "client_encoding",
+        "UTF8",
+        Kind::Encoding,
+        "The encoding of text: UTF8, or SQL_ASCII for the same bytes",
+    ),
     parameter("client_min_messages", "notice", Kind::OneOf(MESSAGES), "Remembered only"),
     parameter("DateStyle", "ISO, MDY", Kind::DateStyle, "How dates are written: ISO"),
     parameter("default_table_access_method", "heap", Kind::Text, "Remembered only"),
@@ -92,7 +100,7 @@ const DEFINITIONS: &[Definition] = &[
     parameter("idle_session_timeout", "0", Kind::Time, "How long a session may be idle"),
     parameter("in_hot_standby", "off", Kind::Fixed, "Whether this is a standby"),
     parameter("integer_datetimes", "on", Kind::Fixed, "Times are whole numbers in binary form"),
-    parameter("IntervalStyle", "postgres", Kind::OneOf(&["postgres"]), "How intervals are written"),
+    parameter("IntervalStyle", "postgres", Kind::OneOf(IntervalStyle::NAMES), "How intervals are written"),
     parameter("is_superuser", "on", Kind::Fixed, "Whether the role may do everything"),
     parameter("jit", "off", Kind::Boolean, "Remembered only"),
     parameter("lc_collate", "C", Kind::Fixed, "How texts are ordered: by their bytes"),
@@ -410,7 +418,9 @@ impl Definition {
             }
             Kind::Encoding => match lower.replace(['-', '_', '\''], "").as_str() {
                 "utf8" | "unicode" => "UTF8".to_string(),
-                _ => return Err(invalid().with_hint("available values: UTF8").into()),
+                // Nothing is converted.
+                "sqlascii" => "SQL_ASCII".to_string(),
+                _ => return Err(invalid().with_hint("available values: UTF8, SQL_ASCII").into()),
             },
             Kind::DateStyle => {
                 let parts: Vec<&str> = lower.split(',').map(str::trim).collect();
@@ -455,6 +465,28 @@ fn zone(name: &str) -> Option<String> {
     Some(format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60))
 }
 
+/// Whether `RESET` of this name is `RESET TIME ZONE`, which has had several names.
+fn is_time_zone(name: &str) -> bool {
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    matches!(letters.to_ascii_lowercase().as_str(), "timezone" | "datafusionexecutiontimezone")
+}
+
+/// The time zone that an interval before UTC is: `+02:00`. Only of hours and minutes.
+fn zone_of_interval(interval: &ast::Interval) -> Option<String> {
+    let Expr::Value(value) = interval.value.as_ref() else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    let text = match interval.leading_field {
+        Some(DateTimeField::Hour) if !text.contains(':') => format!("{text}:00"),
+        _ => text.clone(),
+    };
+    // It is in units already where a statement was made ready for the planner.
+    let units = interval_texts::normal(&text).unwrap_or(text);
+    let nanoseconds = units.strip_prefix("0 months 0 days ")?.strip_suffix(" nanoseconds")?;
+    let minutes = nanoseconds.parse::<i64>().ok().filter(|ns| ns % 60_000_000_000 == 0)? / 60_000_000_000;
+    let sign = if minutes < 0 { '-' } else { '+' };
+    Some(format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60))
+}
+
 fn milliseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -488,9 +520,7 @@ impl Change {
     pub(crate) fn of(statement: &Statement) -> Option<Self> {
         let parsed = match statement {
             // RESET TIME ZONE.
-            Statement::Reset(ResetStatement::Variable(name))
-                if name.to_string().eq_ignore_ascii_case("datafusion.execution.time_zone") =>
-            {
+            Statement::Reset(ResetStatement::Variable(name)) if is_time_zone(&name.to_string()) => {
                 return Some(Self::Reset("TimeZone"));
             }
             Statement::Reset(ResetStatement::Variable(name)) => {
@@ -509,6 +539,12 @@ impl Change {
                 Some(Self::set(name, values, is_local))
             }
             ast::Statement::Set(ast::Set::SetTimeZone { local, value }) => {
+                // SET TIME ZONE INTERVAL '+02:00' HOUR TO MINUTE.
+                if let Expr::Interval(interval) = value
+                    && let Some(zone) = zone_of_interval(interval)
+                {
+                    return Some(Self::Set { name: "TimeZone", value: zone, is_local: *local });
+                }
                 Some(Self::set("TimeZone", std::slice::from_ref(value), *local))
             }
             ast::Statement::Set(ast::Set::SetNames { charset_name, .. }) => Some(Self::Set {
@@ -627,6 +663,15 @@ mod tests {
             ("SET statement_timeout = -1", Err("22023")),
             ("SET TIME ZONE 'Europe/Berlin'", Ok("Europe/Berlin")),
             ("SET TIME ZONE -5", Ok("-05:00")),
+            ("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", Ok("+00:00")),
+            ("SET LOCAL TIME ZONE INTERVAL '-05:30' HOUR TO MINUTE", Ok("-05:30")),
+            ("SET TIME ZONE INTERVAL '2' HOUR", Ok("+02:00")),
+            ("SET TIME ZONE INTERVAL '1 day'", Err("22023")),
+            ("SET intervalstyle = iso_8601", Ok("iso_8601")),
+            ("SET IntervalStyle TO 'SQL_STANDARD'", Ok("sql_standard")),
+            ("SET intervalstyle = german", Err("22023")),
+            ("SET client_encoding = 'SQL_ASCII'", Ok("SQL_ASCII")),
+            ("SET client_encoding = 'WIN1252'", Err("22023")),
             ("SET timezone = 'Nowhere'", Err("22023")),
             ("SET search_path = a, \"B\", 'c'", Ok("a, \"B\", c")),
             ("SET standard_conforming_strings = off", Err("22023")),
@@ -648,6 +693,7 @@ mod tests {
             ("SHOW datafusion.execution.batch_size", None),
             ("RESET ALL", Some(Change::ResetAll)),
             ("RESET timezone", Some(Change::Reset("TimeZone"))),
+            ("RESET TIME ZONE", Some(Change::Reset("TimeZone"))),
             ("SET work_mem TO DEFAULT", Some(Change::Reset("work_mem"))),
             ("SET harrier.progress = off", None),
             ("SELECT 1", None),

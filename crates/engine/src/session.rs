@@ -63,6 +63,7 @@ use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
+use crate::interval_comparisons::IntervalComparisons;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
 use crate::like_tables;
@@ -214,6 +215,8 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(NotIn));
         analyzer.rules.insert(0, Arc::new(QueriedValues));
         builder = builder.with_analyzer_rules(analyzer.rules);
+        analyzer.rules.insert(0, Arc::new(IntervalComparisons));
+        analyzer.rules.insert(0, Arc::new(JoinSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
@@ -395,7 +398,7 @@ impl Session {
                 }
                 return Ok((Form::Sql(parsed), clauses));
             };
-            copy.prepare();
+            copy.prepare()?;
             Ok(match copy::to_file(&copy)? {
                 Some(statement) => (Form::Sql(statement), None),
                 None => (Form::Copy(Box::new(copy)), None),
@@ -1058,7 +1061,8 @@ fn add_functions(state: &mut SessionState) {
         .register_udf(Operation::Remainder.function())
         .and_then(|_| functions::replace(state))
         .and_then(|()| state.register_udf(coalesce::function()))
-        .and_then(|_| state.register_expr_planner(Arc::new(ScaledIntervals)));
+        .and_then(|_| state.register_expr_planner(Arc::new(TypedParameters)))
+        .and_then(|()| state.register_expr_planner(Arc::new(ScaledIntervals)));
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }

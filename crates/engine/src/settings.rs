@@ -4,6 +4,7 @@ use std::any::Any;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
@@ -40,6 +41,8 @@ pub struct HarrierSettings {
     /// A gang is asked after every statement if it gave everything back. Whether the statement fails if it did not; otherwise it is logged, once
     /// a session. For tests; not among the entries, so neither SHOW ALL nor RESET ALL know it.
     pub check_ledger: bool,
+    /// How casts to text write intervals: what the parameter IntervalStyle says. No entry either.
+    pub interval_style: IntervalStyle,
 }
 
 impl Default for HarrierSettings {
@@ -57,6 +60,7 @@ impl Default for HarrierSettings {
             analyze_bytes: 1 << 30,
             auto_analyze: 0,
             check_ledger: false,
+            interval_style: IntervalStyle::default(),
         }
     }
 }

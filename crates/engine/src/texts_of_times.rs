@@ -1,25 +1,27 @@
 //! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
-//! And timestamps that become texts.
+//! And timestamps and intervals that become texts.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::bytes_of_texts;
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::local_times::{is_local, moments_in};
-use harrier_exec::shown_times;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::infinite;
 use harrier_exec::times::Kind;
+use harrier_exec::{shown_intervals, shown_times};
 
 use crate::array_texts;
 use crate::rewriting::{rewritten, schema_below};
+use crate::settings::HarrierSettings;
 
 /// The rule; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
@@ -30,7 +32,8 @@ impl AnalyzerRule for TextsOfTimes {
         "texts_of_times"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let style = interval_style(options);
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = schema_below(&plan)?;
             rewritten(plan, |mut expr| {
@@ -42,7 +45,7 @@ impl AnalyzerRule for TextsOfTimes {
                             None if let Some(element) = array_texts::element(field.data_type()) => {
                                 read_array(expr, element, &schema)?
                             }
-                            None => field.data_type().is_string() && write(expr, &schema),
+                            None => field.data_type().is_string() && write(expr, style, &schema),
                         }
                     }
                     _ => false,
@@ -117,14 +120,23 @@ fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 
-/// Has a timestamp be the text that a cast passes on; tells whether it changed anything.
-fn write(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let is_timestamp = matches!(expr.get_type(schema), Ok(DataType::Timestamp(..)));
-    if is_timestamp {
-        let timestamp = std::mem::take(expr);
-        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(shown_times::function(), vec![timestamp]));
-    }
-    is_timestamp
+/// Has a timestamp or an interval be the text that a cast passes on; tells whether it changed anything.
+fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+    let (function, style) = match expr.get_type(schema) {
+        Ok(DataType::Timestamp(..)) => (shown_times::function(), None),
+        Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
+            (shown_intervals::function(), Some(lit(style.name())))
+        }
+        _ => return false,
+    };
+    let arguments = [std::mem::take(expr)].into_iter().chain(style).collect();
+    *expr = Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments));
+    true
+}
+
+/// How the session writes intervals.
+fn interval_style(options: &ConfigOptions) -> IntervalStyle {
+    options.extensions.get::<HarrierSettings>().map(|settings| settings.interval_style).unwrap_or_default()
 }
 
 /// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.

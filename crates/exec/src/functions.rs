@@ -25,6 +25,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         local_times::timezone(),
         only::only(),
         shown_times::function(),
+        shown_intervals::function(),
         table_partition_function(),
         written_rows::function(),
     ];

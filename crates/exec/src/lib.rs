@@ -64,6 +64,7 @@ pub mod disks;
 pub mod exact_doubles;
 pub mod file_formats;
 pub mod front;
+pub mod interval_texts;
 mod lengths;
 pub mod limits;
 pub mod orc;

@@ -106,7 +106,7 @@ fn shown(values: &ArrayRef) -> Result<StringArray> {
 }
 
 /// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone that has none.
-fn trimmed(mut text: String) -> String {
+pub fn trimmed(mut text: String) -> String {
     if text.starts_with('+') {
         text.remove(0);
     }

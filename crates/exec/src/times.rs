@@ -7,11 +7,13 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     Array, ArrayAccessor, ArrayIter, ArrayRef, AsArray, LargeStringArray, StringArray, StringViewArray,
 };
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::interval_texts;
 
 /// What a text is to be read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,10 +22,11 @@ pub enum Kind {
     Timestamp,
     TimestampWithZone,
     Time,
+    Interval,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Date, Self::Timestamp, Self::TimestampWithZone, Self::Time];
+    const ALL: [Self; 5] = [Self::Date, Self::Timestamp, Self::TimestampWithZone, Self::Time, Self::Interval];
 
     /// That of values of a type.
     pub fn of(kind: &DataType) -> Option<Self> {
@@ -32,6 +35,7 @@ impl Kind {
             DataType::Timestamp(_, None) => Some(Self::Timestamp),
             DataType::Timestamp(_, Some(_)) => Some(Self::TimestampWithZone),
             DataType::Time32(_) | DataType::Time64(_) => Some(Self::Time),
+            DataType::Interval(IntervalUnit::MonthDayNano) => Some(Self::Interval),
             _ => None,
         }
     }
@@ -48,6 +52,7 @@ impl Kind {
             Self::Timestamp => "harrier_timestamp_text",
             Self::TimestampWithZone => "harrier_timestamptz_text",
             Self::Time => "harrier_time_text",
+            Self::Interval => "harrier_interval_text",
         }
     }
 
@@ -56,6 +61,8 @@ impl Kind {
         let text = text.as_bytes();
         let is = |at: usize, byte: u8| text.get(at) == Some(&byte);
         match self {
+            // What a cast reads of them is not told by a glance.
+            Self::Interval => false,
             Self::Time => is(2, b':') && text.last().is_some_and(u8::is_ascii_digit),
             _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
             Self::Date => false,
@@ -148,8 +155,11 @@ impl Reading {
     }
 }
 
-/// The same day or time in ISO 8601; `None` where it is that already, or cannot be read.
+/// The same day or time in ISO 8601, or an interval in units; `None` where it is that already, or cannot be read.
 pub fn normal(text: &str, kind: Kind) -> Option<String> {
+    if kind == Kind::Interval {
+        return interval_texts::normal(text);
+    }
     let mut fields = Fields::default();
     let spaced = separate_time(text.trim());
     for word in spaced.split([' ', ',']).filter(|word| !word.is_empty()) {
@@ -163,7 +173,7 @@ pub fn normal(text: &str, kind: Kind) -> Option<String> {
     let normal = match kind {
         Kind::Date => day?,
         Kind::Time if fields.zone.is_none() && day.is_none() => time?,
-        Kind::Time => return None,
+        Kind::Time | Kind::Interval => return None,
         Kind::Timestamp => format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string())),
         Kind::TimestampWithZone => {
             let zone = fields.zone.clone().unwrap_or_default();

@@ -1,16 +1,24 @@
 //! COPY … TO STDOUT: rows as text, which files have, too.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, StringBuilder};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, IntervalMonthDayNanoArray, RecordBatch, StringBuilder,
+};
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef,
+};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
-use datafusion::arrow::util::display::{DurationFormat, FormatOptions};
+use datafusion::arrow::util::display::{
+    ArrayFormatter, DisplayIndex, DurationFormat, FormatOptions, FormatResult,
+};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use harrier_exec::shown_times::formatter;
+use harrier_exec::interval_texts::IntervalStyle;
+use harrier_exec::shown_times::{self, formatter};
 
 use super::parse::Header;
 use super::rows::Layout;
@@ -154,7 +162,7 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
         .map(|column| {
             // Of columns that are nothing but NULL, and of dictionaries, too.
             let nulls = column.logical_nulls();
-            Ok((column, nulls, formatter(column.as_ref(), &options)?))
+            Ok((column, nulls, texts_of(column, &options, layout)?))
         })
         .collect::<Result<Vec<_>, ArrowError>>()?;
     let null = if columns.len() == 1 { lone_null } else { &layout.null };
@@ -183,6 +191,55 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
         text.push(b'\n');
     }
     Ok(text)
+}
+
+/// The values of a column as PostgreSQL writes them.
+fn texts_of<'a>(
+    column: &'a ArrayRef,
+    options: &FormatOptions<'a>,
+    layout: &Layout,
+) -> Result<ArrayFormatter<'a>, ArrowError> {
+    let own: Box<dyn DisplayIndex + 'a> = match column.data_type() {
+        DataType::Boolean => Box::new(Truths(column.as_boolean())),
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            Box::new(Intervals(column.as_primitive::<IntervalMonthDayNanoType>(), layout.intervals))
+        }
+        DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
+            Box::new(Trimmed(formatter(column.as_ref(), options)?))
+        }
+        _ => return formatter(column.as_ref(), options),
+    };
+    Ok(ArrayFormatter::new(own, false))
+}
+
+/// `t` and `f`.
+struct Truths<'a>(&'a BooleanArray);
+
+impl DisplayIndex for Truths<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        out.write_char(if self.0.value(at) { 't' } else { 'f' })?;
+        Ok(())
+    }
+}
+
+struct Intervals<'a>(&'a IntervalMonthDayNanoArray, IntervalStyle);
+
+impl DisplayIndex for Intervals<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        let value = self.0.value(at);
+        self.1.write(out, value.months, value.days, value.nanoseconds / 1_000)?;
+        Ok(())
+    }
+}
+
+/// Points in time without the zeros at the end of their fractions, and of their zones.
+struct Trimmed<'a>(ArrayFormatter<'a>);
+
+impl DisplayIndex for Trimmed<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        out.write_str(&shown_times::trimmed(self.0.value(at).try_to_string()?))?;
+        Ok(())
+    }
 }
 
 /// Appends a value that is not NULL.

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use crate::dialect::SqlDialect;
+use crate::dialect::{self, SqlDialect};
 use crate::names;
 use crate::nesting;
 
@@ -23,12 +23,18 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Makes names of files ready for the planner.
-    pub(crate) fn prepare(&mut self) {
+    /// Makes a query and names of files ready for the planner.
+    ///
+    /// Errors: as [`dialect::prepare_query`].
+    pub(crate) fn prepare(&mut self) -> Result<()> {
         match &mut self.source {
-            CopySource::Query(query) => names::prepare_query(query),
+            CopySource::Query(query) => {
+                dialect::prepare_query(query)?;
+                names::prepare_query(query);
+            }
             CopySource::Table { name, .. } => names::mark_file(name),
         }
+        Ok(())
     }
 
     /// The query whose rows it copies, if it has one.
@@ -156,12 +162,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {
     if direction == Direction::From && matches!(source, CopySource::Query(_)) {
         return Err(wrong("COPY FROM needs a table, not a query"));
     }
-    let standard = match direction {
-        Direction::From => Keyword::STDIN,
-        Direction::To => Keyword::STDOUT,
-    };
     let file = match () {
-        () if parser.parse_keyword(standard) => None,
+        // PostgreSQL takes either for the client, whatever the direction.
+        () if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_some() => None,
         () if parser.parse_keyword(Keyword::PROGRAM) => {
             return Err(unsupported("COPY from or to a program is not supported"));
         }

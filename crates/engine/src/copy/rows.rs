@@ -21,6 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
 use harrier_exec::bytes_of_texts::bytes_of;
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::local_times::moments_or_null;
 use harrier_exec::sqlstate::{CodedError, SqlState, is_day};
 use harrier_exec::times::{self, Kind};
@@ -48,6 +49,8 @@ pub(crate) struct Layout {
     /// The field that is NULL.
     pub null: String,
     pub header: Header,
+    /// How intervals are written; all styles are read.
+    pub intervals: IntervalStyle,
 }
 
 /// Where the text comes from.
@@ -371,6 +374,7 @@ fn sql_name(kind: &DataType) -> String {
         DataType::Time64(TimeUnit::Microsecond) => "time".to_string(),
         DataType::Timestamp(_, None) => "timestamp".to_string(),
         DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_string(),
+        DataType::Interval(_) => "interval".to_string(),
         other => other.to_string(),
     }
 }
@@ -658,6 +662,7 @@ mod tests {
             escape: b'"',
             null: if csv { String::new() } else { "\\N".to_string() },
             header: Header::Absent,
+            intervals: IntervalStyle::default(),
         };
         Reading {
             schema: Arc::new(Schema::new(fields)),

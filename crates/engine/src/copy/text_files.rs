@@ -28,6 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_exec::file_formats::{FilesSink, OwnSink};
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::out::{encode, encode_json, header};
@@ -106,6 +107,7 @@ impl FileFormatFactory for TextFormatFactory {
             escape: b'"',
             null: "\\N".to_string(),
             header: Header::Absent,
+            intervals: IntervalStyle::default(),
         };
         Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })
     }

@@ -14,12 +14,12 @@ use datafusion::error::Result;
 use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
+use harrier_exec::interval_texts;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{text_of, with_far};
 
 use super::types::type_of;
-use crate::dialect::normal_interval;
 
 /// Texts as values of `kind`; what is none is NULL, which stands for not known.
 pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
@@ -30,7 +30,7 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
         _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
         // Arrow reads the units of `1 year 2 months 04:05:06`, and not its time.
         DataType::Interval(_) => {
-            let plain = |text: &str| normal_interval(text).unwrap_or_else(|| text.to_string());
+            let plain = |text: &str| interval_texts::normal(text).unwrap_or_else(|| text.to_string());
             let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();
             Ok(cast(&texts, kind)?)
         }

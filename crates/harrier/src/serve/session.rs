@@ -22,6 +22,7 @@ use harrier_engine::{
     StatementKind, Surroundings, Write, Written, split,
 };
 use harrier_exec::front::{Admit, Admitted};
+use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
@@ -545,6 +546,13 @@ impl Session for EngineSession {
     fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), Failure>> {
         self.boxed_settle()
     }
+}
+
+fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> String {
+    let mut text = String::new();
+    // Into a text nothing fails to be written.
+    let _ = style.write(&mut text, months, days, us);
+    text
 }
 
 /// How far a statement ran on its own threads.

@@ -83,7 +83,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             | DataType::Float64
             | DataType::Decimal128(_, _),
             false,
-        ) => text_number(array),
+        ) => text_number(array, column.pg_type.oid == types::OID),
         (DataType::Utf8, _) => {
             let array = array.as_string::<i32>();
             sure(|row, out| out.put_slice(array.value(row).as_bytes()))
@@ -293,14 +293,21 @@ fn text_time(array: &ArrayRef, zone: Zone) -> Put<'_> {
         }
         DataType::Interval(_) => {
             let array = array.as_primitive::<IntervalMonthDayNanoType>();
-            sure(|row, out| {
+            sure(move |row, out| {
                 let value = array.value(row);
-                text::interval(out, value.months, value.days, value.nanoseconds / 1000);
+                interval(out, zone, value.months, value.days, value.nanoseconds / 1000);
             })
         }
         _ => {
             let array = array.as_primitive::<DurationMicrosecondType>();
-            sure(|row, out| text::interval(out, 0, 0, array.value(row)))
+            sure(move |row, out| interval(out, zone, 0, 0, array.value(row)))
         }
+    }
+}
+
+fn interval(out: &mut BytesMut, style: Zone, months: i32, days: i32, us: i64) {
+    match style.intervals() {
+        Some(text) => out.put_slice(text(months, days, us).as_bytes()),
+        None => text::interval(out, months, days, us),
     }
 }

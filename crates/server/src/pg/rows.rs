@@ -13,21 +13,34 @@ use super::put::{put, sized};
 use super::ready::{Ready, ready};
 use super::reply::Column;
 use super::types::PgType;
-use crate::backend::Failure;
+use crate::backend::{Failure, IntervalText};
 
-/// Where the session is, for points in time as text.
+/// Where the session is, for points in time as text, and how it writes intervals.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Zone(Option<Tz>);
+pub(crate) struct Zone {
+    zone: Option<Tz>,
+    /// `None` for PostgreSQL's own style.
+    intervals: Option<IntervalText>,
+}
 
 impl Zone {
     /// A zone that is not known is UTC.
     pub(crate) fn named(name: &str) -> Self {
-        Self(name.parse().ok())
+        Self { zone: name.parse().ok(), intervals: None }
+    }
+
+    pub(crate) fn intervals(self) -> Option<IntervalText> {
+        self.intervals
+    }
+
+    /// The same zone with another style of intervals.
+    pub(crate) fn with_intervals(self, intervals: Option<IntervalText>) -> Self {
+        Self { intervals, ..self }
     }
 
     /// Seconds east of Greenwich at a point in time, in microseconds from 1970-01-01.
     pub(super) fn offset(self, us: i64) -> i32 {
-        self.0
+        self.zone
             .and_then(|zone| as_datetime_with_timezone::<TimestampMicrosecondType>(us, zone))
             .map_or(0, |there| there.offset().fix().local_minus_utc())
     }

@@ -289,7 +289,8 @@ impl Conversation {
             }
             match name {
                 "application_name" => self.guard.entry.set_application(&value),
-                "TimeZone" => self.zone = Zone::named(&value),
+                "TimeZone" => self.zone = Zone::named(&value).with_intervals(self.zone.intervals()),
+                "IntervalStyle" => self.zone = self.zone.with_intervals(self.session.interval_text()),
                 _ => {}
             }
             self.io.reply.parameter(name, &value);

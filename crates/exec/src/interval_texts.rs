@@ -1,7 +1,223 @@
-//! Texts of intervals as PostgreSQL reads them, where the planner would not: clock times, years with months, ISO 8601, `ago`.
+//! Texts of intervals as PostgreSQL reads them, where a cast would not: clock times, years with months, ISO 8601, `ago`. And as PostgreSQL
+//! writes them, in each of its styles.
 
-/// The same interval in units that the planner reads; `None` where it reads the text itself, or where it is none.
-pub(crate) fn normal(text: &str) -> Option<String> {
+use std::fmt::{self, Write};
+
+/// How intervals are written: the parameter `IntervalStyle`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum IntervalStyle {
+    /// `1 year 2 mons -3 days +04:05:06.7`
+    #[default]
+    Postgres,
+    /// `@ 1 year 2 mons -3 days 4 hours 5 mins 6.7 secs`
+    PostgresVerbose,
+    /// `+1-2 -3 +4:05:06.7`
+    SqlStandard,
+    /// `P1Y2M-3DT4H5M6.7S`
+    Iso8601,
+}
+
+impl IntervalStyle {
+    /// As the parameter has them.
+    pub const NAMES: &[&str] = &["postgres", "postgres_verbose", "sql_standard", "iso_8601"];
+
+    /// By one of [`Self::NAMES`].
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "postgres" => Self::Postgres,
+            "postgres_verbose" => Self::PostgresVerbose,
+            "sql_standard" => Self::SqlStandard,
+            "iso_8601" => Self::Iso8601,
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::PostgresVerbose => "postgres_verbose",
+            Self::SqlStandard => "sql_standard",
+            Self::Iso8601 => "iso_8601",
+        }
+    }
+
+    /// Writes an interval of months, days and microseconds.
+    ///
+    /// Source: PostgreSQL's `EncodeInterval`.
+    pub fn write(self, out: &mut dyn Write, months: i32, days: i32, us: i64) -> fmt::Result {
+        let of = Fields::new(months, days, us);
+        match self {
+            Self::Postgres => of.write_postgres(out),
+            Self::PostgresVerbose => of.write_verbose(out),
+            Self::SqlStandard => of.write_standard(out),
+            Self::Iso8601 => of.write_iso(out),
+        }
+    }
+}
+
+/// The fields of an interval. Those of its time have one sign.
+struct Fields {
+    years: i32,
+    months: i32,
+    days: i32,
+    is_negative: bool,
+    hours: u64,
+    minutes: u64,
+    seconds: u64,
+    us: u64,
+}
+
+impl Fields {
+    fn new(months: i32, days: i32, us: i64) -> Self {
+        let all = us.unsigned_abs();
+        Self {
+            years: months / 12,
+            months: months % 12,
+            days,
+            is_negative: us < 0,
+            hours: all / 3_600_000_000,
+            minutes: all / 60_000_000 % 60,
+            seconds: all / 1_000_000 % 60,
+            us: all % 1_000_000,
+        }
+    }
+
+    fn has_time(&self) -> bool {
+        self.hours + self.minutes + self.seconds + self.us > 0
+    }
+
+    /// Seconds of a minute, as two digits if they are to be `filled`.
+    fn write_seconds(&self, out: &mut dyn Write, filled: bool) -> fmt::Result {
+        match filled {
+            true => write!(out, "{:02}", self.seconds)?,
+            false => write!(out, "{}", self.seconds)?,
+        }
+        if self.us > 0 {
+            write!(out, ".{}", format!("{:06}", self.us).trim_end_matches('0'))?;
+        }
+        Ok(())
+    }
+
+    fn write_postgres(&self, out: &mut dyn Write) -> fmt::Result {
+        let (mut is_first, mut is_before) = (true, false);
+        let days = [(self.years, "year"), (self.months, "mon"), (self.days, "day")];
+        for (value, unit) in days.into_iter().filter(|(value, _)| *value != 0) {
+            let blank = if is_first { "" } else { " " };
+            // After something negative, what is positive says so.
+            let sign = if is_before && value > 0 { "+" } else { "" };
+            let many = if value == 1 { "" } else { "s" };
+            write!(out, "{blank}{sign}{value} {unit}{many}")?;
+            (is_first, is_before) = (false, value < 0);
+        }
+        if !is_first && !self.has_time() {
+            return Ok(());
+        }
+        let blank = if is_first { "" } else { " " };
+        let sign = match self.is_negative {
+            true => "-",
+            false if is_before => "+",
+            false => "",
+        };
+        write!(out, "{blank}{sign}{:02}:{:02}:", self.hours, self.minutes)?;
+        self.write_seconds(out, true)
+    }
+
+    fn write_verbose(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_char('@')?;
+        let (mut is_first, mut is_before) = (true, false);
+        let sign = if self.is_negative { -1 } else { 1 };
+        let signed = |value: u64| sign * value as i64;
+        let fields = [
+            (i64::from(self.years), "year"),
+            (i64::from(self.months), "mon"),
+            (i64::from(self.days), "day"),
+            (signed(self.hours), "hour"),
+            (signed(self.minutes), "min"),
+        ];
+        for (value, unit) in fields.into_iter().filter(|(value, _)| *value != 0) {
+            if is_first {
+                is_before = value < 0;
+            }
+            let value = if is_before { -value } else { value };
+            write!(out, " {value} {unit}{}", if value == 1 { "" } else { "s" })?;
+            is_first = false;
+        }
+        if self.seconds + self.us > 0 {
+            if is_first {
+                is_before = self.is_negative;
+            }
+            out.write_str(if self.is_negative == is_before { " " } else { " -" })?;
+            self.write_seconds(out, false)?;
+            out.write_str(if self.seconds == 1 && self.us == 0 { " sec" } else { " secs" })?;
+            is_first = false;
+        }
+        if is_first {
+            out.write_str(" 0")?;
+        }
+        if is_before { out.write_str(" ago") } else { Ok(()) }
+    }
+
+    fn write_standard(&self, out: &mut dyn Write) -> fmt::Result {
+        let has_months = self.years != 0 || self.months != 0;
+        let has_rest = self.days != 0 || self.has_time();
+        let time_sign = i64::from(self.has_time()) * if self.is_negative { -1 } else { 1 };
+        let signs = [self.years.into(), self.months.into(), self.days.into(), time_sign];
+        let has_negative = signs.iter().any(|sign| *sign < 0);
+        let has_positive = signs.iter().any(|sign| *sign > 0);
+        if !has_negative && !has_positive {
+            return out.write_char('0');
+        }
+        let (years, months, days) =
+            (self.years.unsigned_abs(), self.months.unsigned_abs(), self.days.unsigned_abs());
+        if has_negative && has_positive || has_months && has_rest {
+            let sign = |is_negative: bool| if is_negative { '-' } else { '+' };
+            let (of_months, of_days) = (sign(self.years < 0 || self.months < 0), sign(self.days < 0));
+            write!(out, "{of_months}{years}-{months} {of_days}{days} ")?;
+            write!(out, "{}{}:{:02}:", sign(self.is_negative), self.hours, self.minutes)?;
+            return self.write_seconds(out, true);
+        }
+        if has_negative {
+            out.write_char('-')?;
+        }
+        if has_months {
+            return write!(out, "{years}-{months}");
+        }
+        if days > 0 {
+            write!(out, "{days} ")?;
+        }
+        write!(out, "{}:{:02}:", self.hours, self.minutes)?;
+        self.write_seconds(out, true)
+    }
+
+    fn write_iso(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_char('P')?;
+        for (value, unit) in [(self.years, 'Y'), (self.months, 'M'), (self.days, 'D')] {
+            if value != 0 {
+                write!(out, "{value}{unit}")?;
+            }
+        }
+        let is_nothing = self.years == 0 && self.months == 0 && self.days == 0;
+        if !self.has_time() {
+            return if is_nothing { out.write_str("T0S") } else { Ok(()) };
+        }
+        out.write_char('T')?;
+        let sign = if self.is_negative { "-" } else { "" };
+        for (value, unit) in [(self.hours, 'H'), (self.minutes, 'M')] {
+            if value != 0 {
+                write!(out, "{sign}{value}{unit}")?;
+            }
+        }
+        if self.seconds + self.us > 0 {
+            out.write_str(sign)?;
+            self.write_seconds(out, false)?;
+            out.write_char('S')?;
+        }
+        Ok(())
+    }
+}
+
+/// The same interval in units that a cast reads; `None` where it reads the text itself, or where it is none.
+pub fn normal(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let is_clock = text.contains(':');
     let has_years = text.split_whitespace().any(|word| year_month(word).is_some());
@@ -253,11 +469,47 @@ mod tests {
     }
 
     #[test]
-    fn what_the_planner_reads_is_left_to_it() {
+    fn what_a_cast_reads_is_left_to_it() {
         for text in
             ["1 day", "3.5 hours", "", "tomorrow", "1:xx", "P", "P1X", "25:61", "1-13", "1 parsec ago"]
         {
             assert_eq!(normal(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn intervals_are_written_in_every_style() {
+        use IntervalStyle::{Iso8601, Postgres, PostgresVerbose, SqlStandard};
+        const SECOND: i64 = 1_000_000;
+        // As PostgreSQL 15 writes them.
+        let cases = [
+            ((0, 0, 0), ["00:00:00", "@ 0", "0", "PT0S"]),
+            ((14, 0, 0), ["1 year 2 mons", "@ 1 year 2 mons", "1-2", "P1Y2M"]),
+            ((0, 1, 0), ["1 day", "@ 1 day", "1 0:00:00", "P1D"]),
+            ((0, 1, 10_800 * SECOND), ["1 day 03:00:00", "@ 1 day 3 hours", "1 3:00:00", "P1DT3H"]),
+            ((0, 0, -1_500_000), ["-00:00:01.5", "@ 1.5 secs ago", "-0:00:01.5", "PT-1.5S"]),
+            ((0, 0, 1_000), ["00:00:00.001", "@ 0.001 secs", "0:00:00.001", "PT0.001S"]),
+            (
+                (14, -3, 14_706 * SECOND),
+                [
+                    "1 year 2 mons -3 days +04:05:06",
+                    "@ 1 year 2 mons -3 days 4 hours 5 mins 6 secs",
+                    "+1-2 -3 +4:05:06",
+                    "P1Y2M-3DT4H5M6S",
+                ],
+            ),
+            ((-1, 1, 0), ["-1 mons +1 day", "@ 1 mon -1 days ago", "-0-1 +1 +0:00:00", "P-1M1D"]),
+            ((0, -1, -3_600 * SECOND), ["-1 days -01:00:00", "@ 1 day 1 hour ago", "-1 1:00:00", "P-1DT-1H"]),
+        ];
+        for ((months, days, us), expected) in cases {
+            for (style, expected) in
+                [Postgres, PostgresVerbose, SqlStandard, Iso8601].into_iter().zip(expected)
+            {
+                let mut written = String::new();
+                style.write(&mut written, months, days, us).unwrap();
+                assert_eq!(written, expected, "{style:?}");
+                assert_eq!(IntervalStyle::named(style.name()), Some(style));
+            }
         }
     }
 }
