@@ -9,7 +9,8 @@ use datafusion::logical_expr::ScalarUDF;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, lengths, local_times,
-    long_texts, only, row_numbers, samples, shown_times, sums, times, whole_times, written_rows,
+    long_texts, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times, whole_times,
+    written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -33,6 +34,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(own)
         .chain(lengths::functions())
         .chain(long_texts::functions())
+        .chain(patterns::functions())
         .chain(times::functions())
         .chain(whole_times::functions())
 }
@@ -56,6 +58,9 @@ pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
         session.register_udf(function)?;
     }
     session.register_udf(date_trunc::function())?;
+    for function in patterns::functions() {
+        session.register_udf(function)?;
+    }
     session.register_udf(local_times::timezone())?;
     for function in row_numbers::functions() {
         session.register_udwf(function)?;

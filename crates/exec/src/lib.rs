@@ -68,6 +68,8 @@ pub mod interval_texts;
 mod lengths;
 pub mod limits;
 pub mod orc;
+pub mod patterns;
+pub mod shown_intervals;
 pub mod shown_times;
 pub mod sqlstate;
 pub mod times;
