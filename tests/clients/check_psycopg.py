@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import decimal
 import math
+import os
 import threading
 import time
 
@@ -72,7 +73,6 @@ def statuses():
 
 
 @program.check
-@program.check
 def places_of_parameters():
     """types of parameters in every place, as Describe tells them (parameter_types.tsv)"""
     with connect() as connection:
@@ -95,6 +95,7 @@ def places_of_parameters():
         connection.execute("DROP TABLE parameter_places")
 
 
+@program.check
 def identity():
     """version(), current_user, current_database(), current_schema()"""
     with connect() as connection:

@@ -23,11 +23,11 @@ use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::server_functions;
 use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
-use crate::settings;
+use crate::settings::{self, HarrierSettings};
 use crate::store_options;
+use crate::waiting_functions;
 use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
 use crate::zones::UTC;
-use crate::waiting_functions;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -96,12 +96,12 @@ impl Session {
             for function in self.engine().server_functions() {
                 self.context().register_udf(server_functions::of_session(function, &identity, role));
             }
-            self.serves_client();
-            self.install_catalogs(identity, Some(surroundings));
             for function in self.engine().waiting_functions() {
                 let process = identity.process;
                 self.context().register_udf(waiting_functions::of_session(function, process, parameters));
             }
+            self.serves_client();
+            self.install_catalogs(identity, Some(surroundings));
         }
         for (name, value) in settings {
             match parameters::name_of(name) {
@@ -224,8 +224,6 @@ impl Session {
         }
     }
 
-    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
-    pub async fn discard(&self) -> Result<(), SqlError> {
     /// Forgets the tables and views of the session alone.
     pub async fn discard_temporary(&self) -> Result<(), SqlError> {
         match self.kept() {
@@ -234,6 +232,8 @@ impl Session {
         }
     }
 
+    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
+    pub async fn discard(&self) -> Result<(), SqlError> {
         let discarded = async {
             self.parameters().reset(None);
             self.apply_parameters()?;
@@ -323,17 +323,17 @@ impl Session {
             });
         }
         let zone = parameters.get("TimeZone").unwrap_or_else(|| UTC.to_string());
-        let state = self.context().state_ref();
         let style = parameters.get("IntervalStyle").and_then(|name| IntervalStyle::named(&name));
         let style = style.unwrap_or_default();
+        let state = self.context().state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
-        if options.execution.time_zone.as_ref() != Some(&zone) {
         if let Some(settings) = options.extensions.get_mut::<HarrierSettings>()
             && settings.interval_style != style
         {
             settings.interval_style = style;
         }
+        if options.execution.time_zone.as_ref() != Some(&zone) {
             options.set(TIME_ZONE, &zone)?;
             crate::session::tell_functions(&mut state)?;
         }
@@ -390,8 +390,13 @@ impl Session {
         }
     }
 
-    /// Makes a statement fit for PostgreSQL's catalogs; returns what it was if a client has sent it, and what it may read of them.
-    pub(crate) fn rewrite(&self, form: &mut Form, text: &str) -> (Option<Arc<ast::Statement>>, CatalogReads) {
+    /// Makes a statement fit for PostgreSQL's catalogs; returns what it was, `sent`, if a client has sent it, and what it may read of them.
+    pub(crate) fn rewrite(
+        &self,
+        form: &mut Form,
+        text: &str,
+        sent: Option<Arc<ast::Statement>>,
+    ) -> (Option<Arc<ast::Statement>>, CatalogReads) {
         if self.postgres().get().is_none() {
             return (None, CatalogReads::default());
         }
@@ -410,10 +415,10 @@ impl Session {
         };
         match form {
             Form::Sql(Statement::Statement(statement)) if self.is_client() => {
-                let asked = ast::Statement::clone(statement);
+                let asked = sent.unwrap_or_else(|| Arc::new(ast::Statement::clone(statement)));
                 harrier_pgcatalog::rewrite(statement);
                 names::tell_columns_apart(statement);
-                return (Some(Arc::new(asked)), reads);
+                return (Some(asked), reads);
             }
             _ if !reads.any => {}
             Form::Sql(statement) => rewrite_catalogs(statement),

@@ -1,23 +1,31 @@
-//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only.
+//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only, and between integers of any width.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 
-/// A function of tables whose timestamps are nanoseconds.
+/// A function of tables whose timestamps are nanoseconds, and whose integers have eight bytes.
 #[derive(Debug)]
 pub(crate) struct Series(pub(crate) Arc<dyn TableFunctionImpl>);
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, arguments: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
         let nanoseconds = |expr: &Expr| match expr {
+            // Of NULL, whatever its type, there are no rows.
+            Expr::Literal(value, metadata) if value.is_null() => {
+                Ok(Expr::Literal(ScalarValue::Null, metadata.clone()))
+            }
             Expr::Literal(value, metadata) => match value.data_type() {
                 DataType::Timestamp(unit, zone) if unit != TimeUnit::Nanosecond => {
                     let kind = DataType::Timestamp(TimeUnit::Nanosecond, zone);
                     Ok(Expr::Literal(value.cast_to(&kind)?, metadata.clone()))
+                }
+                DataType::Int8 | DataType::Int16 | DataType::Int32 => {
+                    Ok(Expr::Literal(value.cast_to(&DataType::Int64)?, metadata.clone()))
                 }
                 _ => Ok(expr.clone()),
             },

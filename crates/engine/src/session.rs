@@ -58,6 +58,7 @@ use crate::engine::{Engine, setting_error};
 use crate::estimates;
 use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
+use crate::function_relations::{self, FunctionRelations};
 use crate::grants::{self, AccessStatement};
 use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
@@ -75,6 +76,7 @@ use crate::nesting;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
 use crate::parameters::{Change, Parameters};
+use crate::parameter_types::TypedParameters;
 use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
@@ -91,6 +93,7 @@ use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
 use crate::warehouse::{
+use crate::type_names;
     self, DEFAULT_CATALOG, Names, OwnStates, SessionCatalog, SessionRole, SessionSource, TableClauses,
     Transactions,
 };
@@ -228,7 +231,7 @@ impl Session {
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
-        builder = builder.with_relation_planners(vec![Arc::new(PlainValues)]);
+        builder = builder.with_relation_planners(vec![Arc::new(PlainValues), Arc::new(FunctionRelations)]);
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
@@ -361,7 +364,8 @@ impl Session {
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         bounded(text, |text| {
             let mut parsed = self.parse_bounded(text)?;
-            (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text);
+            let sent = parsed.asked.take();
+            (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
             Ok(parsed)
         })
     }
@@ -378,6 +382,7 @@ impl Session {
         let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
+        let mut sent = None;
             }
             let (rest, asked) = analyze_options::cut(&text)?;
             looks = asked;
@@ -389,7 +394,7 @@ impl Session {
             partition = named;
             let (rest, row_format) = hive::cut_row_format(rest)?;
             let Some(mut copy) = copy::parse(&rest)? else {
-                let mut parsed = self.parse_text(&rest)?;
+                let mut parsed = self.parse_text(&rest, &mut sent)?;
                 if let Some(row_format) = row_format {
                     row_format.apply(&mut parsed)?;
                 }
@@ -413,11 +418,23 @@ impl Session {
             temporary = std::mem::take(&mut create.temporary);
         }
         let (reads, values) = (CatalogReads::default(), Arc::default());
-        let asked = None;
-        Ok(ParsedStatement { text, line, form, clauses, partition, looks, temporary, asked, reads, values })
+        Ok(ParsedStatement {
+            text,
+            line,
+            form,
+            clauses,
+            partition,
+            looks,
+            temporary,
+            at_commit,
+            asked: sent,
+            reads,
+            values,
+        })
     }
 
-    fn parse_text(&self, text: &str) -> Result<Statement> {
+    /// `asked` becomes what a client has sent, before anything is done to it.
+    fn parse_text(&self, text: &str, asked: &mut Option<Arc<ast::Statement>>) -> Result<Statement> {
         let state = self.context.state_ref();
         let (dialect, recursion_limit) = {
             let state = state.read();
@@ -449,6 +466,11 @@ impl Session {
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),
+                if let Statement::Statement(sent) = &statement
+                    && self.is_client()
+                {
+                    *asked = Some(Arc::new(sent.as_ref().clone()));
+                }
         }
     }
 
@@ -478,6 +500,7 @@ impl Session {
             assignments::check_targets(written)?;
         }
         let plan = match statement {
+        let statement = function_relations::bound(statement.as_ref(), values);
             Statement::Statement(parsed)
                 if matches!(
                     parsed.as_ref(),
@@ -625,6 +648,8 @@ impl Session {
             if let Some(watched) = watched
                 && let Err(error) = watched.verify().await
             {
+        // What a client is told of the columns is what Describe says.
+        let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
                 self.context.deregister_table(made)?;
                 return Err(error);
             }
@@ -633,7 +658,12 @@ impl Session {
             return Ok(Ok(self::command(tag)));
         }
         let (state, plan) = frame.into_parts();
-        Ok(Ok(self.start(&state, &plan, verb, &statement.text).await?))
+        Ok(Ok(match self.start(&state, &plan, verb, &statement.text).await? {
+            Outcome::Rows { schema, stream, progress } => {
+                Outcome::Rows { schema: type_names::named(&schema, &names), stream, progress }
+            }
+            other => other,
+        }))
     }
 
     /// An INSERT that names table partitions, with these among its columns.

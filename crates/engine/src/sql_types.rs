@@ -21,7 +21,7 @@ impl TypePlanner for SqlTypes {
                 Some(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true).into())
             }
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
-            _ => None,
+            other => harrier_pgcatalog::planned_type(other).map(Into::into),
         })
     }
 }

@@ -23,13 +23,15 @@ use datafusion::prelude::SessionContext;
 use crate::catalog::Catalog;
 use crate::relations::{CatalogSchema, Keywords, Namespace};
 
-pub use crate::rewrite::{column_names, function_call, rewrite, rewrite_catalogs, rewrite_query};
+pub use crate::rewrite::{
+    cast_type, column_names, function_call, planned_type, rewrite, rewrite_catalogs, rewrite_query,
+};
 pub use crate::source::{
     Activity, AdvisoryLock, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement,
     Relation, Role, Schema, Setting, Source, Spread, oid,
 };
 pub use crate::types::{
-    NO_MODIFIER, TYPE_KEY, array_of, format_type, oid_of, postgres_type, postgres_type_of_field,
+    NO_MODIFIER, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type, postgres_type_of_field,
 };
 
 /// The schema of the catalogs.

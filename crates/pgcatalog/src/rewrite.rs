@@ -18,6 +18,7 @@
 //! a statement that names no system relation is left alone but for names of types, functions and operators, and the registers.
 
 mod columns;
+mod domains;
 mod empty;
 mod names;
 mod objects;
@@ -36,13 +37,15 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
-use self::objects::{cast, name_objects, plain_type};
+use self::domains::base_type_of;
+use self::objects::{cast, name_objects, plain_type, text_of_name};
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
 pub use names::column_names;
 
+pub use objects::{cast_type, planned_type};
 /// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
 pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
@@ -212,6 +215,9 @@ impl VisitorMut for Rewriter {
             }
             Expr::Function(function) if is_array_subquery(function) => {
                 if let FunctionArguments::Subquery(query) = &mut function.args {
+            Expr::Subquery(query) if let Some(of) = base_type_of(query) => {
+                *expr = call("pg_basetype", vec![of]);
+            }
                     *expr = match unfolds_nothing(query) {
                         true => empty_array(),
                         false => aggregate(std::mem::replace(query, Box::new(no_query()))),
@@ -298,6 +304,12 @@ impl VisitorMut for Rewriter {
             _ => {}
         }
         ControlFlow::Continue(())
+                if self.about_catalog && self.names_columns {
+                    text_of_name(expr);
+                }
+            }
+            Expr::Case { operand: Some(operand), conditions, .. } if self.about_catalog => {
+                conditions.iter_mut().for_each(|when| compare_with_text(operand, &mut when.condition));
     }
 }
 

@@ -13,7 +13,7 @@ pub const TYPE_KEY: &str = "pg.type";
 pub const NO_MODIFIER: i32 = -1;
 
 /// Name, oid, oid of the array of it, and how SQL writes it where that is another word.
-const TYPES: [(&str, u32, u32, &str); 37] = [
+const TYPES: [(&str, u32, u32, &str); 38] = [
     ("bool", 16, 1000, "boolean"),
     ("bytea", 17, 1001, ""),
     ("char", 18, 1002, "\"char\""),
@@ -179,6 +179,13 @@ pub(crate) fn arrow_type(name: &str) -> DataType {
         "oidvector" => arrow_type("_oid"),
         _ => DataType::Utf8,
     }
+}
+
+/// A field whose values are of PostgreSQL's type of this name, which its Arrow type does not tell.
+pub fn named_field(field: Field, name: &str) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(TYPE_KEY.to_string(), name.to_string());
+    field.with_metadata(metadata)
 }
 
 /// Types whose values are held as texts although they travel as something else in binary: clients are told that they are texts.

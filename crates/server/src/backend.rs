@@ -128,10 +128,12 @@ pub struct TimeLimits {
 }
 
 /// Of a statement with parameters, before it runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Description {
     /// Of `$1`, `$2`, …
     pub parameters: Vec<DataType>,
+    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are, such as `oid`. There may be fewer.
+    pub names: Vec<Option<String>>,
     /// `None`: it returns no rows.
     pub columns: Option<SchemaRef>,
 }
@@ -214,8 +216,6 @@ pub struct CursorKind {
     pub is_binary: bool,
 }
 
-/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
-#[async_trait]
 /// What a session is to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
@@ -228,6 +228,8 @@ pub enum Discard {
 /// An interval of months, days and microseconds as text.
 pub type IntervalText = fn(i32, i32, i64) -> String;
 
+/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
+#[async_trait]
 pub trait Session: Send + Sync + 'static {
     /// The statements of a text, cut at the semicolons between them; empty ones are left out.
     fn split(&self, text: &str) -> Vec<Part>;

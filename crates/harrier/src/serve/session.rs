@@ -252,7 +252,7 @@ impl EngineSession {
             let statement = Arc::clone(&parsed);
             let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
             let columns = described.columns.map(|schema| statement.named(&schema));
-            Ok(Description { parameters: described.parameters, columns })
+            Ok(Description { parameters: described.parameters, names: described.names, columns })
         }
         .boxed()
     }

@@ -295,6 +295,29 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             })
             .into())
     }),
+    // As PostgreSQL 17 has it: the type that a domain is made of, and any other type itself.
+    ("pg_basetype", "oid", 1, &[Int], |_, values| {
+        let mut of = int(&values[0]);
+        while let Some((bases, row)) = of_system("pg_type", "oid", of, "typbasetype") {
+            match bases.as_primitive::<Int32Type>().value(row) {
+                0 => break,
+                base => of = base,
+            }
+        }
+        Ok(Value::Int(of))
+    }),
+    // There are no sequences, so that none has given a number.
+    ("lastval", "int8", 0, &[], |_, _| exec_err!("lastval is not yet defined in this session")),
+    ("currval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
+    ("nextval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
+    ("setval", "int8", 2, &[Text, Big, Bool], |_, values| no_sequence(&values[0])),
+    ("parse_ident", "_text", 1, &[Text, Bool], |_, values| {
+        let strict = values.get(1).is_none_or(is_true);
+        match identifiers(text(&values[0]), strict) {
+            Some(parts) => Ok(Value::Texts(parts)),
+            None => exec_err!("string is not a valid identifier: \"{}\"", text(&values[0])),
+        }
+    }),
     ("quote_ident", "text", 1, &[Text], |_, values| Ok(quote_identifier(text(&values[0])).into())),
     ("quote_literal", "text", 1, &[Text], |_, values| Ok(quote_literal(text(&values[0])).into())),
     ("quote_nullable", "text", 1, &[Text], |_, values| match &values[0] {

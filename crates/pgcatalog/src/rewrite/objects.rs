@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, SelectItem, SetExpr, TimezoneInfo,
+    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, SelectItem, SetExpr, TimezoneInfo, Value,
 };
 
 use super::{array_of_text, call, names, normal, null, parts};
@@ -30,8 +30,66 @@ pub(super) fn custom_type(data_type: &DataType) -> Option<String> {
     }
 }
 
+/// Types whose values are held as others are, and that clients are told of by their own names. Casts to them, and to arrays of them, keep
+/// those.
+const TOLD: [&str; 11] = [
+    "name",
+    "char",
+    "oid",
+    "regclass",
+    "regtype",
+    "regproc",
+    "regprocedure",
+    "regnamespace",
+    "regrole",
+    "varchar",
+    "bpchar",
+];
+
+/// The type of a value that is cast to one of PostgreSQL's types, with that one's name, if its Arrow type does not say it.
+pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::DataType, String)> {
+    use datafusion::arrow::datatypes::{DataType as Arrow, Field};
+    if let DataType::Array(
+        ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
+    ) = data_type
+    {
+        let (item, name) = cast_type(inner)?;
+        // The numbers of objects are numbers in arrays; texts would be their names.
+        let item = if OBJECT_TYPES.contains(&name.as_str()) { Arrow::Int32 } else { item };
+        return Some((Arrow::List(Field::new_list_field(item, true).into()), format!("_{name}")));
+    }
+    let name = match data_type {
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => {
+            "varchar".to_string()
+        }
+        DataType::Char(_) | DataType::Character(_) => "bpchar".to_string(),
+        other => custom_type(other).filter(|name| TOLD.contains(&name.as_str()))?,
+    };
+    // What an object is called is a text, as is its number.
+    Some((if name == "oid" { Arrow::Int32 } else { Arrow::Utf8 }, name))
+}
+
+/// Whether the planner is told what PostgreSQL's type is, by [`planned_type`].
+fn is_told(data_type: &DataType) -> bool {
+    planned_type(data_type).is_some()
+}
+
+/// The field of a cast to `name`, `"char"`, or an array of types of objects, for the planner.
+pub fn planned_type(data_type: &DataType) -> Option<datafusion::arrow::datatypes::Field> {
+    let (arrow, name) = cast_type(data_type)?;
+    let is_plain = matches!(name.as_str(), "name" | "char");
+    let is_array = name
+        .strip_prefix('_')
+        .is_some_and(|item| matches!(item, "name" | "char") || OBJECT_TYPES.contains(&item));
+    let field = datafusion::arrow::datatypes::Field::new("", arrow, true);
+    (is_plain || is_array).then(|| crate::types::named_field(field, &name))
+}
+
 /// Gives types of `pg_catalog` the names that DataFusion knows.
 pub(super) fn plain_type(data_type: &mut DataType) {
+    if is_told(data_type) {
+        return;
+    }
     if let DataType::Array(
         ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
     ) = data_type
@@ -68,7 +126,8 @@ pub(super) fn cast(expr: &mut Expr) {
         return;
     }
     plain_type(data_type);
-    let is_text = matches!(data_type, DataType::Text | DataType::Varchar(_));
+    let is_name = custom_type(data_type).as_deref() == Some("name");
+    let is_text = is_name || matches!(data_type, DataType::Text | DataType::Varchar(_));
     // The text of an object's number is its name.
     if is_text && let Some(named) = object_text(inner) {
         *expr = named;
@@ -103,6 +162,25 @@ fn object_text(expr: &Expr) -> Option<Expr> {
             Some(call("regprocout", vec![expr.clone()]))
         }
         _ => None,
+    }
+}
+
+/// A cast to text of a column whose type is `name`, so that the planner does not leave it out: the types are one to it, and not to a
+/// client.
+pub(super) fn text_of_name(expr: &mut Expr) {
+    static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+        columns.filter(|column| column.type_name == "name").map(|column| column.name).collect()
+    });
+    let Expr::Cast { expr: inner, data_type: DataType::Text, .. } = expr else { return };
+    let column = match inner.as_ref() {
+        Expr::Identifier(column) => normal(column),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        _ => return,
+    };
+    if NAMES.contains(column.as_str()) {
+        let view = Expr::value(Value::SingleQuotedString("Utf8View".to_string()));
+        *expr = call("arrow_cast", vec![std::mem::replace(inner, null()), view]);
     }
 }
 

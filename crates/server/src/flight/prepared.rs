@@ -31,7 +31,7 @@ impl Prepared {
     pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
         let (parsed, description) = match turn.describe(&text).await {
             Ok(Some((statement, description))) => (Some(statement), Some(description)),
-            Ok(None) => (None, Some(Description { parameters: Vec::new(), columns: None })),
+            Ok(None) => (None, Some(Description::default())),
             // Its parameters will have types when they come.
             Err(failure) if failure.sqlstate == "42P18" => (None, None),
             Err(failure) => return Err(failure),

@@ -54,7 +54,7 @@ const NUMERIC_SCALE: i8 = 10;
 const TYPE_KEY: &str = "pg.type";
 
 /// Types that a field may name, with the size of their values.
-const NAMED: [(&str, u32, i16); 31] = [
+const NAMED: [(&str, u32, i16); 32] = [
     ("bool", BOOL, 1),
     ("bytea", BYTEA, -1),
     ("char", CHAR, 1),
@@ -171,7 +171,7 @@ impl PgType {
     }
 
     /// A type by its name; that of an array has a `_` before it.
-    fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         let find = |name: &str| NAMED.iter().find(|known| known.0 == name);
         if let Some((_, oid, bytes)) = find(name) {
             return Some(Self::new(*oid, *bytes));

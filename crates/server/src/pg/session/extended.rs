@@ -46,7 +46,7 @@ impl Conversation {
 
     pub(super) async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, Trouble> {
         if let Some(own) = own::parse(text)? {
-            let mut description = Description { parameters: vec![], columns: None };
+            let mut description = Description::default();
             let mut types = vec![];
             if let Own::Declare { query, .. } = &own {
                 let inner = Box::pin(self.prepare(query, oids)).await?;
@@ -60,7 +60,7 @@ impl Conversation {
         let statement = self.parsed(text).await?;
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
-            let description = Description { parameters: vec![], columns: None };
+            let description = Description::default();
             return Ok(Prepared::Sql { statement, description, types: vec![] });
         }
         if self.session.transaction() == TransactionState::Failed {
@@ -74,7 +74,10 @@ impl Conversation {
             .iter()
             .enumerate()
             .map(|(at, data_type)| match oids.get(at).copied().unwrap_or(0) {
-                0 | types::UNKNOWN => PgType::of(data_type),
+                0 | types::UNKNOWN => {
+                    let name = description.names.get(at).and_then(Option::as_deref);
+                    name.and_then(PgType::named).unwrap_or_else(|| PgType::of(data_type))
+                }
                 oid => PgType { oid, ..PgType::of(data_type) },
             })
             .collect();

@@ -20,7 +20,7 @@ impl Conversation {
             };
             let prepared = match own::parse(&part.text).map_err(shifted)? {
                 Some(own) => {
-                    let description = Description { parameters: vec![], columns: None };
+                    let description = Description::default();
                     Prepared::Own { own, text: part.text.clone(), description, types: vec![] }
                 }
                 None => {
@@ -28,7 +28,7 @@ impl Conversation {
                         Trouble::Failed(failure) => Trouble::Failed(shifted(failure)),
                         gone => gone,
                     })?;
-                    let description = Description { parameters: vec![], columns: None };
+                    let description = Description::default();
                     Prepared::Sql { statement, description, types: vec![] }
                 }
             };

@@ -354,6 +354,7 @@ impl Session for ToySession {
         Ok(match text {
             "SELECT $1, $2" => Description {
                 parameters: vec![DataType::Int64, DataType::Utf8],
+                names: vec![],
                 columns: Some(Arc::new(Schema::new(vec![
                     Field::new("$1", DataType::Int64, true),
                     Field::new("$2", DataType::Utf8, true),
@@ -361,24 +362,25 @@ impl Session for ToySession {
             },
             "SELECT 1" => Description {
                 parameters: none,
+                names: vec![],
                 columns: Some(Arc::new(Schema::new(vec![Field::new("one", DataType::Int64, false)]))),
             },
             _ if text.starts_with("SELECT numbers") => {
-                Description { parameters: none, columns: Some(numbers_schema()) }
+                Description { parameters: none, names: vec![], columns: Some(numbers_schema()) }
             }
             _ if text.starts_with("INSERT INTO ") => {
                 let table = self.0.table(quoted_after(text, "INSERT INTO ").unwrap())?;
                 let types = table.schema().fields().iter().map(|field| field.data_type().clone()).collect();
-                Description { parameters: types, columns: None }
+                Description { parameters: types, names: vec![], columns: None }
             }
             _ if text.starts_with("SELECT * FROM \"toy\".\"pg_catalog\"") => {
                 return Err(Failure::new("42501", "permission denied for table pg_class"));
             }
             _ if text.starts_with("SELECT * FROM ") => {
                 let table = self.0.table(quoted_after(text, "SELECT * FROM ").unwrap())?;
-                Description { parameters: none, columns: Some(table.schema()) }
+                Description { parameters: none, names: vec![], columns: Some(table.schema()) }
             }
-            _ => Description { parameters: none, columns: None },
+            _ => Description { parameters: none, names: vec![], columns: None },
         })
     }
 

@@ -1,0 +1,49 @@
+//! The type that a domain is made of, which clients look for with a recursive query in the place of a value: no plan joins that to what is
+//! around it.
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SelectItem, SetExpr, TableFactor};
+
+use super::{normal, parts};
+
+/// The type whose base a subquery looks for, if it follows `pg_type.typbasetype` from there on:
+/// `WITH RECURSIVE b AS (SELECT typbasetype … FROM pg_type t2 WHERE t2.oid = … UNION ALL …) SELECT oid FROM b ORDER BY depth DESC LIMIT 1`.
+pub(super) fn base_type_of(query: &Query) -> Option<Expr> {
+    let with = query.with.as_ref().filter(|with| with.recursive)?;
+    let [common] = with.cte_tables.as_slice() else { return None };
+    query.limit_clause.as_ref()?;
+    let SetExpr::SetOperation { left, .. } = common.query.body.as_ref() else { return None };
+    let SetExpr::Select(first) = left.as_ref() else { return None };
+    let column = match first.projection.first()? {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr,
+        _ => return None,
+    };
+    let is_column = |expr: &Expr, wanted: &str| match expr {
+        Expr::Identifier(name) => normal(name) == wanted,
+        Expr::CompoundIdentifier(names) => names.last().is_some_and(|name| normal(name) == wanted),
+        _ => false,
+    };
+    if !is_column(column, "typbasetype") {
+        return None;
+    }
+    let [from] = first.from.as_slice() else { return None };
+    let TableFactor::Table { name, alias, args: None, .. } = &from.relation else { return None };
+    if parts(name).last()? != "pg_type" || !from.joins.is_empty() {
+        return None;
+    }
+    let own = alias.as_ref().map_or_else(|| "pg_type".to_string(), |alias| normal(&alias.name));
+    let is_own = |expr: &Expr| match expr {
+        Expr::CompoundIdentifier(names) => {
+            names.len() >= 2 && normal(&names[names.len() - 2]) == own && is_column(expr, "oid")
+        }
+        _ => false,
+    };
+    match first.selection.as_ref()? {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } if is_own(left) => {
+            Some(right.as_ref().clone())
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } if is_own(right) => {
+            Some(left.as_ref().clone())
+        }
+        _ => None,
+    }
+}
