@@ -1,6 +1,7 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO, MERGE that does nothing, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
+//! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
+mod calls;
 mod fetch;
 mod insert;
 mod joined_changes;
@@ -10,9 +11,11 @@ mod new_tables;
 mod patterns;
 mod rows;
 mod tables;
+mod truths;
 mod tuples;
 mod windows;
 mod with_changes;
+mod words;
 
 use std::ops::ControlFlow;
 
@@ -33,6 +36,7 @@ pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
 pub(crate) use rows::ROWS;
 pub(crate) use tables::tokens as table_tokens;
+pub(crate) use words::tokens as word_tokens;
 
 use crate::files::rename_codec;
 
@@ -68,10 +72,6 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     }
 }
 
-fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
-    match node.visit(&mut Dialect) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
 /// The same for a query that is part of a statement.
 ///
 /// Errors: as [`prepare`].
@@ -79,6 +79,10 @@ pub(crate) fn prepare_query(query: &mut Query) -> Result<()> {
     rewrite(query)
 }
 
+fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
+    match node.visit(&mut Dialect) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
     }
 }
 
@@ -96,10 +100,18 @@ impl VisitorMut for Dialect {
         }
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
+        match truths::in_select(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
-        if let Err(error) = rows::rewrite(expr) {
+        if let Err(error) = rows::rewrite(expr).and_then(|()| truths::in_expr(expr)) {
             return ControlFlow::Break(error);
         }
+        calls::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

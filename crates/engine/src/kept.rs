@@ -38,7 +38,8 @@ use crate::progress::Progress;
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
-    self, Control, Ddl, Dml, Looking, Names, OwnStates, Sight, Transactions, WarehouseTable, tell_past,
+    self, AtCommit, Control, Ddl, Dml, Looking, Names, OwnStates, Sight, Transactions, WarehouseTable,
+    tell_past,
 };
 
 use crate::write::{Unfinished, Write};
@@ -104,6 +105,9 @@ impl Session {
             && let Some(control) = Control::of(parsed)
         {
             return Ok(Ok(self.control(control, kept).await?));
+        }
+        if !kept.transactions.is_open() {
+            kept.names.committed().await?;
         }
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
@@ -175,6 +179,7 @@ impl Session {
         let is_begun = matches!(control, Control::Begin { .. });
         let is_end = matches!(control, Control::Commit { .. } | Control::Rollback { .. });
         let named = control.clone();
+        let was_open = kept.transactions.is_open();
         let (tag, warning) = kept.transactions.control(control).await;
         if tag.is_ok() {
             {
@@ -189,7 +194,14 @@ impl Session {
             kept.control_own(&named).await?;
         }
         if is_end {
-            kept.end_own(matches!(tag, Ok("COMMIT"))).await?;
+            let is_committed = matches!(tag, Ok("COMMIT"));
+            kept.end_own(is_committed).await?;
+            if is_committed {
+                kept.names.committed().await?;
+            }
+        } else if is_begun && !was_open {
+            // What the statement before it has left.
+            kept.names.committed().await?;
         }
         let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
         if is_end {
@@ -251,7 +263,7 @@ impl Session {
             else {
                 return Ok(None);
             };
-            return self.create_temporary(create, kept).await.map(Some);
+            return self.create_temporary(create, statement.at_commit, kept).await.map(Some);
         }
         let parsed = match whole {
             Statement::Statement(parsed) => self.executed(parsed)?,
@@ -395,7 +407,12 @@ impl Session {
     }
 
     /// CREATE TEMPORARY TABLE: one of the session alone, whatever the warehouse has of its name.
-    async fn create_temporary(&self, create: CreateMemoryTable, kept: &Arc<Kept>) -> Result<Outcome> {
+    async fn create_temporary(
+        &self,
+        create: CreateMemoryTable,
+        at_commit: Option<AtCommit>,
+        kept: &Arc<Kept>,
+    ) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
         if kept.names.is_own(&name) && !or_replace {
             return match if_not_exists {
@@ -427,7 +444,11 @@ impl Session {
         if kept.names.is_own(&name) {
             self.context().deregister_table(name.clone())?;
         }
+        let own = name.table().to_string();
         self.context().register_table(name, Arc::new(table))?;
+        if let Some(what) = at_commit {
+            kept.names.add_at_commit(&own, what).await?;
+        }
         Ok(match is_select {
             true => command(&format!("SELECT {count}")),
             false => command("CREATE TABLE"),

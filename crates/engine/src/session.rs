@@ -63,8 +63,9 @@ use crate::grants::{self, AccessStatement};
 use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
-use crate::intervals::ScaledIntervals;
 use crate::interval_comparisons::IntervalComparisons;
+use crate::intervals::ScaledIntervals;
+use crate::join_subqueries::JoinSubqueries;
 use crate::kept::Kept;
 use crate::like_escapes::LikeEscapes;
 use crate::like_tables;
@@ -75,8 +76,8 @@ use crate::names;
 use crate::nesting;
 use crate::not_in::NotIn;
 use crate::own_catalog::OwnCatalog;
-use crate::parameters::{Change, Parameters};
 use crate::parameter_types::TypedParameters;
+use crate::parameters::{Change, Parameters};
 use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
@@ -92,10 +93,10 @@ use crate::targets::{self, Staged};
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
-use crate::warehouse::{
 use crate::type_names;
-    self, DEFAULT_CATALOG, Names, OwnStates, SessionCatalog, SessionRole, SessionSource, TableClauses,
-    Transactions,
+use crate::warehouse::{
+    self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, SessionCatalog, SessionRole, SessionSource,
+    TableClauses, Transactions,
 };
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
@@ -118,6 +119,8 @@ pub struct ParsedStatement {
     pub(crate) looks: Looks,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
+    /// What becomes of that table with every commit.
+    pub(crate) at_commit: Option<AtCommit>,
     /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
     pub(crate) asked: Option<Arc<ast::Statement>>,
     pub(crate) reads: CatalogReads,
@@ -212,14 +215,14 @@ impl Session {
         optimizer.rules.push(Arc::new(YieldingJoins));
         builder = builder.with_physical_optimizer_rules(optimizer.rules);
         let mut analyzer = Analyzer::new();
+        analyzer.rules.insert(0, Arc::new(IntervalComparisons));
+        analyzer.rules.insert(0, Arc::new(JoinSubqueries));
         analyzer.rules.insert(0, Arc::new(DoubleComparisons));
         analyzer.rules.insert(0, Arc::new(Timestamps));
         analyzer.rules.insert(0, Arc::new(SessionZone));
         analyzer.rules.insert(0, Arc::new(NotIn));
         analyzer.rules.insert(0, Arc::new(QueriedValues));
         builder = builder.with_analyzer_rules(analyzer.rules);
-        analyzer.rules.insert(0, Arc::new(IntervalComparisons));
-        analyzer.rules.insert(0, Arc::new(JoinSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
@@ -379,10 +382,10 @@ impl Session {
         let StatementText { text, line } = text;
         let mut partition = None;
         let mut looks = Looks::default();
+        let mut sent = None;
         let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
-        let mut sent = None;
             }
             let (rest, asked) = analyze_options::cut(&text)?;
             looks = asked;
@@ -410,12 +413,14 @@ impl Session {
             })
         };
         let (mut form, clauses) = parsed().map_err(|error| SqlError::in_statement(&error, &text))?;
-        let mut temporary = false;
+        let (mut temporary, mut at_commit) = (false, None);
         if let Form::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
         {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
+            at_commit = at_commit_of(create, temporary, self.kept.is_some())
+                .map_err(|error| SqlError::in_statement(&error, &text))?;
         }
         let (reads, values) = (CatalogReads::default(), Arc::default());
         Ok(ParsedStatement {
@@ -448,6 +453,7 @@ impl Session {
         };
         let tokens = explain_options::tokens(text, dialect.as_ref());
         let tokens = dialect::merge_tokens(text, tokens, dialect.as_ref());
+        let tokens = dialect::word_tokens(text, tokens, dialect.as_ref())?;
         let input = match dialect::table_tokens(text, tokens, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
@@ -460,17 +466,17 @@ impl Session {
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
                 nesting::settle_statement(&mut statement)?;
+                if let Statement::Statement(sent) = &statement
+                    && self.is_client()
+                {
+                    *asked = Some(Arc::new(sent.as_ref().clone()));
+                }
                 dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.is_client());
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),
-                if let Statement::Statement(sent) = &statement
-                    && self.is_client()
-                {
-                    *asked = Some(Arc::new(sent.as_ref().clone()));
-                }
         }
     }
 
@@ -494,13 +500,13 @@ impl Session {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
         let statement = default_values::filled(&state, statement).await?;
+        let statement = function_relations::bound(statement.as_ref(), values);
         let statement = statement.as_ref();
         let written = self.written(statement)?;
         if let Some(written) = &written {
             assignments::check_targets(written)?;
         }
         let plan = match statement {
-        let statement = function_relations::bound(statement.as_ref(), values);
             Statement::Statement(parsed)
                 if matches!(
                     parsed.as_ref(),
@@ -642,14 +648,14 @@ impl Session {
             _ => None,
         };
         let verb = write_verb(&plan, None);
+        // What a client is told of the columns is what Describe says.
+        let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
         let frame = self.context.execute_logical_plan(plan).await?;
         if let Some(made) = made {
             let watched = self.context.state_ref().read().config().get_extension::<Watched>();
             if let Some(watched) = watched
                 && let Err(error) = watched.verify().await
             {
-        // What a client is told of the columns is what Describe says.
-        let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
                 self.context.deregister_table(made)?;
                 return Err(error);
             }
@@ -1075,6 +1081,33 @@ fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
             Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("EXPLAIN shows its plan")
                 .into())
+        }
+    }
+}
+
+/// What ON COMMIT says of a new table, taken out of the statement.
+///
+/// Errors: the table is not temporary (42P16), or there is no warehouse, whose transactions it is about (0A000).
+fn at_commit_of(
+    create: &mut ast::CreateTable,
+    is_temporary: bool,
+    has_transactions: bool,
+) -> Result<Option<AtCommit>> {
+    let Some(on_commit) = create.on_commit.take() else { return Ok(None) };
+    if !is_temporary {
+        let message = "ON COMMIT can only be used on temporary tables";
+        return Err(CodedError::new(SqlState::literal("42P16"), message).into());
+    }
+    let at_commit = match on_commit {
+        ast::OnCommit::PreserveRows => return Ok(None),
+        ast::OnCommit::DeleteRows => AtCommit::DeleteRows,
+        ast::OnCommit::Drop => AtCommit::Drop,
+    };
+    match has_transactions {
+        true => Ok(Some(at_commit)),
+        false => {
+            let message = "ON COMMIT DELETE ROWS and ON COMMIT DROP need a warehouse";
+            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("--warehouse DIR").into())
         }
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 mod access;
+mod at_commit;
 mod check;
 mod clauses;
 mod ddl;
@@ -46,6 +47,7 @@ mod writers;
 
 pub(crate) use access::SessionRole;
 pub use access::Viewer;
+pub(crate) use at_commit::AtCommit;
 pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_past};
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Dml, Pending, placed};

@@ -25,8 +25,8 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         local_times::moment(),
         local_times::timezone(),
         only::only(),
-        shown_times::function(),
         shown_intervals::function(),
+        shown_times::function(),
         table_partition_function(),
         written_rows::function(),
     ];

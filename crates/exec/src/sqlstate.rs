@@ -474,6 +474,7 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("No table named", SqlState::UNDEFINED_TABLE),
     ("Table not found", SqlState::UNDEFINED_TABLE),
     ("table … does not exist", SqlState::UNDEFINED_TABLE),
+    ("relation \"…\" does not exist", SqlState::UNDEFINED_TABLE),
     ("failed to resolve catalog", SqlState::INVALID_CATALOG_NAME),
     ("failed to resolve schema", SqlState::INVALID_SCHEMA_NAME),
     ("is not a variable or a viable config parameter", SqlState::UNDEFINED_OBJECT),
@@ -531,6 +532,8 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 
 /// What DataFusion says while a statement runs, where it gives no variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
+    ("string is not a valid identifier", SqlState::INVALID_PARAMETER_VALUE),
+    ("is not yet defined in this session", SqlState::literal("55000")),
     ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
     ("Unable to parse date from", SqlState::DATETIME_FIELD_OVERFLOW),

@@ -29,23 +29,24 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
+    Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
     Select, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableAlias, TableFactor, Value,
     ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
 };
 
-use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
 use self::domains::base_type_of;
+use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
 use self::objects::{cast, name_objects, plain_type, text_of_name};
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
 pub use names::column_names;
-
 pub use objects::{cast_type, planned_type};
+
 /// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
 pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
@@ -161,6 +162,11 @@ impl VisitorMut for Rewriter {
             *factor = series;
             return ControlFlow::Continue(());
         }
+        if let TableFactor::UNNEST { array_exprs, .. } = factor
+            && self.names_columns
+        {
+            tell_arrays_apart(array_exprs);
+        }
         if let TableFactor::Derived { subquery, .. } = factor
             && self.names_columns
         {
@@ -209,15 +215,15 @@ impl VisitorMut for Rewriter {
                 }
             }
             _ if !self.about_catalog => {}
+            Expr::Subquery(query) if let Some(of) = base_type_of(query) => {
+                *expr = call("pg_basetype", vec![of]);
+            }
             Expr::Subquery(query) if unfolds_nothing(query) && !is_count(query) => *expr = null(),
             Expr::Exists { subquery, negated } if unfolds_nothing(subquery) => {
                 *expr = Expr::value(Value::Boolean(*negated));
             }
             Expr::Function(function) if is_array_subquery(function) => {
                 if let FunctionArguments::Subquery(query) = &mut function.args {
-            Expr::Subquery(query) if let Some(of) = base_type_of(query) => {
-                *expr = call("pg_basetype", vec![of]);
-            }
                     *expr = match unfolds_nothing(query) {
                         true => empty_array(),
                         false => aggregate(std::mem::replace(query, Box::new(no_query()))),
@@ -298,18 +304,18 @@ impl VisitorMut for Rewriter {
                     Some(array) => *expr = array,
                     None => cast(expr),
                 }
-            }
-            Expr::TypedString(typed) => plain_type(&mut typed.data_type),
-            Expr::CompoundFieldAccess { .. } => field_access(expr),
-            _ => {}
-        }
-        ControlFlow::Continue(())
                 if self.about_catalog && self.names_columns {
                     text_of_name(expr);
                 }
             }
             Expr::Case { operand: Some(operand), conditions, .. } if self.about_catalog => {
                 conditions.iter_mut().for_each(|when| compare_with_text(operand, &mut when.condition));
+            }
+            Expr::TypedString(typed) => plain_type(&mut typed.data_type),
+            Expr::CompoundFieldAccess { .. } => field_access(expr),
+            _ => {}
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -328,13 +334,16 @@ impl Rewriter {
             _ => None,
         });
         let stars: HashSet<String> = stars.collect();
+        let is_star = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_));
+        let has_star = items.iter().any(is_star);
         let mut seen = HashSet::new();
         for item in items {
             let (key, expr) = match &*item {
                 SelectItem::UnnamedExpr(expr) => {
                     let starred = match expr {
+                        Expr::Identifier(_) => has_star,
                         Expr::CompoundIdentifier(parts) => {
-                            parts.len() == 2 && stars.contains(&normal(&parts[0]))
+                            has_star || parts.len() == 2 && stars.contains(&normal(&parts[0]))
                         }
                         _ => false,
                     };
@@ -342,7 +351,17 @@ impl Rewriter {
                     if !twin && !starred {
                         continue;
                     }
-                    ("column".to_string(), expr.clone())
+                    // What is inside of another query shows its name there.
+                    match expr {
+                        Expr::Identifier(name) if starred => {
+                            (format!("twin_of_{}", normal(name)), expr.clone())
+                        }
+                        Expr::CompoundIdentifier(names) if starred => {
+                            let name = names.last().map(normal).unwrap_or_default();
+                            (format!("twin_of_{name}"), expr.clone())
+                        }
+                        _ => ("column".to_string(), expr.clone()),
+                    }
                 }
                 SelectItem::ExprWithAlias { expr, alias }
                     if !seen.insert(format!("as {}", normal(alias))) =>
@@ -356,6 +375,30 @@ impl Rewriter {
             *item = SelectItem::ExprWithAlias { expr, alias };
         }
     }
+}
+
+/// Has arrays that are unfolded side by side be different expressions, as DataFusion wants them to be.
+fn tell_arrays_apart(arrays: &mut [Expr]) {
+    let mut seen = HashSet::new();
+    for array in arrays {
+        while !seen.insert(array.to_string()) {
+            let conditions =
+                vec![CaseWhen { condition: Expr::value(Value::Boolean(true)), result: array.clone() }];
+            *array = Expr::Case {
+                case_token: AttachedToken::empty(),
+                end_token: AttachedToken::empty(),
+                operand: None,
+                conditions,
+                else_result: None,
+            };
+        }
+    }
+}
+
+/// The name that a column of a twin's name has to a client.
+pub(super) fn without_twin(name: &str) -> &str {
+    let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
+    rest.rsplit_once('_').map_or(name, |(name, _)| name)
 }
 
 /// Functions that DataFusion has by another name alone.

@@ -43,6 +43,28 @@ pub(super) fn regex_of_similar(pattern: &str, escape: Option<&str>) -> Option<St
     Some(regex)
 }
 
+/// The regular expression whose parentheses take in what `substring(text FROM pattern FOR escape)` is: what stands between two escapes with
+/// a `"` behind them, or all of the text. `None` where the pattern is wrong.
+pub(super) fn regex_of_part(pattern: &str, escape: &str) -> Option<String> {
+    let parts: Vec<&str> = match escape.is_empty() {
+        true => vec![pattern],
+        false => pattern.split(&format!("{escape}\"")).collect(),
+    };
+    let inner = |part: &str| {
+        let regex = regex_of_similar(part, Some(escape))?;
+        Some(regex.strip_prefix('^')?.strip_suffix('$')?.to_string())
+    };
+    match parts.as_slice() {
+        [whole] => Some(format!("^({})$", inner(whole)?)),
+        // As little as can be before the part, as PostgreSQL has it.
+        [before, part, after] => {
+            let before = inner(before)?.replace("(?s:.*)", "(?s:.*?)");
+            Some(format!("^{before}({}){}$", inner(part)?, inner(after)?))
+        }
+        _ => None,
+    }
+}
+
 fn literal(letter: char, regex: &mut String) {
     if !letter.is_alphanumeric() {
         regex.push('\\');
@@ -65,5 +87,9 @@ mod tests {
         check("#_#%", Some("#"), r"^(?:_\%)$".replace("_", r"\_").as_str());
         check(r"\w", Some(""), r"^(?:\\w)$");
         assert_eq!(regex_of_similar("a", Some("ab")), None);
+        let part = regex_of_part("%#\"o_b#\"%", "#");
+        assert_eq!(part.as_deref(), Some("^(?:(?s:.*?))((?:o(?s:.)b))(?:(?s:.*))$"));
+        assert_eq!(regex_of_part("a%", "#").as_deref(), Some("^((?:a(?s:.*)))$"));
+        assert_eq!(regex_of_part("a#\"b", "#"), None);
     }
 }

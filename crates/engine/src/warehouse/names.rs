@@ -1,7 +1,7 @@
 //! The names of a session: its own tables, which end with it, before those of the warehouse.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
 
 use datafusion::catalog::{
@@ -25,6 +25,7 @@ use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
 
 use super::access::{SessionRole, Viewer, denied};
+use super::at_commit::{AtCommit, AtCommits};
 use super::clauses::read_past;
 use super::ddl::wrong_kind;
 use super::explain;
@@ -34,6 +35,7 @@ use super::own_tables::OwnTable;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 use crate::joined_columns;
+use crate::memory_tables;
 use crate::stored::{self, Asker, ViewForm};
 use crate::zones::session_zone;
 
@@ -72,6 +74,7 @@ pub(crate) struct Names {
     sight: RwLock<Sight>,
     /// Tables and views of this session alone.
     own: MemorySchemaProvider,
+    at_commits: AtCommits,
     /// Holds this value in its catalogs: hence weak, and set after both exist.
     session: OnceLock<Weak<RwLock<SessionState>>>,
     /// Of schema `sys`, beside those about the warehouse.
@@ -97,6 +100,7 @@ impl Names {
             files,
             sight: RwLock::default(),
             own: MemorySchemaProvider::new(),
+            at_commits: AtCommits::default(),
             session: OnceLock::new(),
             postgres: OnceLock::new(),
         })
@@ -239,6 +243,35 @@ impl Names {
         self.forget_own()?;
         for (name, table) in state.restored().await {
             self.own.register_table(name, table)?;
+        }
+        Ok(())
+    }
+
+    /// Has something done to one of them whenever a transaction has been committed.
+    pub(crate) async fn add_at_commit(&self, name: &str, what: AtCommit) -> Result<()> {
+        if let Some(table) = self.own.table(name).await? {
+            self.at_commits.add(name, &table, what);
+        }
+        Ok(())
+    }
+
+    /// To be called when a transaction has been committed, before the next statement.
+    pub(crate) async fn committed(&self) -> Result<()> {
+        if self.at_commits.is_empty() {
+            return Ok(());
+        }
+        let mut own = HashMap::new();
+        for name in self.own.table_names() {
+            if let Some(table) = self.own.table(&name).await? {
+                own.insert(name, table);
+            }
+        }
+        for (name, table, what) in self.at_commits.due(&own) {
+            match (what, table.downcast_ref::<MemTable>()) {
+                (AtCommit::DeleteRows, Some(table)) => memory_tables::truncate(table).await,
+                (AtCommit::DeleteRows, None) => {}
+                (AtCommit::Drop, _) => drop(self.own.deregister_table(&name)?),
+            }
         }
         Ok(())
     }

@@ -36,8 +36,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::operate::Controls;
 use super::locks::Locks;
+use super::operate::Controls;
 use super::queues::RoleQueues;
 use super::watching::Watched;
 
@@ -58,8 +58,8 @@ pub(super) struct Sessions {
     /// Whether sessions are let in.
     pub(super) controls: Arc<Controls>,
     pub(super) registry: Arc<Registry>,
-}
     pub(super) locks: Arc<Locks>,
+}
 
 impl Sessions {
     fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
@@ -96,10 +96,10 @@ impl Sessions {
                 .begin(identity, Arc::clone(&self.surroundings), &settings)
                 .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
             Ok(Arc::new(EngineSession {
-                session: Arc::new(session),
-                threads: self.threads.clone(),
                 process,
                 locks: Arc::clone(&self.locks),
+                session: Arc::new(session),
+                threads: self.threads.clone(),
                 queues: self.queues.clone(),
                 registry: Arc::clone(&self.registry),
             }) as _)
@@ -147,22 +147,22 @@ impl Threads {
 }
 
 struct EngineSession {
-    session: Arc<harrier_engine::Session>,
-    threads: Threads,
     /// The number of the session.
     process: i32,
     locks: Arc<Locks>,
+    session: Arc<harrier_engine::Session>,
+    threads: Threads,
     queues: RoleQueues,
     registry: Arc<Registry>,
 }
 
-/// A statement that waits for its turn on the gang.
 impl Drop for EngineSession {
     fn drop(&mut self) {
         self.locks.release_all(self.process);
     }
 }
 
+/// A statement that waits for its turn on the gang.
 struct Turn {
     queues: RoleQueues,
     entry: Arc<StatementEntry>,

@@ -456,6 +456,45 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
 ];
 
+fn no_sequence(name: &Value) -> Result<Value> {
+    plan_err!("relation \"{}\" does not exist", text(name))
+}
+
+/// The parts of a name. Not `strict`: what stands behind it does not matter.
+fn identifiers(given: &str, strict: bool) -> Option<Vec<String>> {
+    let mut parts = vec![];
+    let mut rest = given.trim_start();
+    loop {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut part = String::new();
+            let mut letters = quoted.char_indices().peekable();
+            let end = loop {
+                match letters.next()? {
+                    (at, '"') if letters.next_if(|(_, next)| *next == '"').is_none() => break at + 1,
+                    (_, letter) => part.push(letter),
+                }
+            };
+            if part.is_empty() {
+                return None;
+            }
+            parts.push(part);
+            rest = &quoted[end..];
+        } else {
+            let begins = |c: char| c.is_alphabetic() || c == '_' || !c.is_ascii();
+            let goes_on = |c: char| begins(c) || c.is_ascii_digit() || c == '$';
+            rest.chars().next().filter(|c| begins(*c))?;
+            let end = rest.find(|c: char| !goes_on(c)).unwrap_or(rest.len());
+            parts.push(rest[..end].to_lowercase());
+            rest = &rest[end..];
+        }
+        rest = rest.trim_start();
+        match rest.strip_prefix('.') {
+            Some(after) => rest = after.trim_start(),
+            None => return (rest.is_empty() || !strict).then_some(parts),
+        }
+    }
+}
+
 /// PostgreSQL's encodings by number.
 pub(super) const ENCODINGS: [&str; 9] =
     ["SQL_ASCII", "EUC_JP", "EUC_CN", "EUC_KR", "EUC_TW", "EUC_JIS_2004", "UTF8", "MULE_INTERNAL", "LATIN1"];

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::objects::{OBJECT_TYPES, custom_type};
-use super::{normal, parts};
+use super::{normal, parts, without_twin};
 
 const UNKNOWN: &str = "?column?";
 
@@ -14,7 +14,7 @@ const UNKNOWN: &str = "?column?";
 pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
     let Some(items) = items(query) else { return planned.to_vec() };
-    let mut names = planned.to_vec();
+    let mut names: Vec<String> = planned.iter().map(|name| without_twin(name).to_string()).collect();
     let is_star =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let before = items.iter().position(is_star).unwrap_or(items.len());

@@ -1,0 +1,175 @@
+//! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and `substring` by a pattern.
+
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, TimezoneInfo, Value, ValueWithSpan,
+};
+use harrier_pgcatalog::function_call;
+
+use super::patterns;
+
+/// Rewrites an expression, if it is one.
+pub(super) fn rewrite(expr: &mut Expr) {
+    match expr {
+        Expr::Substring { expr: text, substring_from: Some(from), substring_for, .. } => {
+            let length = substring_for.as_deref();
+            if let Some(found) = by_pattern(text, from, length) {
+                *expr = found;
+            }
+        }
+        Expr::Function(function) => {
+            if matches!(function.args, FunctionArguments::None) {
+                if let Some(data_type) = local_now(function) {
+                    *expr = cast(&Expr::Function(function_call("now", vec![])), data_type);
+                }
+                return;
+            }
+            let Some((name, arguments)) = plain_call(function) else { return };
+            let found = match (name.as_str(), arguments.as_slice()) {
+                ("substring", [text, from]) => by_pattern(text, from, None),
+                ("substring", [text, from, escape]) => by_pattern(text, from, Some(escape)),
+                ("to_timestamp", [text, pattern]) if !is_of_chrono(pattern) => {
+                    let read = call("harrier_to_timestamp", text, pattern);
+                    let moment = DataType::Timestamp(Some(6), TimezoneInfo::Tz);
+                    Some(cast(&read, moment))
+                }
+                ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_of_chrono(pattern) => {
+                    Some(call(&format!("harrier_{name}"), value, pattern))
+                }
+                (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),
+                _ => None,
+            };
+            if let Some(found) = found {
+                *expr = found;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The type of LOCALTIMESTAMP and LOCALTIME, which are registers.
+fn local_now(register: &Function) -> Option<DataType> {
+    match register.name.0.as_slice() {
+        [name] => match name_of(name.as_ident()?).as_str() {
+            "localtimestamp" => Some(DataType::Timestamp(None, TimezoneInfo::None)),
+            "localtime" => Some(DataType::Time(None, TimezoneInfo::None)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The name and the arguments of a call with nothing else to it.
+fn plain_call(function: &Function) -> Option<(String, Vec<&Expr>)> {
+    let Function { name, args, filter: None, null_treatment: None, over: None, .. } = function else {
+        return None;
+    };
+    let name = match name.0.as_slice() {
+        [name] => name.as_ident()?,
+        [schema, name] if schema.as_ident()?.value.eq_ignore_ascii_case("pg_catalog") => name.as_ident()?,
+        _ => return None,
+    };
+    let FunctionArguments::List(list) = args else { return None };
+    if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+        return None;
+    }
+    let arguments = list.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    });
+    Some((name_of(name), arguments.collect::<Option<Vec<_>>>()?))
+}
+
+fn name_of(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
+}
+
+/// The type that a function of this name casts to.
+fn type_of(name: &str) -> Option<DataType> {
+    Some(match name {
+        "date" => DataType::Date,
+        "bool" => DataType::Boolean,
+        "int2" => DataType::SmallInt(None),
+        "int4" => DataType::Integer(None),
+        "int8" => DataType::BigInt(None),
+        "float4" => DataType::Real,
+        "float8" => DataType::DoublePrecision,
+        "numeric" => DataType::Numeric(ExactNumberInfo::None),
+        "text" => DataType::Text,
+        "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
+        _ => return None,
+    })
+}
+
+fn cast(value: &Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(value.clone()), data_type, array: false, format: None }
+}
+
+fn call(name: &str, first: &Expr, second: &Expr) -> Expr {
+    Expr::Function(function_call(name, vec![first.clone(), second.clone()]))
+}
+
+/// Whether a pattern is one of the planner's functions, `%Y`, which PostgreSQL's are not.
+fn is_of_chrono(pattern: &Expr) -> bool {
+    let is_letter = |text: &str| {
+        text.split('%')
+            .skip(1)
+            .any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || "-:.%#^".contains(c)))
+    };
+    text_of(pattern).is_some_and(is_letter)
+}
+
+/// The part of a text that meets a pattern, which has to be a text in the statement: what its parentheses take in, if it has some. With
+/// an escape, a pattern of SIMILAR TO.
+fn by_pattern(text: &Expr, pattern: &Expr, escape: Option<&Expr>) -> Option<Expr> {
+    let pattern = text_of(pattern)?;
+    let pattern = match escape {
+        None => pattern.to_string(),
+        Some(escape) => patterns::regex_of_part(pattern, text_of(escape)?)?,
+    };
+    let pattern = Expr::value(Value::SingleQuotedString(pattern));
+    let found = Expr::Function(function_call("regexp_match", vec![text.clone(), pattern]));
+    let one = Expr::value(Value::Number("1".to_string(), false));
+    Some(Expr::Function(function_call("array_element", vec![found, one])))
+}
+
+fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Nested(inner) => text_of(inner),
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn calls_are_what_the_planner_has() {
+        for (sql, expected) in [
+            (
+                "SELECT to_timestamp(a, 'YYYY')",
+                "SELECT CAST(harrier_to_timestamp(a, 'YYYY') AS TIMESTAMPTZ(6))",
+            ),
+            (
+                "SELECT to_char(a, 'DD'), to_char(a, '%d')",
+                "SELECT harrier_to_char(a, 'DD'), to_char(a, '%d')",
+            ),
+            ("SELECT LOCALTIMESTAMP", "SELECT CAST(now() AS TIMESTAMP)"),
+            ("SELECT to_timestamp(a)", "SELECT to_timestamp(a)"),
+            ("SELECT date(a)", "SELECT CAST(a AS DATE)"),
+            ("SELECT pg_catalog.int4('7')", "SELECT CAST('7' AS INTEGER)"),
+            ("SELECT date, text FROM t", "SELECT date, text FROM t"),
+            ("SELECT substring(a FROM '...$')", "SELECT array_element(regexp_match(a, '...$'), 1)"),
+            ("SELECT substring(a, '(b)c')", "SELECT array_element(regexp_match(a, '(b)c'), 1)"),
+            ("SELECT substring(a FROM 2 FOR 3)", "SELECT SUBSTRING(a FROM 2 FOR 3)"),
+            (
+                "SELECT count(a) FILTER (WHERE date(b) > c)",
+                "SELECT count(a) FILTER (WHERE CAST(b AS DATE) > c)",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+    }
+}
