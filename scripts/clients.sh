@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs the clients that the tests connect with: of Debian, PyPI and Maven Central, the latter two into
+# Installs the clients that the tests connect with: of Debian, and of PyPI, Maven Central and npm into
 # .harrier/clients.
 #
 # usage: scripts/clients.sh [--packages]
 #
-# Prints the folder, with python/ and dbt/ (environments of Python) and java/ (jars). psql, pgbench, isql,
-# psqlODBC and Java are packages of the system, installed with apt-get where they are missing and it may. What
+# Prints the folder, with python/ and dbt/ (environments of Python), java/ (jars) and node/ (modules). psql,
+# pgbench, isql, psqlODBC, Java and Node.js are packages of the system, installed with apt-get where they are missing and it may. What
 # is there already is kept; where there is a folder ~/.cache/harrier the jars are kept there too, for other
 # checkouts. Exit status: 0 if all clients are there, 1 if not.
 # --packages: prints the packages that it would install, and installs nothing.
@@ -38,6 +38,7 @@ main() {
     python_version=$(echo "$python_modules" | cat - "$checkout/scripts/clients/python.txt" | cksum)
     dbt_version=$(echo "$dbt_modules" | cat - "$checkout/scripts/clients/dbt.txt" | cksum)
     java_version="$pgjdbc_version $sqlline_version $(cksum <"$checkout/scripts/clients/pom.xml")"
+    node_version=$(cksum <"$checkout/scripts/clients/package-lock.json")
     if [ -n "$(missing_parts)" ]; then
         # One at a time: the tests of several crates may ask for it at once.
         mkdir -p "$folder"
@@ -60,6 +61,7 @@ missing_parts() {
     is_version "$folder/python" "$python_version" || echo python
     is_version "$folder/dbt" "$dbt_version" || echo dbt
     is_version "$folder/java" "$java_version" || echo java
+    is_version "$folder/node" "$node_version" || echo node
 }
 
 # is_version FOLDER VERSION
@@ -67,14 +69,16 @@ is_version() {
     [ "$(cat "$1/.version" 2>/dev/null)" = "$2" ]
 }
 
-# The jars beside the environments. Packages come before them if Maven is one, else last: they may take long.
+# The jars and modules beside the environments. Packages come before them if Maven or npm is one, else last:
+# they may take long.
 install_parts() {
     install_environment python "$python_modules" "$python_version" &
     python=$!
     install_environment dbt "$dbt_modules" "$dbt_version" &
     dbt=$!
-    command -v mvn >/dev/null 2>&1 || need_packages
+    { command -v mvn && command -v npm; } >/dev/null 2>&1 || need_packages
     install_jars
+    install_modules
     wait "$python" "$dbt"
 }
 
@@ -105,6 +109,23 @@ install_jars() {
     fi
 }
 
+install_modules() {
+    is_version "$folder/node" "$node_version" && return 0
+    name=clients-node-$(echo "$node_version" | tr ' ' -)
+    take "$name" "$folder/node" && return 0
+    rm -rf "$folder/node"
+    command -v npm >/dev/null 2>&1 || return 0
+    mkdir -p "$folder/node"
+    cp "$checkout/scripts/clients/package.json" "$checkout/scripts/clients/package-lock.json" "$folder/node"
+    if npm ci --prefix "$folder/node" --ignore-scripts --no-audit --no-fund --loglevel error >&2; then
+        echo "$node_version" >"$folder/node/.version"
+        keep "$name" "$folder/node"
+    else
+        rm -rf "$folder/node"
+        echo "clients: npm could not get what scripts/clients/package-lock.json lists" >&2
+    fi
+}
+
 need_packages() {
     # shellcheck disable=SC2046 # one word for each package
     set -- $(missing_packages)
@@ -116,6 +137,8 @@ missing_packages() {
         case $program in
             javac) echo openjdk-17-jdk-headless ;;
             mvn) echo maven ;;
+            node) echo nodejs ;;
+            npm) echo npm ;;
             isql) echo unixodbc ;;
             psqlODBC) echo odbc-postgresql ;;
             psql) echo postgresql-client ;;
@@ -125,7 +148,7 @@ missing_packages() {
 }
 
 missing_programs() {
-    for program in javac mvn isql psql; do
+    for program in javac mvn isql psql node npm; do
         command -v "$program" >/dev/null 2>&1 || echo "$program"
     done
     find_driver || echo psqlODBC

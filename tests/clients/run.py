@@ -17,7 +17,7 @@ from trace import Proxy
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENTS = os.environ.get("HARRIER_CLIENTS") or os.path.join(HERE, "../../.harrier/clients")
 PYTHON = os.path.join(CLIENTS, "python/bin/python3")
-NAMES = ["psql", "psycopg", "sqlalchemy", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "jupysql", "adbc", "dbt", "flightsql"]
+NAMES = ["psql", "psycopg", "asyncpg", "sqlalchemy", "node", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "jupysql", "adbc", "dbt", "flightsql"]
 # What all the checks of one client may take; each check has a limit of its own.
 CLIENT_SECONDS_MAX = 900
 # Messages shown of a check that failed; the file has all of them.
@@ -27,6 +27,8 @@ TRACE_LINES = 30
 def command(name):
     if name == "pgjdbc":
         return ["java", "-cp", os.path.join(CLIENTS, "java/postgresql.jar"), os.path.join(HERE, "CheckPgjdbc.java")]
+    if name == "node":
+        return ["node", os.path.join(HERE, "check_node.js")]
     return [PYTHON, os.path.join(HERE, f"check_{name}.py")]
 
 

@@ -42,6 +42,16 @@ fn psycopg() {
 }
 
 #[test]
+fn asyncpg() {
+    run(&["asyncpg"]);
+}
+
+#[test]
+fn node() {
+    run(&["node"]);
+}
+
+#[test]
 fn sqlalchemy() {
     run(&["sqlalchemy"]);
 }

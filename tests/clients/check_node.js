@@ -1,0 +1,186 @@
+// node-postgres with its pool and its cursors, Sequelize and TypeORM. usage: check_node.js HOST PORT USER [DATABASE] [--keep-going] [--only TEXT]
+"use strict";
+
+const assert = require("node:assert/strict");
+const path = require("node:path");
+
+const modules = path.join(process.env.HARRIER_CLIENTS || path.join(__dirname, "../../.harrier/clients"), "node/node_modules");
+const load = (name) => require(path.join(modules, name));
+const { Client, Pool } = load("pg");
+const Cursor = load("pg-cursor");
+const { DataTypes, QueryTypes, Sequelize } = load("sequelize");
+load("reflect-metadata");
+const { DataSource, EntitySchema } = load("typeorm");
+
+// What one check may take.
+const CHECK_MS_MAX = 60_000;
+
+const words = process.argv.slice(2);
+const option = (name) => words.includes(name) && words.splice(words.indexOf(name), 1).length > 0;
+const keepsGoing = option("--keep-going");
+const only = words.includes("--only") ? words.splice(words.indexOf("--only"), 2)[1] : "";
+const [host, port, user, database = user] = words;
+const password = process.env.PGPASSWORD || undefined;
+const server = { host, port: Number(port), user, password, database };
+
+const checks = [];
+const check = (line, run) => checks.push({ line, run });
+
+async function connected(work) {
+  const client = new Client(server);
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+async function fails(code, work) {
+  await assert.rejects(work, (error) => assert.equal(error.code, code) === undefined);
+}
+
+check("pg: parameters without a type at LIMIT, OFFSET, ANY, IN, CASE, and in functions", () =>
+  connected(async (client) => {
+    const rows = async (text, values) => (await client.query({ text, values, rowMode: "array" })).rows;
+    const numbers = "SELECT i::int FROM generate_series(1, $1::int) AS g(i)";
+    assert.deepEqual(await rows(`${numbers} LIMIT $2 OFFSET $3`, [10, 3, 2]), [[3], [4], [5]]);
+    assert.deepEqual(await rows(`${numbers} WHERE i = ANY($2) AND i IN ($3, $4)`, [5, [2, 3], 3, 9]), [[3]]);
+    assert.deepEqual(await rows("SELECT CASE WHEN $1 THEN $2 ELSE 'no' END", [true, "yes"]), [["yes"]]);
+    assert.deepEqual(await rows("SELECT upper($1), left($2, $3), $4::int[]", ["a", "bcd", 2, [1, 2]]), [["A", "bc", [1, 2]]]);
+    assert.deepEqual(await rows("SELECT coalesce($1, 'b') || $2", [null, "c"]), [["bc"]]);
+    await fails("22P02", rows("SELECT $1::int", ["x"]));
+    await fails("42P01", rows("SELECT * FROM nosuch WHERE a = $1", [1]));
+    assert.deepEqual(await rows("SELECT $1::text", ["still here"]), [["still here"]]);
+  }),
+);
+
+check("pg-cursor: rows in pieces; errors at every step, which come without Sync", () =>
+  connected(async (client) => {
+    const cursor = client.query(new Cursor("SELECT g::int AS g FROM generate_series(1, $1::int) AS g", [5]));
+    assert.deepEqual((await cursor.read(3)).map((row) => row.g), [1, 2, 3]);
+    assert.deepEqual((await cursor.read(3)).map((row) => row.g), [4, 5]);
+    await cursor.close();
+    for (const [text, values, code] of [
+      ["SELEC 1", [], "42601"],
+      ["SELECT * FROM nosuch", [], "42P01"],
+      ["SELECT 1 / $1::int", ["0"], "22012"],
+      ["SELECT $1::int", ["x"], "22P02"],
+    ]) {
+      const failing = client.query(new Cursor(text, values));
+      await fails(code, failing.read(1));
+      await failing.close();
+    }
+    assert.equal((await client.query("SELECT 1::int AS a")).rows[0].a, 1);
+  }),
+);
+
+check("pg-pool: connections that are used again, transactions, advisory locks", async () => {
+  const pool = new Pool({ ...server, max: 2 });
+  try {
+    const found = await Promise.all([1, 2, 3, 4].map((one) => pool.query("SELECT $1::int AS a", [one])));
+    assert.deepEqual(found.map((result) => result.rows[0].a), [1, 2, 3, 4]);
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN");
+      assert.equal((await client.query("SELECT pg_try_advisory_xact_lock($1) AS got", [99])).rows[0].got, true);
+      assert.equal((await pool.query("SELECT pg_try_advisory_lock(99) AS got")).rows[0].got, false);
+      await client.query("ABORT");
+      assert.equal((await pool.query("SELECT pg_try_advisory_lock(99) AS got")).rows[0].got, true);
+      await pool.query("SELECT pg_advisory_unlock_all()");
+    } finally {
+      client.release();
+    }
+  } finally {
+    await pool.end();
+  }
+});
+
+check("Sequelize: connect, findAll with where, order, limit and offset, count, max, bulkCreate, transaction", async () => {
+  const sequelize = new Sequelize(database, user, password || "", { host, port: Number(port), dialect: "postgres", logging: false });
+  try {
+    await sequelize.authenticate();
+    await sequelize.query("DROP TABLE IF EXISTS sequelize_things");
+    await sequelize.query("CREATE TABLE sequelize_things (a int, b text, d timestamptz)");
+    const Thing = sequelize.define(
+      "Thing",
+      { a: { type: DataTypes.INTEGER, primaryKey: true }, b: DataTypes.STRING, d: DataTypes.DATE },
+      { timestamps: false, tableName: "sequelize_things" },
+    );
+    const day = new Date("2024-01-02T03:04:05Z");
+    await Thing.bulkCreate([{ a: 1, b: "x", d: day }, { a: 2, b: "y" }, { a: 3, b: "z" }], { returning: false });
+    const found = await Thing.findAll({ where: { a: [1, 2] }, order: [["a", "DESC"]], limit: 1, offset: 1, raw: true });
+    assert.deepEqual(found, [{ a: 1, b: "x", d: day }]);
+    assert.equal(await Thing.count(), 3);
+    assert.equal(await Thing.max("a"), 3);
+    await assert.rejects(
+      sequelize.transaction(async (transaction) => {
+        await sequelize.query("INSERT INTO sequelize_things (a) VALUES ($1)", { bind: [9], transaction });
+        throw new Error("undone");
+      }),
+    );
+    const rows = await sequelize.query("SELECT count(*)::int AS n FROM sequelize_things WHERE a > $1", { bind: [2], type: QueryTypes.SELECT });
+    assert.deepEqual(rows, [{ n: 1 }]);
+  } finally {
+    await sequelize.close();
+  }
+});
+
+check("TypeORM: connect, find, query builder, insert, update, remove", async () => {
+  const Thing = new EntitySchema({
+    name: "Thing",
+    tableName: "typeorm_things",
+    columns: { a: { type: "int", primary: true }, b: { type: "text", nullable: true } },
+  });
+  const source = new DataSource({ type: "postgres", host, port: Number(port), username: user, password, database, entities: [Thing] });
+  await source.initialize();
+  try {
+    await source.query("DROP TABLE IF EXISTS typeorm_things");
+    await source.query("CREATE TABLE typeorm_things (a int, b text)");
+    const things = source.getRepository("Thing");
+    await things.insert([{ a: 1, b: "x" }, { a: 2, b: "y" }, { a: 3, b: null }]);
+    assert.deepEqual(await things.find({ where: { a: 2 }, take: 1, skip: 0 }), [{ a: 2, b: "y" }]);
+    const some = things.createQueryBuilder("t").where("t.a IN (:...some)", { some: [1, 3] }).orderBy("t.a");
+    assert.deepEqual(await some.getMany(), [{ a: 1, b: "x" }, { a: 3, b: null }]);
+    await things.update({ a: 1 }, { b: "new" });
+    await things.delete({ a: 3 });
+    assert.equal(await things.count(), 2);
+    assert.equal((await things.findOneBy({ a: 1 })).b, "new");
+    assert.equal(await source.transaction((manager) => manager.countBy("Thing", { b: "new" })), 1);
+  } finally {
+    await source.destroy();
+  }
+});
+
+function within(work) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer after ${CHECK_MS_MAX / 1000} s`)), CHECK_MS_MAX);
+  });
+  return Promise.race([work, late]).finally(() => clearTimeout(timer));
+}
+
+async function main() {
+  const version = (name) => load(`${name}/package.json`).version;
+  console.log(`client  node-postgres ${version("pg")}, Sequelize ${version("sequelize")}, TypeORM ${version("typeorm")}`);
+  let failed = 0;
+  for (const { line, run } of checks.filter((one) => one.line.includes(only))) {
+    const started = performance.now();
+    try {
+      await within(run());
+      console.log(`ok      ${line} (${((performance.now() - started) / 1000).toFixed(2)} s)`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED  ${line}\n        ${String(error.stack || error).replaceAll("\n", "\n        ")}`);
+      if (error.query || error.sql) {
+        console.log(`        ${error.query || error.sql}`);
+      }
+      if (!keepsGoing) {
+        break;
+      }
+    }
+  }
+  process.exit(failed ? 1 : 0);
+}
+
+main();
