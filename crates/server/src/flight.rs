@@ -26,6 +26,7 @@ mod ingest;
 mod login;
 mod metadata;
 mod options;
+mod placeholders;
 mod prepared;
 mod service;
 mod status;

@@ -11,6 +11,7 @@ use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::placeholders::numbered;
 use super::turn::{Consumer, Given, Turn};
 use crate::backend::{Description, Done, Failure, Statement};
 
@@ -27,8 +28,9 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares a statement on the session of a turn.
+    /// Prepares a statement on the session of a turn. Its parameters may be question marks.
     pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
+        let text = numbered(&text).into_owned();
         let (parsed, description) = match turn.describe(&text).await {
             Ok(Some((statement, description))) => (Some(statement), Some(description)),
             Ok(None) => (None, Some(Description::default())),

@@ -319,6 +319,10 @@ async fn statements_without_rows_have_run_when_they_are_answered() {
 async fn prepared_queries_run_for_every_row_of_parameters() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
+    // As JDBC writes them, and as PostgreSQL does.
+    let marked = client.prepare("SELECT ?, ?".to_string(), None).await.unwrap();
+    assert_eq!(marked.parameter_schema().unwrap().fields().len(), 2);
+    marked.close().await.unwrap();
     let mut select = client.prepare("SELECT $1, $2".to_string(), None).await.unwrap();
     assert_eq!(select.dataset_schema().unwrap().fields().len(), 2);
     check(select.execute().await, Code::InvalidArgument, "08P01");

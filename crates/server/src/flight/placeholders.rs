@@ -1,0 +1,116 @@
+//! Parameters that are written `?`, as JDBC and ODBC have them, in the words of PostgreSQL: `$1`, `$2`, …
+
+use std::borrow::Cow;
+
+/// The statement with numbers for its question marks. Those in texts, names and comments are no parameters; `??` is the operator `?`. What
+/// has numbers already is left as it is.
+pub(super) fn numbered(text: &str) -> Cow<'_, str> {
+    if !text.contains('?') {
+        return Cow::Borrowed(text);
+    }
+    let mut written = String::with_capacity(text.len() + 16);
+    let mut count = 0;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let passed = match first {
+            '\'' | '"' => quoted(rest, first),
+            '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => commented(rest),
+            '$' => match dollar_quoted(rest) {
+                Some(length) => length,
+                None if rest[1..].starts_with(|letter: char| letter.is_ascii_digit()) => {
+                    return Cow::Borrowed(text);
+                }
+                None => 1,
+            },
+            '?' if rest.starts_with("??") => {
+                written.push('?');
+                rest = &rest[2..];
+                continue;
+            }
+            '?' => {
+                count += 1;
+                written.push_str(&format!("${count}"));
+                rest = &rest[1..];
+                continue;
+            }
+            // A name may have a dollar sign in it.
+            letter if letter.is_alphabetic() || letter == '_' => {
+                let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == '$');
+                rest.find(ends).unwrap_or(rest.len())
+            }
+            other => other.len_utf8(),
+        };
+        written.push_str(&rest[..passed]);
+        rest = &rest[passed..];
+    }
+    Cow::Owned(written)
+}
+
+/// The length of what is in quotes; a doubled quote is one in it.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut from = 1;
+    while let Some(at) = text[from..].find(quote) {
+        from += at + 1;
+        if !text[from..].starts_with(quote) {
+            return from;
+        }
+        from += 1;
+    }
+    text.len()
+}
+
+/// The length of a comment, with those in it.
+fn commented(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        match rest {
+            _ if rest.starts_with("/*") => {
+                depth += 1;
+                at += 2;
+            }
+            _ if rest.starts_with("*/") => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += rest.chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    text.len()
+}
+
+/// The length of a text between dollar signs, if one begins here.
+fn dollar_quoted(text: &str) -> Option<usize> {
+    let tag = text[1..].find('$')? + 2;
+    let is_name = text[1..tag - 1].chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    if !is_name || text[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
+        return None;
+    }
+    Some(text[tag..].find(&text[..tag]).map_or(text.len(), |at| tag + at + tag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_marks_get_numbers() {
+        for (text, expected) in [
+            ("SELECT ?, a FROM t WHERE b = ? LIMIT ?", "SELECT $1, a FROM t WHERE b = $2 LIMIT $3"),
+            ("SELECT '?', 'it''s ?', \"a?\", ?", "SELECT '?', 'it''s ?', \"a?\", $1"),
+            ("SELECT ? -- ?\n, /* ? /* ? */ ? */ ?", "SELECT $1 -- ?\n, /* ? /* ? */ ? */ $2"),
+            ("SELECT $$?$$, $x$ ? $x$, ?", "SELECT $$?$$, $x$ ? $x$, $1"),
+            ("SELECT a ?? b, ?", "SELECT a ? b, $1"),
+            ("SELECT $1, a ? b", "SELECT $1, a ? b"),
+            ("SELECT a$1 FROM t WHERE c = ?", "SELECT a$1 FROM t WHERE c = $1"),
+            ("SELECT 'open ?", "SELECT 'open ?"),
+            ("SELECT 1", "SELECT 1"),
+        ] {
+            assert_eq!(numbered(text), expected);
+        }
+    }
+}
