@@ -449,7 +449,8 @@ impl Session {
             CopyFormat::Json => None,
             format => {
                 let intervals = self.settings().interval_style;
-                Some(Layout { intervals, ..layout(&copy.options, format, Header::Absent)? })
+                let layout = layout(&copy.options, format, Header::Absent)?;
+                Some(Layout { intervals, short_truths: true, ..layout })
             }
         };
         self.spread().await?;
@@ -493,6 +494,7 @@ fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<L
         null: options.null.clone().unwrap_or_else(|| if csv { String::new() } else { "\\N".to_string() }),
         header: options.header.unwrap_or(if csv { header } else { Header::Absent }),
         intervals: IntervalStyle::default(),
+        short_truths: false,
     })
 }
 

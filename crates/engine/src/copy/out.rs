@@ -200,7 +200,7 @@ fn texts_of<'a>(
     layout: &Layout,
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
     let own: Box<dyn DisplayIndex + 'a> = match column.data_type() {
-        DataType::Boolean => Box::new(Truths(column.as_boolean())),
+        DataType::Boolean if layout.short_truths => Box::new(Truths(column.as_boolean())),
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             Box::new(Intervals(column.as_primitive::<IntervalMonthDayNanoType>(), layout.intervals))
         }

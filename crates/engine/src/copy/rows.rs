@@ -51,6 +51,8 @@ pub(crate) struct Layout {
     pub header: Header,
     /// How intervals are written; all styles are read.
     pub intervals: IntervalStyle,
+    /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their type.
+    pub short_truths: bool,
 }
 
 /// Where the text comes from.
@@ -663,6 +665,7 @@ mod tests {
             null: if csv { String::new() } else { "\\N".to_string() },
             header: Header::Absent,
             intervals: IntervalStyle::default(),
+            short_truths: true,
         };
         Reading {
             schema: Arc::new(Schema::new(fields)),

@@ -108,6 +108,7 @@ impl FileFormatFactory for TextFormatFactory {
             null: "\\N".to_string(),
             header: Header::Absent,
             intervals: IntervalStyle::default(),
+            short_truths: false,
         };
         Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })
     }
