@@ -244,7 +244,7 @@ impl Object {
     pub fn describe(self, state: &State) -> String {
         let name = match self {
             Self::Warehouse => None,
-            Self::Schema(id) => state.schemas.get(&id).map(|schema| schema.name.as_str()),
+            Self::Schema(id) => state.schemas.get(&id).map(|schema| state.told_name(schema)),
             Self::Table(id) => state.tables.get(&id).map(|table| table.name.as_str()),
             Self::View(id) => state.views.get(&id).map(|view| view.name.as_str()),
         };

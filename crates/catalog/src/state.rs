@@ -153,10 +153,30 @@ impl Location {
     }
 }
 
+/// How DuckLake calls the schema that is there from the start.
+pub const DEFAULT_SCHEMA: &str = "main";
+
+/// How PostgreSQL does, and its clients expect it. It is a name of that schema unless the warehouse has another schema of this name.
+pub const PUBLIC_SCHEMA: &str = "public";
+
 impl State {
     /// By name, exactly as written.
     pub fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
         self.schemas.values().find(|schema| schema.name == name)
+    }
+
+    /// By a name as SQL gives it.
+    pub fn named_schema(&self, name: &str) -> Option<&Arc<Schema>> {
+        let is_alias = name == PUBLIC_SCHEMA;
+        self.schema(name).or_else(|| is_alias.then(|| self.schema(DEFAULT_SCHEMA)).flatten())
+    }
+
+    /// The name of a schema as users are told it.
+    pub fn told_name<'s>(&self, schema: &'s Schema) -> &'s str {
+        match schema.name == DEFAULT_SCHEMA && self.schema(PUBLIC_SCHEMA).is_none() {
+            true => PUBLIC_SCHEMA,
+            false => &schema.name,
+        }
     }
 
     pub fn table(&self, schema: ObjectId, name: &str) -> Option<&Arc<Table>> {

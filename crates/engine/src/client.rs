@@ -11,6 +11,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 
+use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_exec::front::{Admission, Admit};
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -26,7 +27,9 @@ use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, comm
 use crate::settings::{self, HarrierSettings};
 use crate::store_options;
 use crate::waiting_functions;
-use crate::warehouse::{DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, SessionSource, Surroundings};
+use crate::warehouse::{
+    DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, Said, SessionSource, Surroundings,
+};
 use crate::zones::UTC;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
@@ -351,7 +354,10 @@ impl Session {
             self.set_superuser(kept.names.role().viewer().is_superuser());
         }
         self.follow_search_path();
-        let CatalogReads { any, sizes, analyses } = statement.reads;
+        let CatalogReads { any, sizes, analyses, said } = statement.reads;
+        if let Some(kept) = self.kept() {
+            kept.names.set_says_main(said.is_main(&statement.values));
+        }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
                 source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
@@ -408,8 +414,14 @@ impl Session {
         }
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         let any = has(&["pg_", "information_schema"]) || !self.is_client() && has(&CATALOG_WORDS);
+        let statement = match &*form {
+            Form::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
+            _ => None,
+        };
+        let said = Said::by(statement, &text);
         let reads = CatalogReads {
             any,
+            said,
             sizes: any && has(&["_size", "reltuples", "relpages"]),
             analyses: any && has(&["pg_stats"]),
         };
@@ -431,7 +443,10 @@ impl Session {
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.
     pub(crate) fn follow_search_path(&self) {
         let path = self.parameters().search_path();
-        let schema = path.into_iter().find(|schema| self.has_schema(schema) && schema != "public");
+        let state = self.kept().and_then(|kept| kept.names.sight().state);
+        let is_named = |name: &str| state.as_ref().is_some_and(|state| state.schema(name).is_some());
+        let first = path.into_iter().find(|schema| self.has_schema(schema));
+        let schema = first.filter(|schema| schema != PUBLIC_SCHEMA || is_named(schema));
         let schema = schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_string());
         let state = self.context().state_ref();
         if state.read().config_options().catalog.default_schema != schema {

@@ -9,6 +9,7 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::sql::unparser::expr_to_sql;
+use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_pgcatalog::{
     CATALOG_SCHEMA, Column, Contents, INFORMATION_SCHEMA, Installed, Kind, Relation, Schema,
 };
@@ -50,7 +51,9 @@ impl OwnCatalog {
             }
             contents.schemas.push(Schema {
                 id: schema,
+                is_public: name == PUBLIC_SCHEMA,
                 name,
+                other_name: None,
                 owner: owner.to_string(),
                 comment: None,
                 grants: vec![],

@@ -95,7 +95,7 @@ use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
 use crate::type_names;
 use crate::warehouse::{
-    self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, SessionCatalog, SessionRole, SessionSource,
+    self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
     TableClauses, Transactions,
 };
 use crate::write::{Unfinished, Write};
@@ -137,6 +137,8 @@ pub(crate) struct CatalogReads {
     pub(crate) sizes: bool,
     /// What ANALYZE has found out.
     pub(crate) analyses: bool,
+    /// Which of its names the schema `public` has in the statement.
+    pub(crate) said: Said,
 }
 
 /// A statement as one of the parsers has it.

@@ -27,7 +27,10 @@ pub(crate) struct Index {
     pub(crate) contents: Arc<Contents>,
     relations: HashMap<i32, usize>,
     schemas: HashMap<i32, usize>,
-    names: HashMap<(String, String), i32>,
+    /// Schemas by the source's numbers.
+    by_id: HashMap<i64, usize>,
+    /// Relations by the oid of their schema and their name.
+    names: HashMap<(i32, String), i32>,
 }
 
 /// A relation of the user or of the system.
@@ -129,24 +132,21 @@ impl Catalog {
 impl Index {
     fn new(contents: Arc<Contents>) -> Self {
         let schemas =
-            contents.schemas.iter().enumerate().map(|(place, schema)| (oid(schema.id), place)).collect();
+            contents.schemas.iter().enumerate().map(|(place, schema)| (schema.oid(), place)).collect();
         let relations = contents
             .relations
             .iter()
             .enumerate()
             .map(|(place, relation)| (oid(relation.id), place))
             .collect();
-        let by_id: HashMap<i64, &str> =
-            contents.schemas.iter().map(|schema| (schema.id, schema.name.as_str())).collect();
-        let names = contents
-            .relations
-            .iter()
-            .filter_map(|relation| {
-                let schema = by_id.get(&relation.schema)?;
-                Some(((schema.to_string(), relation.name.clone()), oid(relation.id)))
-            })
-            .collect();
-        Self { relations, schemas, names, contents }
+        let by_id: HashMap<i64, usize> =
+            contents.schemas.iter().enumerate().map(|(place, schema)| (schema.id, place)).collect();
+        let name = |relation: &Relation| {
+            let schema = contents.schemas[*by_id.get(&relation.schema)?].oid();
+            Some(((schema, relation.name.clone()), oid(relation.id)))
+        };
+        let names = contents.relations.iter().filter_map(name).collect();
+        Self { relations, schemas, names, by_id, contents }
     }
 
     pub(crate) fn get(&self, relation: i32) -> Option<Found<'_>> {
@@ -154,7 +154,7 @@ impl Index {
             return Some(Found::System(system));
         }
         let relation = self.contents.relations.get(*self.relations.get(&relation)?)?;
-        Some(Found::User(relation, self.schema(oid(relation.schema))?))
+        Some(Found::User(relation, self.schema_of(relation)?))
     }
 
     pub(crate) fn user_relation(&self, relation: i32) -> Option<&Relation> {
@@ -168,12 +168,13 @@ impl Index {
         self.contents.schemas.get(*self.schemas.get(&schema)?)
     }
 
+    fn schema_of(&self, relation: &Relation) -> Option<&Schema> {
+        self.contents.schemas.get(*self.by_id.get(&relation.schema)?)
+    }
+
     /// The relations whose schema is known, each with it.
     pub(crate) fn user_relations(&self) -> impl Iterator<Item = (&Relation, &Schema)> {
-        self.contents
-            .relations
-            .iter()
-            .filter_map(|relation| Some((relation, self.schema(oid(relation.schema))?)))
+        self.contents.relations.iter().filter_map(|relation| Some((relation, self.schema_of(relation)?)))
     }
 
     pub(crate) fn schema_name(&self, schema: i32) -> Option<String> {
@@ -183,7 +184,12 @@ impl Index {
 
     pub(crate) fn schema_oid(&self, name: &str) -> Option<i32> {
         let system = system_schemas().find(|known| known.1 == name).map(|known| known.0);
-        system.or_else(|| self.contents.schemas.iter().find(|s| s.name == name).map(|s| oid(s.id)))
+        let named = |is: &dyn Fn(&Schema) -> bool| self.contents.schemas.iter().find(|schema| is(schema));
+        system.or_else(|| {
+            let schema =
+                named(&|schema| schema.name == name).or_else(|| named(&|schema| schema.is_called(name)));
+            schema.map(Schema::oid)
+        })
     }
 
     /// The oid of a relation by the names of its schema and its own.
@@ -191,7 +197,7 @@ impl Index {
         if let Some((namespace, _)) = system_schemas().find(|known| known.1 == schema) {
             return SYSTEM.find(namespace, name).map(|relation| relation.oid);
         }
-        self.names.get(&(schema.to_string(), name.to_string())).copied()
+        self.names.get(&(self.schema_oid(schema)?, name.to_string())).copied()
     }
 
     /// Schema and name of a relation.

@@ -195,6 +195,7 @@ impl View<'_> {
             user.iter().map(|(relation, _)| of_user(relation)).chain(system).collect::<Vec<_>>()
         };
         let names = user.iter().map(|(r, _)| r.name.as_str()).chain(system.iter().map(|r| r.name));
+        let namespaces = user.iter().map(|(_, schema)| schema.oid());
         let kinds = user.iter().map(|(r, _)| kind(r)).chain(system.iter().map(|r| r.kind));
         let tables = kinds.clone().map(|kind| kind != "v").collect::<Vec<_>>();
         let persistence = user.iter().map(|(r, _)| if r.kind == Kind::TemporaryTable { "t" } else { "p" });
@@ -214,7 +215,7 @@ impl View<'_> {
         let columns = Columns::default()
             .numbers("oid", both(&|r| oid(r.id), &|r| r.oid))
             .texts("relname", names)
-            .numbers("relnamespace", both(&|r| oid(r.schema), &|r| r.namespace))
+            .numbers("relnamespace", namespaces.chain(system.iter().map(|r| r.namespace)))
             .numbers("relowner", both(&|r| self.catalog.role_oid(&roles, &r.owner), &|_| OWNER_OID))
             .numbers("relam", tables.iter().map(|table| if *table { HEAP } else { 0 }))
             .numbers("relfilenode", both(&|r| if r.kind == Kind::View { 0 } else { oid(r.id) }, &|_| 0))
@@ -318,7 +319,7 @@ impl View<'_> {
         let found = &index.contents.schemas;
         let owners = found.iter().map(|schema| self.catalog.role_oid(&roles, &schema.owner));
         let columns = Columns::default()
-            .numbers("oid", found.iter().map(|schema| oid(schema.id)))
+            .numbers("oid", found.iter().map(Schema::oid))
             .texts("nspname", found.iter().map(|schema| &schema.name))
             .numbers("nspowner", owners)
             .lists("nspacl", found.iter().map(|schema| access_list(&schema.owner, "UC", &schema.grants)));
@@ -416,7 +417,7 @@ impl View<'_> {
         let index = self.catalog.index()?;
         let mut found: Vec<(i32, i32, i32, &str)> = vec![];
         for schema in &index.contents.schemas {
-            found.extend(schema.comment.as_deref().map(|comment| (oid(schema.id), PG_NAMESPACE, 0, comment)));
+            found.extend(schema.comment.as_deref().map(|comment| (schema.oid(), PG_NAMESPACE, 0, comment)));
         }
         for (relation, _) in index.user_relations() {
             let comments =

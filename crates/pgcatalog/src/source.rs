@@ -91,9 +91,23 @@ pub struct Contents {
 pub struct Schema {
     pub id: i64,
     pub name: String,
+    /// Another name by which it is found.
+    pub other_name: Option<String>,
+    /// It is what PostgreSQL has as `public`, whose oid clients know.
+    pub is_public: bool,
     pub owner: String,
     pub comment: Option<String>,
     pub grants: Vec<Grant>,
+}
+
+impl Schema {
+    pub(crate) fn oid(&self) -> i32 {
+        if self.is_public { PUBLIC_OID } else { oid(self.id) }
+    }
+
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.other_name.as_deref() == Some(name)
+    }
 }
 
 /// A table or a view. Numbers of relations are not used twice, and tables and views share them.
@@ -251,6 +265,9 @@ pub struct Cursor {
     /// In microseconds since 1970.
     pub since: i64,
 }
+
+/// The oid of the schema `public`.
+const PUBLIC_OID: i32 = 2200;
 
 /// The first oid that is not PostgreSQL's own.
 pub const FIRST_USER_OID: i32 = 16384;

@@ -18,8 +18,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{
-    Column, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State, TABLE_PARTITIONS_OPTION,
-    Table, View,
+    Column, DEFAULT_SCHEMA, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State,
+    TABLE_PARTITIONS_OPTION, Table, View,
 };
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -29,7 +29,7 @@ use uuid::Uuid;
 use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
 use super::dml::{Pending, check_codecs};
-use super::names::{DEFAULT_SCHEMA, Names, PAST};
+use super::names::{Names, PAST};
 use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
@@ -70,8 +70,7 @@ pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
 /// `schema`: as a name or the search path says it.
 fn schema_in<'s>(state: &'s State, schema: &str) -> Result<&'s Arc<Schema>> {
     state
-        .schema(schema)
-        .or_else(|| (schema == "public").then(|| state.schema(DEFAULT_SCHEMA)).flatten())
+        .named_schema(schema)
         .ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")))
 }
 
@@ -286,7 +285,7 @@ impl Ddl<'_> {
         self.transactions
             .change(|transaction| {
                 self.viewer().check(Object::Warehouse, Privilege::Create, &transaction.state)?;
-                if transaction.state.schema(&name).is_some() {
+                if transaction.state.named_schema(&name).is_some() {
                     return match if_not_exists {
                         true => Ok(false),
                         false => Err(error(
@@ -366,7 +365,7 @@ impl Ddl<'_> {
     pub(crate) async fn drop_schema(&self, name: &str, if_exists: bool, cascade: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
-                let Some(id) = transaction.state.schema(name).map(|schema| schema.id) else {
+                let Some(schema) = transaction.state.named_schema(name) else {
                     return match if_exists {
                         true => Ok(false),
                         false => Err(error(
@@ -375,9 +374,10 @@ impl Ddl<'_> {
                         )),
                     };
                 };
-                if name == DEFAULT_SCHEMA {
-                    return Err(unsupported(format!("schema \"{DEFAULT_SCHEMA}\" cannot be dropped")));
+                if schema.name == DEFAULT_SCHEMA {
+                    return Err(unsupported(format!("schema \"{name}\" cannot be dropped")));
                 }
+                let id = schema.id;
                 self.viewer().check_owner(Object::Schema(id), &transaction.state)?;
                 let tables: Vec<ObjectId> = transaction
                     .state
@@ -757,7 +757,7 @@ impl Ddl<'_> {
                 let name = reference(name)?.table().to_string();
                 self.transactions
                     .change(|transaction| {
-                        let schema = transaction.state.schema(&name).ok_or_else(|| {
+                        let schema = transaction.state.named_schema(&name).ok_or_else(|| {
                             error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
                         })?;
                         self.viewer().check_owner(Object::Schema(schema.id), &transaction.state)?;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use datafusion::catalog::{
@@ -17,7 +18,9 @@ use futures::future::BoxFuture;
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
-use harrier_catalog::state::{ObjectId, Schema, SnapshotId, State, Table, View};
+use harrier_catalog::state::{
+    DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
+};
 use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::Barrier;
@@ -32,6 +35,7 @@ use super::explain;
 use super::guarded_view::GuardedView;
 use super::own_states::OwnState;
 use super::own_tables::OwnTable;
+use super::public::told_name;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 use crate::joined_columns;
@@ -41,11 +45,6 @@ use crate::zones::session_zone;
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
-/// The schema that names without one are in.
-pub(crate) const DEFAULT_SCHEMA: &str = "main";
-/// What PostgreSQL calls that; means it unless the warehouse has a schema of this name.
-const ALIAS: &str = "public";
-
 /// What a statement sees.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sight {
@@ -58,13 +57,35 @@ pub(crate) struct Sight {
     pub viewer: Viewer,
     /// Who asks, whoever the viewer is.
     pub asker: Asker,
+    /// The schema `public` is called `main` in what it is told.
+    pub says_main: bool,
 }
 
 impl Sight {
     /// By name as SQL gives it.
     pub(crate) fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
+        self.state.as_ref()?.named_schema(name)
+    }
+
+    /// The schema of a table, as the statement is told it.
+    pub(crate) fn schema_name(&self, table: &Table) -> Option<&str> {
         let state = self.state.as_ref()?;
-        state.schema(name).or_else(|| (name == ALIAS).then(|| state.schema(DEFAULT_SCHEMA)).flatten())
+        Some(told_name(state, state.schemas.get(&table.schema)?, self.says_main))
+    }
+
+    /// The schema that `name` means, as the statement is told it; `name` if there is none.
+    pub(crate) fn told<'s>(&'s self, name: &'s str) -> &'s str {
+        match (&self.state, self.schema(name)) {
+            (Some(state), Some(schema)) => told_name(state, schema, self.says_main),
+            (None, _) if is_default(name) => {
+                if self.says_main {
+                    DEFAULT_SCHEMA
+                } else {
+                    PUBLIC_SCHEMA
+                }
+            }
+            _ => name,
+        }
     }
 }
 
@@ -83,6 +104,7 @@ pub(crate) struct Names {
     postgres: OnceLock<Installed>,
     role: Arc<SessionRole>,
     files: Arc<dyn UrlTableFactory>,
+    says_main: AtomicBool,
     this: Weak<Self>,
 }
 
@@ -98,6 +120,7 @@ impl Names {
             server_tables,
             role,
             files,
+            says_main: AtomicBool::new(false),
             sight: RwLock::default(),
             own: MemorySchemaProvider::new(),
             at_commits: AtCommits::default(),
@@ -131,7 +154,12 @@ impl Names {
     }
 
     pub(crate) fn sight(&self) -> Sight {
-        self.sight.read().clone()
+        Sight { says_main: self.says_main.load(Ordering::Relaxed), ..self.sight.read().clone() }
+    }
+
+    /// Whether the coming statement calls the schema `public` by DuckLake's name.
+    pub(crate) fn set_says_main(&self, says_main: bool) {
+        self.says_main.store(says_main, Ordering::Relaxed);
     }
 
     /// Whether the session has a table or view of its own of this name.
@@ -453,7 +481,7 @@ impl Place {
 pub(crate) const PAST: &str = "\u{1}as of ";
 
 fn is_default(schema: &str) -> bool {
-    schema == DEFAULT_SCHEMA || schema == ALIAS
+    schema == DEFAULT_SCHEMA || schema == PUBLIC_SCHEMA
 }
 
 /// The catalog of a session with a warehouse.
@@ -473,8 +501,11 @@ impl CatalogProvider for SessionCatalog {
     fn schema_names(&self) -> Vec<String> {
         let sight = self.names.sight();
         let mut names = match &sight.state {
-            Some(state) => state.schemas.values().map(|schema| schema.name.clone()).collect(),
-            None => vec![DEFAULT_SCHEMA.to_string()],
+            Some(state) => {
+                let told = |schema: &Arc<Schema>| told_name(state, schema, sight.says_main).to_string();
+                state.schemas.values().map(told).collect()
+            }
+            None => vec![sight.told(DEFAULT_SCHEMA).to_string()],
         };
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.to_string());
@@ -583,7 +614,7 @@ impl SchemaProvider for SessionSchema {
         if !self.has_own() {
             return Err(CodedError::new(
                 SqlState::INVALID_SCHEMA_NAME,
-                format!("tables of a session are in schema \"{DEFAULT_SCHEMA}\", not in \"{}\"", self.name),
+                format!("tables of a session are in schema \"{PUBLIC_SCHEMA}\", not in \"{}\"", self.name),
             )
             .into());
         }

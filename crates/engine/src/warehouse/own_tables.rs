@@ -41,6 +41,8 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
     contents.schemas.push(Schema {
         id: SCHEMA_ID,
         name: schema_name(process),
+        other_name: None,
+        is_public: false,
         owner: owner.to_string(),
         comment: None,
         grants: vec![],

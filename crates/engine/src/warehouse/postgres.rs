@@ -6,21 +6,22 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use datafusion::arrow::datatypes::{Field, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
-use harrier_catalog::state::{ColumnId, DefaultValue, ObjectId, State};
+use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{
-    Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, Object, PreparedStatement, Relation, Role,
-    Schema, Setting, Source, Spread,
+    Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
+    Relation, Role, Schema, Setting, Source, Spread, format_type, postgres_type_of_field,
 };
 use parking_lot::Mutex;
 
 use super::access::Viewer;
-use super::names::{DEFAULT_SCHEMA, Names};
+use super::names::{Names, Sight};
 use super::own_tables::{self, OwnTable};
+use super::public::{is_public, other_name, told_name};
 use super::types::told_fields_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
 
@@ -76,8 +77,8 @@ pub(crate) struct SessionSource {
     access: Mutex<Arc<Access>>,
     /// What there is without a warehouse, and the schema that names without one are in.
     listed: Mutex<Option<(Arc<Contents>, String)>>,
-    /// Made of the state that the statement sees, with the version of who may do what.
-    contents: Mutex<Option<(Arc<State>, i64, Arc<Contents>)>>,
+    /// Made of the state that the statement sees, with the version of who may do what, and whether the statement says `main`.
+    contents: Mutex<Option<(Arc<State>, (i64, bool), Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
     /// Of this session alone.
     own: Mutex<Vec<OwnTable>>,
@@ -201,12 +202,14 @@ impl SessionSource {
         *self.named.lock() = named;
     }
 
-    fn contents_of(&self, state: &State) -> Result<Contents> {
+    fn contents_of(&self, state: &State, says_main: bool) -> Result<Contents> {
         let access = self.access();
         let told = Told { access: &access, owner: self.owner() };
         let schemas = state.schemas.values().map(|schema| Schema {
             id: schema.id,
-            name: schema.name.clone(),
+            name: told_name(state, schema, says_main).to_string(),
+            other_name: other_name(state, schema, says_main).map(str::to_string),
+            is_public: is_public(state, schema),
             owner: told.owner_of(CatalogObject::Schema(schema.id)),
             comment: schema.comment.clone(),
             grants: told.grants(schema.id, WHOLE),
@@ -223,9 +226,8 @@ impl SessionSource {
             let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
-                    Some(DefaultValue::Literal(text) | DefaultValue::Expression { sql: text, .. }) => {
-                        Some(text.clone())
-                    }
+                    Some(DefaultValue::Literal(text)) => Some(literal(field, text)),
+                    Some(DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
                     None => None,
                 },
                 comment: column.comment.clone(),
@@ -282,6 +284,17 @@ impl SessionSource {
         let mut contents = Contents { schemas: schemas.collect(), relations };
         own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
         Ok(contents)
+    }
+}
+
+/// A constant as an expression of SQL: `'x'::text`, and numbers and truth values as they are.
+fn literal(field: &Field, text: &str) -> String {
+    let (oid, _) = postgres_type_of_field(field);
+    let is_plain = field.data_type().is_numeric() && text.parse::<f64>().is_ok_and(f64::is_finite)
+        || *field.data_type() == DataType::Boolean;
+    match format_type(oid, NO_MODIFIER).filter(|_| !is_plain && text != "NULL") {
+        Some(name) => format!("'{}'::{name}", text.replace('\'', "''")),
+        None => text.to_string(),
     }
 }
 
@@ -368,11 +381,14 @@ impl Source for SessionSource {
             return Ok(Arc::clone(contents));
         }
         let names = self.names.upgrade();
-        let Some(state) = names.and_then(|names| names.sight().state) else {
+        let Sight { state, says_main, .. } = names.map(|names| names.sight()).unwrap_or_default();
+        let Some(state) = state else {
             let mut contents = Contents {
                 schemas: vec![Schema {
                     id: 0,
-                    name: DEFAULT_SCHEMA.to_string(),
+                    name: if says_main { DEFAULT_SCHEMA } else { PUBLIC_SCHEMA }.to_string(),
+                    other_name: Some(if says_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA }.to_string()),
+                    is_public: true,
                     owner: self.owner(),
                     comment: None,
                     grants: vec![],
@@ -385,12 +401,12 @@ impl Source for SessionSource {
         let version = self.access().version;
         if let Some((known, of, contents)) = &*self.contents.lock()
             && Arc::ptr_eq(known, &state)
-            && *of == version
+            && *of == (version, says_main)
         {
             return Ok(Arc::clone(contents));
         }
-        let contents = Arc::new(self.contents_of(&state)?);
-        *self.contents.lock() = Some((state, version, Arc::clone(&contents)));
+        let contents = Arc::new(self.contents_of(&state, says_main)?);
+        *self.contents.lock() = Some((state, (version, says_main), Arc::clone(&contents)));
         Ok(contents)
     }
 
@@ -450,8 +466,9 @@ impl Source for SessionSource {
                 || names.as_ref().is_some_and(|names| names.has_schema(schema))
         };
         let path = self.parameters.search_path().into_iter().filter(exists);
-        // What PostgreSQL calls public is the schema that names without one are in.
-        let path = path.map(|schema| if schema == "public" { DEFAULT_SCHEMA.to_string() } else { schema });
+        // As what the catalogs tell calls it.
+        let sight = names.as_ref().map(|names| names.sight()).unwrap_or_default();
+        let path = path.map(|schema| sight.told(&schema).to_string());
         // Tables of the session hide others, but new ones are not put there.
         let own = (!self.own.lock().is_empty()).then(|| own_tables::schema_name(self.identity.process));
         path.chain(own).collect()

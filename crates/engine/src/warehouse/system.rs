@@ -210,10 +210,6 @@ fn numbers(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Int64Array>())
 }
 
-fn schema_name<'s>(state: &'s State, table: &Table) -> Option<&'s str> {
-    state.schemas.get(&table.schema).map(|schema| schema.name.as_str())
-}
-
 fn tables_of(sight: &Sight) -> Vec<(&State, &Arc<Table>)> {
     let state = sight.state.as_deref();
     let all = state.into_iter().flat_map(|state| state.tables.values().map(move |table| (state, table)));
@@ -242,7 +238,7 @@ async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
     };
     let partitioned_by = all.iter().map(|(_, table)| partitioning(table)).collect::<Result<Vec<_>>>()?;
     Ok(vec![
-        ("table_schema", texts(all.iter().map(|(state, table)| schema_name(state, table)))),
+        ("table_schema", texts(all.iter().map(|(_, table)| sight.schema_name(table)))),
         ("table_name", texts(all.iter().map(|(_, table)| Some(&table.name)))),
         ("table_id", numbers(all.iter().map(|(_, table)| Some(table.id)))),
         ("rows", of_rows(|all| all.0)),
@@ -274,7 +270,7 @@ fn columns(sight: &Sight) -> Result<Columns> {
         _ => None,
     };
     Ok(vec![
-        ("table_schema", texts(all.iter().map(|(state, table, ..)| schema_name(state, table)))),
+        ("table_schema", texts(all.iter().map(|(_, table, ..)| sight.schema_name(table)))),
         ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
         ("column_name", texts(all.iter().map(|(.., column)| Some(&column.name)))),
         ("ordinal_position", numbers(all.iter().map(|(_, _, at, _)| Some(*at as i64 + 1)))),
@@ -296,7 +292,7 @@ async fn column_analysis(sight: &Sight) -> Result<Columns> {
         None => Default::default(),
     };
     let mut all = Vec::new();
-    for (state, table) in tables_of(sight) {
+    for (_, table) in tables_of(sight) {
         let readable = sight.viewer.columns(Object::Table(table.id), Privilege::Select);
         let Some(analysis) = analyses.get(&table.id) else { continue };
         if sight.viewer.row_filters(table.id).is_some() {
@@ -304,7 +300,7 @@ async fn column_analysis(sight: &Sight) -> Result<Columns> {
         }
         for column in table.columns.iter().filter(|column| readable.has(column.id)) {
             let found = analysis.columns.get(&column.id);
-            all.extend(found.map(|found| (schema_name(state, table), table, column, analysis, found)));
+            all.extend(found.map(|found| (sight.schema_name(table), table, column, analysis, found)));
         }
     }
     let histograms = || all.iter().map(|(.., found)| found.histogram.as_ref());
@@ -329,12 +325,12 @@ async fn column_analysis(sight: &Sight) -> Result<Columns> {
 
 async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
     let mut all = Vec::new();
-    for (state, table) in tables_of(sight) {
+    for (_, table) in tables_of(sight) {
         let contents =
             WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
         // Who is not to see all rows is not told how many there are of which key.
         let sees_all = sight.viewer.row_filters(table.id).is_none();
-        all.extend(contents.files.into_iter().map(|file| (schema_name(state, table), table, sees_all, file)));
+        all.extend(contents.files.into_iter().map(|file| (sight.schema_name(table), table, sees_all, file)));
     }
     let mut partitions = Vec::with_capacity(all.len());
     let mut divided: Option<(i64, HashMap<i64, String>)> = None;
@@ -371,7 +367,7 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
 /// The ranges and lists that tables are divided by.
 async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
     let mut all = Vec::new();
-    for (state, table) in tables_of(sight) {
+    for (_, table) in tables_of(sight) {
         let Some(division) = partitions_of(table)? else { continue };
         let contents =
             WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
@@ -387,7 +383,7 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
         for partition in division.partitions {
             let counts = totals.get(&partition.id).copied().unwrap_or_default();
             let counts = counts.map(|count| sees_all.then_some(count));
-            all.push((schema_name(state, table), table, division.by, partition, counts));
+            all.push((sight.schema_name(table), table, division.by, partition, counts));
         }
     }
     let cut = |holds: &Holds, is_end: bool| match holds {
@@ -450,7 +446,7 @@ async fn row_filters(sight: &Sight) -> Result<Columns> {
                 role => access.roles.get(&role)?.name.as_str(),
             };
             let owns = sight.viewer.owns(Object::Table(table.id));
-            owns.then(|| (schema_name(state, table), &table.name, role, predicate))
+            owns.then(|| (sight.schema_name(table), &table.name, role, predicate))
         })
         .collect();
     Ok(vec![

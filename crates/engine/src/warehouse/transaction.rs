@@ -288,6 +288,7 @@ impl Transactions {
                 data: Arc::new(work.data.clone()),
                 viewer,
                 asker,
+                says_main: false,
             },
             None => Sight { viewer, asker, ..Sight::default() },
         };

@@ -47,7 +47,8 @@ fn relation(id: i64, schema: i64, name: &str, columns: Vec<Column>) -> Relation 
 
 fn schema(id: i64, name: &str, comment: Option<&str>) -> Schema {
     let owner = "harrier".to_string();
-    Schema { id, name: name.to_string(), owner, comment: comment.map(str::to_string), grants: vec![] }
+    let comment = comment.map(str::to_string);
+    Schema { id, name: name.to_string(), other_name: None, is_public: false, owner, comment, grants: vec![] }
 }
 
 impl Shop {
