@@ -290,6 +290,11 @@ impl Session {
                 ddl.truncate(truncate).await?;
                 "TRUNCATE TABLE"
             }
+            // What a statement reads is its snapshot, which nobody changes.
+            ast::Statement::Lock(lock) => {
+                ddl.lock(lock)?;
+                "LOCK TABLE"
+            }
             ast::Statement::Comment { object_type, object_name, comment, .. } => {
                 ddl.comment(object_type, object_name, comment.clone()).await?;
                 "COMMENT"

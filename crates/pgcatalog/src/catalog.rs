@@ -217,7 +217,7 @@ pub(crate) fn system_schemas() -> impl Iterator<Item = (i32, &'static str)> {
 }
 
 /// The letters by which an access control list says a privilege.
-const LETTERS: [(&str, char); 12] = [
+pub(crate) const LETTERS: [(&str, char); 14] = [
     ("INSERT", 'a'),
     ("SELECT", 'r'),
     ("UPDATE", 'w'),
@@ -230,25 +230,31 @@ const LETTERS: [(&str, char); 12] = [
     ("CREATE", 'C'),
     ("TEMPORARY", 'T'),
     ("CONNECT", 'c'),
+    ("SET", 's'),
+    ("ALTER SYSTEM", 'A'),
 ];
+
+/// A role's name as an item of an access control list writes it.
+pub(crate) fn role_item(name: &str) -> String {
+    match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        true => name.to_string(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
 
 /// Grants as the items of an access control list, what the owner may by itself first; none if nothing was granted.
 pub(crate) fn access_list(owner: &str, everything: &str, grants: &[Grant]) -> Option<Vec<String>> {
     if grants.is_empty() {
         return None;
     }
-    let role = |name: &str| match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        true => name.to_string(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
-    };
-    let own = (!everything.is_empty()).then(|| format!("{0}={everything}/{0}", role(owner)));
+    let own = (!everything.is_empty()).then(|| format!("{0}={everything}/{0}", role_item(owner)));
     let granted = grants.iter().map(|grant| {
         let letters = LETTERS.iter().filter_map(|(word, letter)| {
             let (_, option) = grant.privileges.iter().find(|(privilege, _)| privilege == word)?;
             Some(format!("{letter}{}", if *option { "*" } else { "" }))
         });
-        let grantee = grant.role.as_deref().map(role).unwrap_or_default();
-        format!("{grantee}={}/{}", letters.collect::<String>(), role(&grant.grantor))
+        let grantee = grant.role.as_deref().map(role_item).unwrap_or_default();
+        format!("{grantee}={}/{}", letters.collect::<String>(), role_item(&grant.grantor))
     });
     Some(own.into_iter().chain(granted).collect())
 }

@@ -15,15 +15,20 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+pub(crate) use self::acl::ACL_COLUMNS;
+use self::acl::AclExplode;
 use self::definitions::{DEFINITIONS, PRIVILEGES, VISIBLE};
-use self::lists::{ArrayOrEmpty, ExpandArray, JsonObject};
+use self::lists::{ArrayOrEmpty, ExpandArray};
 use crate::catalog::{Catalog, Found, Index};
 use crate::source::{Object, Role};
 use crate::types::catalog_field;
 
+mod acl;
 mod definitions;
+mod json;
 mod lists;
 mod lookups;
+mod more;
 mod type_of;
 
 /// What an argument is made before a function sees it.
@@ -363,25 +368,29 @@ fn array(values: Vec<Value>, data_type: &DataType) -> Result<ArrayRef> {
 
 /// All functions of a session.
 pub(crate) fn functions(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
-    let own = DEFINITIONS.iter().chain(VISIBLE.iter()).chain(PRIVILEGES.iter()).map(|definition| {
-        let aliases: &[&str] = match definition.0 {
-            "current_user" => &["current_role"],
-            "current_database" => &["current_catalog"],
-            _ => &[],
-        };
-        ScalarUDF::new_from_impl(Function {
-            definition: *definition,
-            catalog: Arc::clone(catalog),
-            signature: Signature::user_defined(volatility(definition.0)),
-            aliases: aliases.iter().map(|alias| alias.to_string()).collect(),
-        })
-    });
+    let own = DEFINITIONS.iter().chain(more::DEFINITIONS).chain(VISIBLE.iter()).chain(PRIVILEGES.iter()).map(
+        |definition| {
+            let aliases: &[&str] = match definition.0 {
+                "current_user" => &["current_role"],
+                "current_database" => &["current_catalog"],
+                _ => &[],
+            };
+            ScalarUDF::new_from_impl(Function {
+                definition: *definition,
+                catalog: Arc::clone(catalog),
+                signature: Signature::user_defined(volatility(definition.0)),
+                aliases: aliases.iter().map(|alias| alias.to_string()).collect(),
+            })
+        },
+    );
     own.chain([
         ScalarUDF::new_from_impl(ExpandArray::new()),
         ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
-        ScalarUDF::new_from_impl(JsonObject::new()),
+        ScalarUDF::new_from_impl(AclExplode::new(catalog, false)),
+        ScalarUDF::new_from_impl(AclExplode::new(catalog, true)),
         type_of::function(),
     ])
+    .chain(json::functions())
     .collect()
 }
 

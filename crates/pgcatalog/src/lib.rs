@@ -12,6 +12,7 @@ mod rewrite;
 mod source;
 mod system;
 mod types;
+mod view_texts;
 
 use std::sync::Arc;
 

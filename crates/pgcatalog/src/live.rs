@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder, RecordBatch,
-    RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder,
+    RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::compute::{cast, concat_batches};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Int32Type};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
@@ -21,6 +21,7 @@ use crate::catalog::{Catalog, DATABASE_OID, OWNER_OID, TABLE_PRIVILEGES, access_
 use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
+use crate::view_texts::definition;
 
 /// The oid of `pg_class`, by which comments and dependencies say that they are of a relation.
 pub(crate) const PG_CLASS: i32 = 1259;
@@ -50,6 +51,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_shdescription" => view.pg_shdescription(),
             "pg_rewrite" => view.pg_rewrite(),
             "pg_depend" => view.pg_depend(),
+            "pg_init_privs" => view.pg_init_privs(),
             "pg_tables" => view.pg_tables(),
             "pg_views" => view.pg_views(),
             "pg_settings" => view.pg_settings(),
@@ -67,6 +69,8 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "columns" => view.columns(),
             "views" => view.views(),
             "table_privileges" | "role_table_grants" => view.table_privileges(),
+            "column_privileges" | "role_column_grants" => view.column_privileges(),
+            "character_sets" => view.character_sets(),
             "enabled_roles" => view.enabled_roles(),
             "applicable_roles" => view.applicable_roles(),
             "information_schema_catalog_name" => view.catalog_name(),
@@ -489,6 +493,38 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
+    /// The lists that PostgreSQL's own objects have had from the start.
+    fn pg_init_privs(&self) -> Result<RecordBatch> {
+        const RELATIONS: [(&str, &str); 4] = [
+            ("pg_proc", "proacl"),
+            ("pg_language", "lanacl"),
+            ("pg_type", "typacl"),
+            ("pg_namespace", "nspacl"),
+        ];
+        let mut found: Vec<(i32, i32, Vec<String>)> = vec![];
+        for (name, column) in RELATIONS {
+            let Some(relation) = SYSTEM.catalog(name) else { continue };
+            let rows = relation.rows()?;
+            let (Some(oids), Some(lists)) = (rows.column_by_name("oid"), rows.column_by_name(column)) else {
+                continue;
+            };
+            let (oids, lists) = (oids.as_primitive::<Int32Type>(), lists.as_list::<i32>());
+            for row in (0..rows.num_rows()).filter(|row| lists.is_valid(*row)) {
+                let items = lists.value(row);
+                let items = items.as_string::<i32>().iter().flatten().map(str::to_string).collect();
+                found.push((oids.value(row), relation.oid, items));
+            }
+        }
+        let rows = found.len();
+        let columns = Columns::default()
+            .numbers("objoid", found.iter().map(|list| list.0))
+            .numbers("classoid", found.iter().map(|list| list.1))
+            .all("objsubid", 0i32, rows)?
+            .all("privtype", "i", rows)?
+            .lists("initprivs", found.iter().map(|list| Some(list.2.clone())));
+        self.batch(rows, columns)
+    }
+
     fn pg_tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
@@ -514,9 +550,10 @@ impl View<'_> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
         let user = index.user_relations().filter(|(relation, _)| relation.kind == Kind::View);
-        let mut found: Vec<(String, &str, &str, Option<&str>)> = user
+        let mut found: Vec<(String, &str, &str, Option<String>)> = user
             .map(|(r, schema)| {
-                (schema.name.clone(), r.name.as_str(), r.owner.as_str(), r.definition.as_deref())
+                let text = definition(self.catalog, &index, r);
+                (schema.name.clone(), r.name.as_str(), r.owner.as_str(), text)
             })
             .collect();
         for relation in system_relations().filter(|relation| relation.kind == "v") {
@@ -531,7 +568,7 @@ impl View<'_> {
             .texts("schemaname", found.iter().map(|v| &v.0))
             .texts("viewname", found.iter().map(|v| v.1))
             .texts("viewowner", found.iter().map(|v| v.2))
-            .maybe_texts("definition", found.iter().map(|v| v.3.map(with_semicolon)));
+            .maybe_texts("definition", found.iter().map(|v| v.3.as_ref()));
         self.batch(found.len(), columns)
     }
 
@@ -687,11 +724,6 @@ fn system_relations() -> impl Iterator<Item = &'static SystemRelation> {
 
 fn kind(relation: &Relation) -> &'static str {
     if relation.kind == Kind::View { "v" } else { "r" }
-}
-
-/// A definition as PostgreSQL gives it: with a semicolon at its end, and after a space.
-pub(crate) fn with_semicolon(definition: &str) -> String {
-    format!(" {};", definition.trim().trim_end_matches(';').trim_end())
 }
 
 fn nothing(type_name: &str, data_type: &DataType) -> Result<ScalarValue> {

@@ -20,10 +20,13 @@
 mod columns;
 mod domains;
 mod empty;
+mod json;
+mod lateral;
 mod names;
 mod objects;
 mod sets;
 mod subqueries;
+mod system_columns;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -32,9 +35,9 @@ use std::sync::LazyLock;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
-    Select, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableAlias, TableFactor, Value,
-    ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, ObjectNamePart,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor,
+    Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
 };
 
 use self::domains::base_type_of;
@@ -56,6 +59,7 @@ pub fn rewrite(statement: &mut Statement) {
     let mut rewriter =
         Rewriter { about_catalog, names_columns: true, names_twins, names_values, ..Rewriter::default() };
     match statement {
+        Statement::Prepare { data_types, .. } => data_types.iter_mut().for_each(plain_type),
         Statement::CreateTable(create) => create.query.iter_mut().for_each(|query| columns::name(query)),
         Statement::CreateView(create) => columns::name(&mut create.query),
         _ => {}
@@ -109,8 +113,8 @@ struct Rewriter {
     names_twins: bool,
     /// Something is called `value`, as DataFusion calls the column of `generate_series`.
     names_values: bool,
-    /// The names of common table expressions that are in sight, one list for each query around.
-    common: Vec<Vec<String>>,
+    /// The common table expressions that are in sight, one list for each query around.
+    common: Vec<Vec<json::Known>>,
     /// How many names were made up.
     made_up: usize,
 }
@@ -124,18 +128,37 @@ impl VisitorMut for Rewriter {
             tables.for_each(|common| columns::name(&mut common.query));
         }
         let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
-        self.common.push(names.map(|common| normal(&common.alias.name)).collect());
+        let known = names.map(|common| {
+            let columns = match common.alias.columns.is_empty() {
+                true => json::columns(&common.query),
+                false => Some(common.alias.columns.iter().map(|column| normal(&column.name)).collect()),
+            };
+            (normal(&common.alias.name), columns)
+        });
+        self.common.push(known.collect());
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.common.pop();
+        if self.about_catalog
+            && let SetExpr::Select(select) = &*query.body
+        {
+            system_columns::name_in_order(select, &mut query.order_by);
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        if self.is_wholly() {
+            json::name_rows(select, &self.common);
+            select.selection.iter_mut().for_each(truth);
+        }
         if self.about_catalog {
+            lateral::unfold(select, &mut self.made_up);
+            subqueries::count_in_list(select);
             subqueries::name_tables(select);
+            system_columns::name(select);
             subqueries::to_joins(select, &mut self.made_up, !self.names_columns);
         }
         for item in &mut select.projection {
@@ -152,7 +175,8 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        if self.about_catalog && is_empty_function(factor) {
+        let gives_nothing = self.is_wholly() && empty::gives_nothing(factor);
+        if gives_nothing || self.about_catalog && is_empty_function(factor) {
             *factor = nothing(factor);
             return ControlFlow::Continue(());
         }
@@ -177,13 +201,22 @@ impl VisitorMut for Rewriter {
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
         let known = parts(name);
+        // Functions that views are made of.
+        if args.as_ref().is_some_and(|args| args.args.is_empty())
+            && let Some((function, view)) = known.last().and_then(|name| sets::view_of(name))
+        {
+            *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(view)]);
+            *args = None;
+            alias.get_or_insert_with(|| table_alias(function));
+            return ControlFlow::Continue(());
+        }
         match (known.as_slice(), args.is_some()) {
             ([schema, function], true) if schema == CATALOG_SCHEMA || schema == "information_schema" => {
                 *name = ObjectName::from(vec![Ident::new(function.clone())]);
             }
             ([relation], false)
                 if SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f")
-                    && !self.common.iter().flatten().any(|common| common == relation) =>
+                    && !self.common.iter().flatten().any(|(common, _)| common == relation) =>
             {
                 *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
             }
@@ -218,10 +251,15 @@ impl VisitorMut for Rewriter {
             Expr::Subquery(query) if let Some(of) = base_type_of(query) => {
                 *expr = call("pg_basetype", vec![of]);
             }
+            // Neither is there a value to be compared with.
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if empty::is_never(right) => {
+                *expr = cast_to(null(), DataType::Boolean);
+            }
             Expr::Subquery(query) if unfolds_nothing(query) && !is_count(query) => *expr = null(),
             Expr::Exists { subquery, negated } if unfolds_nothing(subquery) => {
                 *expr = Expr::value(Value::Boolean(*negated));
             }
+            Expr::Exists { subquery, .. } => one_is_enough(subquery),
             Expr::Function(function) if is_array_subquery(function) => {
                 if let FunctionArguments::Subquery(query) = &mut function.args {
                     *expr = match unfolds_nothing(query) {
@@ -246,6 +284,10 @@ impl VisitorMut for Rewriter {
                 }
                 if self.about_catalog {
                     coalesce_array(function);
+                }
+                if self.is_wholly() {
+                    system_columns::age_of_transaction(function);
+                    json::aggregate(function);
                 }
                 if let [name] = known.as_slice()
                     && self.is_wholly()
@@ -300,19 +342,29 @@ impl VisitorMut for Rewriter {
             }
             Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
                 let is_array = matches!(data_type, DataType::Array(_));
-                match array_of_text(expr).filter(|_| is_array) {
-                    Some(array) => *expr = array,
-                    None => cast(expr),
+                cast(expr);
+                if is_array && let Some(array) = array_of_text(expr) {
+                    *expr = array;
                 }
                 if self.about_catalog && self.names_columns {
                     text_of_name(expr);
                 }
             }
-            Expr::Case { operand: Some(operand), conditions, .. } if self.about_catalog => {
-                conditions.iter_mut().for_each(|when| compare_with_text(operand, &mut when.condition));
-            }
             Expr::TypedString(typed) => plain_type(&mut typed.data_type),
-            Expr::CompoundFieldAccess { .. } => field_access(expr),
+            Expr::Substring { .. } if self.is_wholly() => sets::matched(expr),
+            Expr::CompoundFieldAccess { .. } => {
+                field_access(expr);
+                if self.about_catalog {
+                    sets::letter(expr);
+                }
+            }
+            Expr::Case { operand, conditions, else_result, .. } if self.about_catalog => {
+                if let Some(operand) = operand {
+                    conditions.iter_mut().for_each(|when| compare_with_text(operand, &mut when.condition));
+                }
+                let results = conditions.iter_mut().map(|when| &mut when.result);
+                array_results(results.chain(else_result.iter_mut().map(|result| &mut **result)).collect());
+            }
             _ => {}
         }
         ControlFlow::Continue(())
@@ -499,6 +551,16 @@ fn plain_operator(op: &mut BinaryOperator) {
     };
 }
 
+/// `WHERE ('true')`.
+fn truth(condition: &mut Expr) {
+    let truth = match text_literal(condition).map(str::to_ascii_lowercase).as_deref() {
+        Some("t" | "true" | "y" | "yes" | "on" | "1") => true,
+        Some("f" | "false" | "n" | "no" | "off" | "0") => false,
+        _ => return,
+    };
+    *condition = Expr::value(Value::Boolean(truth));
+}
+
 /// A column that is a truth value or an array, compared with a text that says one.
 fn compare_with_text(column: &Expr, text: &mut Expr) {
     static BOOLS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
@@ -580,6 +642,32 @@ fn coalesce_array(function: &mut Function) {
     if is_empty && parts(&function.name) == ["coalesce"] {
         list.args.pop();
         function.name = ObjectName::from(vec![Ident::new("array_or_empty")]);
+    }
+}
+
+/// `EXISTS (… LIMIT 1)`, where the limit says nothing.
+fn one_is_enough(query: &mut Query) {
+    if let Some(LimitClause::LimitOffset { limit: Some(Expr::Value(limit)), offset: None, limit_by }) =
+        &query.limit_clause
+        && limit_by.is_empty()
+        && matches!(&limit.value, Value::Number(number, _) if number.parse::<u64>().is_ok_and(|rows| rows > 0))
+    {
+        query.limit_clause = None;
+    }
+}
+
+/// The results of a CASE, of which one is a list of privileges: a text among them says another.
+fn array_results(results: Vec<&mut Expr>) {
+    let is_list = |expr: &Expr| match expr {
+        Expr::Function(function) => parts(&function.name).last().is_some_and(|name| name == "acldefault"),
+        _ => false,
+    };
+    if results.iter().any(|result| is_list(result)) {
+        for result in results {
+            if let Some(array) = array_of_text(result) {
+                *result = array;
+            }
+        }
     }
 }
 

@@ -118,7 +118,7 @@ impl System {
 impl SystemRelation {
     /// Whether it never has rows here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 9] = [
+        const LIVE: [&str; 10] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
@@ -126,6 +126,7 @@ impl SystemRelation {
             "pg_class",
             "pg_database",
             "pg_depend",
+            "pg_init_privs",
             "pg_rewrite",
             "pg_shdescription",
         ];

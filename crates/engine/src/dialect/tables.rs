@@ -37,7 +37,8 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
         _ => None,
     };
     let is_word = |at: usize| matches!(tokens.get(at).map(|token| &token.token), Some(Token::Word(_)));
-    if word(at).as_deref() != Some("table") || !is_word(at + 1) {
+    // `a AS table FROM t` names a column.
+    if word(at).as_deref() != Some("table") || !is_word(at + 1) || word(at + 1).as_deref() == Some("from") {
         return false;
     }
     let Some(before) = at.checked_sub(1) else { return true };

@@ -278,6 +278,26 @@ impl Ddl<'_> {
             .await
     }
 
+    /// `LOCK TABLE`, in the modes that keep others from nothing but changing what a table is.
+    ///
+    /// Errors: a relation does not exist (42P01) or may not be read (42501); another mode (0A000).
+    pub(crate) fn lock(&self, lock: &ast::Lock) -> Result<()> {
+        let sight = self.names.sight();
+        for target in &lock.tables {
+            let name = reference(&target.name)?;
+            let Some(state) = &sight.state else { return Err(no_relation("table", &name)) };
+            let object = self.names.relation(&name).ok_or_else(|| no_relation("table", &name))?;
+            self.viewer().check(object, Privilege::Select, state)?;
+        }
+        match &lock.lock_mode {
+            Some(ast::LockTableMode::AccessShare | ast::LockTableMode::RowShare) => Ok(()),
+            mode => {
+                let mode = mode.as_ref().map_or("ACCESS EXCLUSIVE".to_string(), |mode| mode.to_string());
+                Err(unsupported(format!("LOCK TABLE in {mode} MODE is not supported")))
+            }
+        }
+    }
+
     /// Whether it was not there.
     pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<bool> {
         // A name of several parts begins with the catalog.

@@ -12,10 +12,10 @@ use super::lookups::{
 };
 use super::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::catalog::{DATABASE_OID, Found, quote_identifier, split_name};
-use crate::live::with_semicolon;
 use crate::source::{Kind, Object, oid};
 use crate::system::elements;
 use crate::types::format_type;
+use crate::view_texts::definition;
 
 /// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that the path has the schema.
 pub(super) const VISIBLE: [Definition; 11] = [
@@ -222,6 +222,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Ok(call.index.schema_oid(&unquoted(&values[0])).into())
     }),
     ("to_regrole", "oid", 1, &[Text], |call, values| Ok(role_oid(call, &unquoted(&values[0])).into())),
+    ("acldefault", "_aclitem", 2, &[Text, Int], super::acl::default),
     ("to_regtype", "regtype", 1, &[Text], |_, values| Ok(type_by_text(text(&values[0])).into())),
     ("to_regproc", "regproc", 1, &[Text], |_, values| Ok(proc_by_text(text(&values[0])).into())),
     ("to_regprocedure", "oid", 1, &[Text], |_, values| Ok(procedure_by_text(text(&values[0])).into())),
@@ -329,16 +330,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_get_expr", "text", 2, &[Text, Int, Bool], |_, values| Ok(values[0].clone())),
     ("pg_get_viewdef", "text", 1, &[Either, Any], |call, values| {
         let relation = call.existing_relation(&values[0])?;
-        let found = call.index.user_relation(relation).and_then(|relation| relation.definition.as_deref());
-        Ok(found.map(with_semicolon).into())
+        let view = call.index.user_relation(relation);
+        Ok(view.and_then(|view| definition(call.catalog, &call.index, view)).into())
     }),
     ("pg_get_ruledef", "text", 1, &[Int, Bool], |call, values| {
         let Some(view) = call.index.user_relation(int(&values[0])).filter(|r| r.kind == Kind::View) else {
             return Ok(Value::Null);
         };
-        let Some(definition) = &view.definition else { return Ok(Value::Null) };
+        let Some(definition) = definition(call.catalog, &call.index, view) else { return Ok(Value::Null) };
         let name = call.catalog.relation_text(&call.index, oid(view.id));
-        let definition = with_semicolon(definition);
         Ok(format!("CREATE RULE \"_RETURN\" AS\n    ON SELECT TO {name} DO INSTEAD {definition}").into())
     }),
     // There are no indexes, constraints, triggers, sequences, partitions and statistics objects to be told of.

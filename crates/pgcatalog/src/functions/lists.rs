@@ -1,21 +1,16 @@
-//! Functions whose results are made of several values: lists, lists with places, and JSON.
+//! Functions whose results are lists, and lists with places.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, AsArray, Int32Array, ListArray, StringArray, StringBuilder, StructArray, new_empty_array,
+    Array, AsArray, Int32Array, ListArray, StringArray, StructArray, new_empty_array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::concat;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields};
-use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::arrow::datatypes::{DataType, Field, Fields};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
-};
-
-use crate::types::catalog_field;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
 /// `information_schema._pg_expandarray`: the elements of a list with their places, as a list of structs of `x` and `n`.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -129,84 +124,4 @@ impl ScalarUDFImpl for ArrayOrEmpty {
         };
         Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, None)?)))
     }
-}
-
-/// `json_build_object`: keys and values in turn.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct JsonObject {
-    signature: Signature,
-}
-
-impl JsonObject {
-    pub(super) fn new() -> Self {
-        Self { signature: Signature::variadic_any(Volatility::Stable) }
-    }
-}
-
-impl ScalarUDFImpl for JsonObject {
-    fn name(&self) -> &str {
-        "json_build_object"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
-
-    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(catalog_field("json_build_object", "json", true))
-    }
-
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if !arguments.args.len().is_multiple_of(2) {
-            return exec_err!("argument list must have even number of elements");
-        }
-        let rows = arguments.number_rows;
-        let arrays =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
-        let options = FormatOptions::default();
-        let formats = arrays
-            .iter()
-            .map(|array| ArrayFormatter::try_new(array, &options))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut objects = StringBuilder::new();
-        for row in 0..rows {
-            let mut members = vec![];
-            for (key, value) in (0..arrays.len()).step_by(2).map(|key| (key, key + 1)) {
-                if arrays[key].is_null(row) {
-                    return exec_err!("argument {} cannot be null", key + 1);
-                }
-                let text = formats[value].value(row).to_string();
-                let plain =
-                    arrays[value].data_type().is_numeric() || *arrays[value].data_type() == DataType::Boolean;
-                let value = match (arrays[value].is_null(row) || arrays[value].data_type().is_null(), plain) {
-                    (true, _) => "null".to_string(),
-                    (false, true) => text,
-                    (false, false) => json_text(&text),
-                };
-                members.push(format!("{} : {value}", json_text(&formats[key].value(row).to_string())));
-            }
-            objects.append_value(format!("{{{}}}", members.join(", ")));
-        }
-        Ok(ColumnarValue::Array(Arc::new(objects.finish())))
-    }
-}
-
-pub(super) fn json_text(text: &str) -> String {
-    let mut written = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => written += "\\\"",
-            '\\' => written += "\\\\",
-            '\n' => written += "\\n",
-            '\r' => written += "\\r",
-            '\t' => written += "\\t",
-            control if u32::from(control) < 0x20 => written += &format!("\\u{:04x}", u32::from(control)),
-            other => written.push(other),
-        }
-    }
-    written + "\""
 }

@@ -6,10 +6,11 @@ use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use datafusion::error::Result;
 
 use super::stored_types::{type_oid, types};
-use super::{Columns, View, system_relations, with_semicolon};
+use super::{Columns, View, system_relations};
 use crate::catalog::{Index, system_schemas};
-use crate::source::{Column, Kind, Object, Relation, Schema};
+use crate::source::{Column, Grant, Kind, Object, Relation, Role, Schema};
 use crate::types::{format_type, postgres_type_of_field};
+use crate::view_texts::definition;
 
 impl View<'_> {
     /// The relations that the user may do anything with, as `information_schema` shows no others.
@@ -136,7 +137,6 @@ impl View<'_> {
             _ => None,
         };
         let bytes = |d: &Described| matches!(type_name(d), "varchar" | "text" | "bpchar").then_some(1 << 30);
-        let yes = |yes: bool| if yes { "YES" } else { "NO" };
         let optional = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
         let mut columns = Columns::default()
             .all("table_catalog", database.as_str(), rows)?
@@ -174,16 +174,15 @@ impl View<'_> {
             self.granted(&index).into_iter().filter(|(r, _)| r.kind == Kind::View).collect::<Vec<_>>();
         let rows = views.len();
         // Only who owns it is shown how a view is made.
-        let definition =
-            |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
-                true => relation.definition.as_deref().map(with_semicolon),
-                false => None,
-            };
+        let shown = |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
+            true => definition(self.catalog, &index, relation),
+            false => None,
+        };
         let mut columns = Columns::default()
             .all("table_catalog", self.catalog.source.database().as_str(), rows)?
             .texts("table_schema", views.iter().map(|(_, schema)| &schema.name))
             .texts("table_name", views.iter().map(|(r, _)| &r.name))
-            .maybe_texts("view_definition", views.iter().map(|(r, _)| definition(r)))
+            .maybe_texts("view_definition", views.iter().map(|(r, _)| shown(r)))
             .all("check_option", "NONE", rows)?;
         for name in [
             "is_updatable",
@@ -197,34 +196,86 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
+    /// The privileges on relations, of roles that the user is a member of or given by them; those of everybody, too.
     pub(super) fn table_privileges(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
-        let mut found = vec![];
+        let roles = self.catalog.source.roles()?;
         let all = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
-        for (relation, schema) in self.granted(&index) {
-            let own = all.map(|privilege| {
-                (relation.owner.clone(), relation.owner.clone(), privilege.to_string(), true)
-            });
-            let granted = relation.grants.iter().flat_map(|grant| {
-                let grantee = grant.role.clone().unwrap_or_else(|| "PUBLIC".to_string());
-                grant.privileges.iter().map(move |(privilege, option)| {
-                    (grant.grantor.clone(), grantee.clone(), privilege.clone(), *option)
-                })
-            });
-            found.extend(own.into_iter().chain(granted).map(|privilege| (relation, schema, privilege)));
+        let mut found: Vec<(String, &str, Given)> = vec![];
+        for (relation, schema) in index.user_relations() {
+            let given = Given::all(&relation.owner, &all, &relation.grants);
+            found.extend(given.map(|given| (schema.name.clone(), relation.name.as_str(), given)));
         }
+        let owner = self.catalog.source.owner();
+        let everybody =
+            [Grant { role: None, grantor: owner.clone(), privileges: vec![("SELECT".to_string(), false)] }];
+        for relation in system_relations() {
+            let schema = index.schema_name(relation.namespace).unwrap_or_default();
+            let given = Given::all(&owner, &all, &everybody);
+            found.extend(given.map(|given| (schema.clone(), relation.name, given)));
+        }
+        found.retain(|(.., given)| self.is_told(&roles, given));
         let rows = found.len();
-        let yes = |yes: bool| if yes { "YES" } else { "NO" };
         let columns = Columns::default()
-            .texts("grantor", found.iter().map(|f| &f.2.0))
-            .texts("grantee", found.iter().map(|f| &f.2.1))
+            .texts("grantor", found.iter().map(|f| &f.2.grantor))
+            .texts("grantee", found.iter().map(|f| &f.2.grantee))
             .all("table_catalog", self.catalog.source.database().as_str(), rows)?
-            .texts("table_schema", found.iter().map(|f| &f.1.name))
-            .texts("table_name", found.iter().map(|f| &f.0.name))
-            .texts("privilege_type", found.iter().map(|f| &f.2.2))
-            .texts("is_grantable", found.iter().map(|f| yes(f.2.3)))
-            .texts("with_hierarchy", found.iter().map(|f| yes(f.2.2 == "SELECT")));
+            .texts("table_schema", found.iter().map(|f| &f.0))
+            .texts("table_name", found.iter().map(|f| f.1))
+            .texts("privilege_type", found.iter().map(|f| &f.2.privilege))
+            .texts("is_grantable", found.iter().map(|f| yes(f.2.option)))
+            .texts("with_hierarchy", found.iter().map(|f| yes(f.2.privilege == "SELECT")));
         self.batch(rows, columns)
+    }
+
+    /// The same on columns, those on their relations included.
+    pub(super) fn column_privileges(&self) -> Result<RecordBatch> {
+        let index = self.catalog.index()?;
+        let roles = self.catalog.source.roles()?;
+        let all = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
+        let mut found: Vec<(&str, &str, &str, Given)> = vec![];
+        for (relation, schema) in index.user_relations() {
+            let on_all: Vec<Given> = Given::all(&relation.owner, &all, &relation.grants)
+                .filter(|given| all.contains(&given.privilege.as_str()))
+                .collect();
+            for column in &relation.columns {
+                let own = Given::all(&relation.owner, &[], &column.grants);
+                let given = on_all.iter().cloned().chain(own);
+                let name = column.field.name().as_str();
+                found.extend(given.map(|given| (schema.name.as_str(), relation.name.as_str(), name, given)));
+            }
+        }
+        found.retain(|(.., given)| self.is_told(&roles, given));
+        let rows = found.len();
+        let columns = Columns::default()
+            .texts("grantor", found.iter().map(|f| &f.3.grantor))
+            .texts("grantee", found.iter().map(|f| &f.3.grantee))
+            .all("table_catalog", self.catalog.source.database().as_str(), rows)?
+            .texts("table_schema", found.iter().map(|f| f.0))
+            .texts("table_name", found.iter().map(|f| f.1))
+            .texts("column_name", found.iter().map(|f| f.2))
+            .texts("privilege_type", found.iter().map(|f| &f.3.privilege))
+            .texts("is_grantable", found.iter().map(|f| yes(f.3.option)));
+        self.batch(rows, columns)
+    }
+
+    /// The views that are called after roles leave out what only everybody has.
+    fn is_told(&self, roles: &[Role], given: &Given) -> bool {
+        let user = self.catalog.source.user();
+        let is_own = |name: &str| self.catalog.has_role(roles, &user, name);
+        let is_for_all = given.grantee == PUBLIC && !self.relation.name.starts_with("role_");
+        is_for_all || is_own(&given.grantor) || is_own(&given.grantee)
+    }
+
+    pub(super) fn character_sets(&self) -> Result<RecordBatch> {
+        let columns = Columns::default()
+            .texts("character_set_name", ["UTF8"])
+            .texts("character_repertoire", ["UCS"])
+            .texts("form_of_use", ["UTF8"])
+            .texts("default_collate_catalog", [self.catalog.source.database()])
+            .texts("default_collate_schema", ["pg_catalog"])
+            .texts("default_collate_name", ["C"]);
+        self.batch(1, columns)
     }
 
     pub(super) fn enabled_roles(&self) -> Result<RecordBatch> {
@@ -253,6 +304,43 @@ impl View<'_> {
     pub(super) fn catalog_name(&self) -> Result<RecordBatch> {
         self.batch(1, Columns::default().texts("catalog_name", [self.catalog.source.database()]))
     }
+}
+
+/// What `information_schema` calls everybody.
+const PUBLIC: &str = "PUBLIC";
+
+/// A privilege that somebody has.
+#[derive(Debug, Clone)]
+struct Given {
+    grantor: String,
+    grantee: String,
+    privilege: String,
+    option: bool,
+}
+
+impl Given {
+    /// Those of the owner, and those that were granted.
+    fn all(owner: &str, everything: &[&str], grants: &[Grant]) -> impl Iterator<Item = Self> {
+        let own = everything.iter().map(|privilege| Self {
+            grantor: owner.to_string(),
+            grantee: owner.to_string(),
+            privilege: privilege.to_string(),
+            option: true,
+        });
+        let granted = grants.iter().flat_map(|grant| {
+            grant.privileges.iter().map(|(privilege, option)| Self {
+                grantor: grant.grantor.clone(),
+                grantee: grant.role.clone().unwrap_or_else(|| PUBLIC.to_string()),
+                privilege: privilege.clone(),
+                option: *option,
+            })
+        });
+        own.chain(granted).collect::<Vec<_>>().into_iter()
+    }
+}
+
+fn yes(yes: bool) -> &'static str {
+    if yes { "YES" } else { "NO" }
 }
 
 struct Described<'a> {

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Ident, Join, JoinOperator, Query, SelectItem, SetExpr, TableAlias,
-    TableFactor, Value, Visit, Visitor,
+    BinaryOperator, DataType, Expr, FunctionArg, Ident, Join, JoinOperator, Query, SelectItem, SetExpr,
+    TableAlias, TableFactor, Value, Visit, Visitor,
 };
 
 use super::sets::no_query;
@@ -29,6 +29,17 @@ pub(super) fn is_empty_array(name: &str) -> bool {
     COLUMNS.contains(name)
 }
 
+/// Whether an expression is one of them.
+pub(super) fn is_never(expr: &Expr) -> bool {
+    let name = match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => return is_never(inner),
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    name.is_some_and(|name| is_empty_array(&normal(name)))
+}
+
 /// Whether something has a column in it that is such an array.
 fn has_empty_array<N: Visit>(node: &N) -> bool {
     struct Finder;
@@ -49,13 +60,36 @@ fn has_empty_array<N: Visit>(node: &N) -> bool {
     node.visit(&mut Finder).is_break()
 }
 
+/// Whether an entry of FROM is a function that returns a set of what does not exist here.
+pub(super) fn gives_nothing(factor: &TableFactor) -> bool {
+    const FUNCTIONS: [&str; 6] = [
+        "pg_partition_ancestors",
+        "pg_partition_tree",
+        "pg_listening_channels",
+        "pg_prepared_xact",
+        "pg_lock_status",
+        "pg_get_publication_tables",
+    ];
+    function_of(factor).is_some_and(|(name, _)| FUNCTIONS.contains(&name.as_str()))
+}
+
+fn function_of(factor: &TableFactor) -> Option<(String, &Vec<FunctionArg>)> {
+    match factor {
+        TableFactor::Table { name, args: Some(args), .. } => Some((parts(name).pop()?, &args.args)),
+        TableFactor::Function { name, args, .. } => Some((parts(name).pop()?, args)),
+        _ => None,
+    }
+}
+
 /// Whether an entry of FROM is a function of such an array.
 pub(super) fn is_empty_function(factor: &TableFactor) -> bool {
     match factor {
-        TableFactor::Table { args: Some(args), .. } => has_empty_array(&args.args),
-        TableFactor::Function { args, .. } => has_empty_array(args),
         TableFactor::UNNEST { array_exprs, .. } => has_empty_array(array_exprs),
-        _ => false,
+        // `aclexplode` has several columns: `lateral.rs`.
+        _ => match function_of(factor) {
+            Some((name, args)) => name != "aclexplode" && (gives_nothing(factor) || has_empty_array(args)),
+            None => false,
+        },
     }
 }
 

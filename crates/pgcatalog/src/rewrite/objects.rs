@@ -12,8 +12,19 @@ use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
 
 /// The types whose values are numbers of objects and whose texts are names of objects.
-pub(super) const OBJECT_TYPES: [&str; 7] =
-    ["regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "oid"];
+pub(super) const OBJECT_TYPES: [&str; 11] = [
+    "regclass",
+    "regtype",
+    "regproc",
+    "regprocedure",
+    "regnamespace",
+    "regrole",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regoper",
+    "oid",
+];
 
 /// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
 pub(super) fn custom_type(data_type: &DataType) -> Option<String> {
@@ -101,7 +112,9 @@ pub(super) fn plain_type(data_type: &mut DataType) {
         "bool" => DataType::Boolean,
         "int2" | "smallint" => DataType::SmallInt(None),
         "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
-        | "regrole" | "cardinal_number" => DataType::Integer(None),
+        | "regrole" | "regcollation" | "regconfig" | "regdictionary" | "regoper" | "cardinal_number" => {
+            DataType::Integer(None)
+        }
         "int8" | "bigint" => DataType::BigInt(None),
         "float4" => DataType::Real,
         "float8" => DataType::DoublePrecision,
@@ -120,9 +133,24 @@ pub(super) fn plain_type(data_type: &mut DataType) {
 pub(super) fn cast(expr: &mut Expr) {
     let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
     let name = custom_type(data_type);
-    if let Some(name) = name.filter(|name| OBJECT_TYPES.contains(&name.as_str())) {
+    if let Some(name) = name.filter(|name| OBJECT_TYPES.contains(&name.as_str()) || name == "xid") {
         let inner = std::mem::replace(&mut **inner, null());
         *expr = call(&format!("{name}in"), vec![inner]);
+        return;
+    }
+    // Each element is read as one value is: `'{int4,text}'::regtype[]`.
+    if let Some(name) = element_type(data_type).filter(|name| OBJECT_TYPES.contains(&name.as_str()))
+        && let Some(array) = array_of_text(inner)
+    {
+        let mut array = array;
+        if let Expr::Array(array) = &mut array {
+            for element in &mut array.elem {
+                let text = std::mem::replace(element, null());
+                *element = call(&format!("{name}in"), vec![text]);
+            }
+        }
+        plain_type(data_type);
+        **inner = array;
         return;
     }
     plain_type(data_type);
@@ -137,6 +165,16 @@ pub(super) fn cast(expr: &mut Expr) {
         && let Some(array) = array_of_text(inner)
     {
         **inner = array;
+    }
+}
+
+/// The name of the type of an array's elements, if it is one of `pg_catalog`.
+fn element_type(data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Array(
+            ArrayElemTypeDef::SquareBracket(inner, _) | ArrayElemTypeDef::AngleBracket(inner),
+        ) => custom_type(inner).or_else(|| element_type(inner)),
+        _ => None,
     }
 }
 
@@ -193,6 +231,48 @@ fn is_function_column(name: &str) -> bool {
     COLUMNS.contains(name)
 }
 
+/// By which functions the columns of a query become names of objects.
+fn names_of(body: &SetExpr) -> Vec<Option<String>> {
+    match body {
+        SetExpr::Select(select) => {
+            let name = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => object_text(expr),
+                _ => None,
+            };
+            let function = |expr: Expr| match expr {
+                Expr::Function(function) => parts(&function.name).pop(),
+                _ => None,
+            };
+            select.projection.iter().map(|item| name(item).and_then(function)).collect()
+        }
+        SetExpr::Query(query) => names_of(&query.body),
+        SetExpr::SetOperation { left, .. } => names_of(left),
+        _ => vec![],
+    }
+}
+
+/// Has the columns of the other side of a set operation be names by the same functions, and numbers where there is none.
+fn name_as(body: &mut SetExpr, names: &[Option<String>]) {
+    match body {
+        SetExpr::Select(select) => {
+            for (item, name) in select.projection.iter_mut().zip(names) {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                    && let Some(name) = name
+                {
+                    let named = object_text(expr).unwrap_or_else(|| call(name, vec![expr.clone()]));
+                    *expr = named;
+                }
+            }
+        }
+        SetExpr::Query(query) => name_as(&mut query.body, names),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_as(left, names);
+            name_as(right, names);
+        }
+        _ => {}
+    }
+}
+
 /// In the rows that a client gets, objects are shown by their names.
 pub(super) fn name_objects(body: &mut SetExpr) {
     match body {
@@ -230,9 +310,11 @@ pub(super) fn name_objects(body: &mut SetExpr) {
             }
         }
         SetExpr::Query(query) => name_objects(&mut query.body),
+        // The type of the first side is that of all.
         SetExpr::SetOperation { left, right, .. } => {
+            let names = names_of(left);
             name_objects(left);
-            name_objects(right);
+            name_as(right, &names);
         }
         _ => {}
     }

@@ -4,13 +4,14 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Value,
-    ValueWithSpan,
+    FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, Subscript, TableAlias,
+    TableFactor, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{call, cast_to, function_call, list, normal, parts, table_alias};
+use crate::system::SYSTEM;
 
 /// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
 pub(super) fn field_access(expr: &mut Expr) {
@@ -22,13 +23,68 @@ pub(super) fn field_access(expr: &mut Expr) {
         other => other.clone(),
     };
     let root = match &root {
-        Expr::Function(function) if parts(&function.name) == ["_pg_expandarray"] => {
+        Expr::Function(function)
+            if parts(&function.name)
+                .last()
+                .is_some_and(|name| name == "_pg_expandarray" || name == "aclexplode") =>
+        {
             call("unnest", vec![root])
         }
         Expr::Function(_) | Expr::CompoundIdentifier(_) | Expr::Identifier(_) => root,
         _ => return,
     };
     *expr = call("get_field", vec![root, field]);
+}
+
+/// `typname[0]`: names have subscripts, from 0 on.
+pub(super) fn letter(expr: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let [AccessExpr::Subscript(Subscript::Index { index })] = access_chain.as_slice() else { return };
+    let column = match &**root {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    if column.is_some_and(|name| is_name(&normal(name))) {
+        *expr = call("name_letter", vec![(**root).clone(), index.clone()]);
+    }
+}
+
+/// Whether a column of some system relation of this name is a `name`.
+fn is_name(name: &str) -> bool {
+    let mut columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
+    columns.any(|column| column.name == name && column.type_name == "name")
+}
+
+/// `substring(x FROM 'a(.*)')`: what matches, or of a pattern with parentheses what is in the first.
+pub(super) fn matched(expr: &mut Expr) {
+    let Expr::Substring { expr: text, substring_from: Some(from), substring_for: None, .. } = expr else {
+        return;
+    };
+    let is_text = match &**from {
+        Expr::Value(ValueWithSpan { value, .. }) => {
+            matches!(value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_))
+        }
+        _ => false,
+    };
+    if is_text {
+        let matches = call("regexp_match", vec![(**text).clone(), (**from).clone()]);
+        let first = Expr::value(Value::Number("1".to_string(), false));
+        *expr = call("array_element", vec![matches, first]);
+    }
+}
+
+/// The view that shows the rows of a function without arguments.
+pub(super) fn view_of(function: &str) -> Option<(&'static str, &'static str)> {
+    const FUNCTIONS: [(&str, &str); 6] = [
+        ("pg_show_all_settings", "pg_settings"),
+        ("pg_prepared_statement", "pg_prepared_statements"),
+        ("pg_cursor", "pg_cursors"),
+        ("pg_timezone_names", "pg_timezone_names"),
+        ("pg_timezone_abbrevs", "pg_timezone_abbrevs"),
+        ("pg_config", "pg_config"),
+    ];
+    FUNCTIONS.into_iter().find(|(name, _)| *name == function)
 }
 
 /// Functions that return sets become `unnest` of the list of their rows. Only the outermost is looked at.
@@ -41,7 +97,7 @@ pub(super) fn unfold(expr: &mut Expr) {
     });
     let arguments = arguments.collect::<Vec<_>>();
     match (parts(&function.name).pop().as_deref(), arguments.as_slice()) {
-        (Some("generate_series" | "_pg_expandarray"), _) => {
+        (Some("generate_series" | "_pg_expandarray" | "aclexplode" | "pg_partition_ancestors"), _) => {
             *expr = call("unnest", vec![expr.clone()]);
         }
         (Some("generate_subscripts"), [array, dimension]) => {
@@ -60,6 +116,17 @@ pub(super) fn is_array_subquery(function: &Function) -> bool {
 
 /// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
 pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
+    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives.
+    if let SetExpr::Select(select) = &*query.body
+        && select.from.is_empty()
+        && select.selection.is_none()
+        && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+            select.projection.as_slice()
+        && let Expr::Function(function) = item
+        && parts(&function.name).last().is_some_and(|name| name == "generate_series")
+    {
+        return item.clone();
+    }
     let order = query.order_by.take();
     if let SetExpr::Select(select) = &mut *query.body
         && select.distinct.is_none()

@@ -15,11 +15,11 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator,
     ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
-    TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::names::of_expression;
-use super::{normal, parts, table_alias};
+use super::{call, normal, parts, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::{SYSTEM, SystemRelation};
 
@@ -75,6 +75,52 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool)
     }
     first.joins.extend(joins);
     select.from = vec![first];
+}
+
+/// `EXISTS` in the list of a SELECT, which can only be planned in conditions, as a count of rows.
+pub(super) fn count_in_list(select: &mut Select) {
+    struct Counts(usize);
+    impl VisitorMut for Counts {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.0 -= 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if self.0 == 0
+                && let Expr::Exists { subquery, negated } = expr
+                && subquery.with.is_none()
+                && subquery.limit_clause.is_none()
+                && subquery.fetch.is_none()
+                && let SetExpr::Select(inner) = &mut *subquery.body
+                && matches!(&inner.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
+                && inner.having.is_none()
+                && !has_aggregate(inner)
+            {
+                let one = Expr::value(Value::Number("1".to_string(), false));
+                inner.distinct = None;
+                inner.projection = vec![SelectItem::UnnamedExpr(call("count", vec![one]))];
+                let mut subquery = subquery.clone();
+                subquery.order_by = None;
+                let op = if *negated { BinaryOperator::Eq } else { BinaryOperator::Gt };
+                let (left, right) =
+                    (Box::new(Expr::Subquery(subquery)), Value::Number("0".to_string(), false));
+                let right = Box::new(Expr::value(right));
+                *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right }));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr @ Expr::Exists { .. }) = item {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new("exists") };
+        }
+    }
+    let _ = VisitMut::visit(&mut select.projection, &mut Counts(0));
 }
 
 /// The name of a column that has one without being planned.

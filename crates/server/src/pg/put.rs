@@ -86,7 +86,14 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
         ) => text_number(array, column.pg_type.oid == types::OID),
         (DataType::Utf8, _) => {
             let array = array.as_string::<i32>();
-            sure(|row, out| out.put_slice(array.value(row).as_bytes()))
+            match is_binary && column.pg_type.oid == types::JSONB {
+                true => sure(|row, out| {
+                    // The version of the format.
+                    out.put_u8(1);
+                    out.put_slice(array.value(row).as_bytes());
+                }),
+                false => sure(|row, out| out.put_slice(array.value(row).as_bytes())),
+            }
         }
         (DataType::LargeUtf8, _) => {
             let array = array.as_string::<i64>();

@@ -1,0 +1,125 @@
+//! The table of functions, continued: transactions and their numbers, replication, locks, and what does not exist here but is asked for.
+
+use datafusion::common::{exec_err, plan_err};
+use datafusion::error::Result;
+
+use super::Argument::{Either, Int, Ints, Text};
+use super::definitions::{NOTHING, object_in, object_out};
+use super::lookups::{by_name, text_of_system, type_text};
+use super::{Call, Definition, Value, text};
+use crate::catalog::{quote_identifier, split_name};
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    // Transactions. What the system columns of catalogs say is the number of the snapshot that is seen: `rewrite/system_columns.rs`.
+    ("xid_of_catalog", "xid", 0, &[], |call, _| Ok(call.catalog.source.transaction_id().to_string().into())),
+    ("xidin", "xid", 1, &[Text], |_, values| match text(&values[0]).trim().parse::<u32>() {
+        Ok(xid) => Ok(xid.to_string().into()),
+        Err(_) => exec_err!("invalid input syntax for type xid: \"{}\"", text(&values[0])),
+    }),
+    ("xid_age", "int4", 1, &[Text], |call, values| {
+        let Ok(xid) = text(&values[0]).trim().parse::<u32>() else {
+            return exec_err!("invalid input syntax for type xid: \"{}\"", text(&values[0]));
+        };
+        // The first three are older than all others.
+        match xid {
+            0..3 => Ok(Value::Int(i32::MAX)),
+            // Transaction numbers go round.
+            _ => Ok(Value::Int((call.catalog.source.transaction_id() as u32).wrapping_sub(xid) as i32)),
+        }
+    }),
+    ("txid_current_if_assigned", "int8", 0, &[], NOTHING),
+    ("pg_current_xact_id_if_assigned", "int8", 0, &[], NOTHING),
+    ("txid_current_snapshot", "text", 0, &[], snapshot),
+    ("pg_current_snapshot", "text", 0, &[], snapshot),
+    ("txid_snapshot_xmin", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 0)),
+    ("pg_snapshot_xmin", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 0)),
+    ("txid_snapshot_xmax", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 1)),
+    ("pg_snapshot_xmax", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 1)),
+    // Replication, of which there is none, and recovery.
+    ("pg_is_wal_replay_paused", "bool", 0, &[], |call, _| match call.catalog.source.in_recovery() {
+        true => Ok(Value::Bool(false)),
+        false => exec_err!("recovery is not in progress"),
+    }),
+    ("pg_get_wal_replay_pause_state", "text", 0, &[], |call, _| match call.catalog.source.in_recovery() {
+        true => Ok("not paused".into()),
+        false => exec_err!("recovery is not in progress"),
+    }),
+    ("pg_last_wal_receive_lsn", "pg_lsn", 0, &[], NOTHING),
+    ("pg_last_wal_replay_lsn", "pg_lsn", 0, &[], NOTHING),
+    ("pg_last_xact_replay_timestamp", "timestamptz", 0, &[], NOTHING),
+    // No session waits for a lock of another.
+    ("pg_blocking_pids", "_int4", 1, &[Int], |_, _| Ok(Value::Ints(vec![]))),
+    ("pg_safe_snapshot_blocking_pids", "_int4", 1, &[Int], |_, _| Ok(Value::Ints(vec![]))),
+    ("pg_notification_queue_usage", "float8", 0, &[], |_, _| Ok(Value::Big(0))),
+    ("pg_trigger_depth", "int4", 0, &[], |_, _| Ok(Value::Int(0))),
+    ("pg_jit_available", "bool", 0, &[], |_, _| Ok(Value::Bool(false))),
+    // There are no indexes, no tables that are partitions of others, and no policies to bypass.
+    ("pg_index_column_has_property", "bool", 3, &[Either, Int, Text], NOTHING),
+    ("pg_index_has_property", "bool", 2, &[Either, Text], NOTHING),
+    ("pg_indexam_has_property", "bool", 2, &[Int, Text], NOTHING),
+    ("pg_partition_root", "regclass", 1, &[Either], NOTHING),
+    ("pg_partition_ancestors", "_oid", 1, &[Either], |_, _| Ok(Value::Ints(vec![]))),
+    ("row_security_active", "bool", 1, &[Either], |_, _| Ok(Value::Bool(false))),
+    ("pg_collation_actual_version", "text", 1, &[Int], NOTHING),
+    ("pg_database_collation_actual_version", "text", 1, &[Int], NOTHING),
+    // Addresses.
+    ("host", "text", 1, &[Text], |_, values| {
+        Ok(text(&values[0]).split('/').next().unwrap_or_default().into())
+    }),
+    ("family", "int4", 1, &[Text], |_, values| {
+        Ok(Value::Int(if text(&values[0]).contains(':') { 6 } else { 4 }))
+    }),
+    // Types of object names that only PostgreSQL's own objects have.
+    ("regcollationin", "oid", 1, &[Either], |_, values| {
+        system_in("collation", "pg_collation", "collname", &values[0])
+    }),
+    ("regcollationout", "text", 1, &[Either], |_, values| system_out("pg_collation", "collname", &values[0])),
+    ("regconfigin", "oid", 1, &[Either], |_, values| {
+        system_in("text search configuration", "pg_ts_config", "cfgname", &values[0])
+    }),
+    ("regconfigout", "text", 1, &[Either], |_, values| system_out("pg_ts_config", "cfgname", &values[0])),
+    ("regdictionaryin", "oid", 1, &[Either], |_, values| {
+        system_in("text search dictionary", "pg_ts_dict", "dictname", &values[0])
+    }),
+    ("regdictionaryout", "text", 1, &[Either], |_, values| system_out("pg_ts_dict", "dictname", &values[0])),
+    ("regoperin", "oid", 1, &[Either], |_, values| {
+        system_in("operator", "pg_operator", "oprname", &values[0])
+    }),
+    ("regoperout", "text", 1, &[Either], |_, values| {
+        object_out(&values[0], |oid| text_of_system("pg_operator", oid, "oprname"))
+    }),
+    ("oidvectortypes", "text", 1, &[Ints], |_, values| {
+        let Value::Ints(types) = &values[0] else { return Ok("".into()) };
+        let name = |oid: &i32| type_text(*oid).unwrap_or_else(|| "???".to_string());
+        Ok(types.iter().map(name).collect::<Vec<_>>().join(", ").into())
+    }),
+    ("bpchar", "text", 1, &[Text], |_, values| Ok(values[0].clone())),
+    // `name` has subscripts, from 0 on: `typname[0] = '_'`.
+    ("name_letter", "char", 2, &[Text, Int], |_, values| {
+        let Value::Int(place) = values[1] else { return Ok(Value::Null) };
+        let letter = usize::try_from(place).ok().and_then(|place| text(&values[0]).chars().nth(place));
+        Ok(letter.map(|letter| letter.to_string()).unwrap_or_default().into())
+    }),
+];
+
+fn snapshot(call: &Call<'_>, _: &[Value]) -> Result<Value> {
+    let next = call.catalog.source.transaction_id();
+    Ok(format!("{next}:{next}:").into())
+}
+
+/// `10:20:10,14` is where it begins, where it ends, and what runs in between.
+fn part_of_snapshot(snapshot: &Value, place: usize) -> Result<Value> {
+    let part = text(snapshot).split(':').nth(place).and_then(|part| part.parse().ok());
+    match part {
+        Some(number) => Ok(Value::Big(number)),
+        None => plan_err!("invalid input syntax for type pg_snapshot: \"{}\"", text(snapshot)),
+    }
+}
+
+fn system_in(kind: &str, relation: &str, column: &str, value: &Value) -> Result<Value> {
+    object_in(kind, value, |name| by_name(relation, column, &split_name(name)?.pop()?))
+}
+
+fn system_out(relation: &str, column: &str, value: &Value) -> Result<Value> {
+    object_out(value, |oid| text_of_system(relation, oid, column).map(|name| quote_identifier(&name)))
+}

@@ -1,0 +1,151 @@
+//! Aggregates that write JSON, as functions of what `array_agg` collects, and rows that are named like a table, as structs of their columns.
+//!
+//! ```text
+//! json_agg(x ORDER BY y)   ──►  json_agg_items(array_agg(json_agg_item(x) ORDER BY y))
+//! row_to_json(t)           ──►  row_to_json(named_struct('a', t.a, 'b', t.b))       where the columns of t are known here
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select,
+    SelectItem, SetExpr, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+};
+
+use super::names::of_expression;
+use super::{call, function_call, list, normal, parts};
+use crate::CATALOG_SCHEMA;
+use crate::system::SYSTEM;
+
+/// The columns of what FROM may name, by its name.
+pub(super) type Known = (String, Option<Vec<String>>);
+
+/// One of the aggregates, with what it is made of.
+pub(super) fn aggregate(function: &mut Function) {
+    let name = parts(&function.name).pop().unwrap_or_default();
+    let (item, items) = match name.as_str() {
+        "json_agg" => ("json_agg_item", "json_agg_items"),
+        "jsonb_agg" => ("jsonb_agg_item", "jsonb_agg_items"),
+        "json_object_agg" => ("json_object_agg_member", "json_object_agg_members"),
+        "jsonb_object_agg" => ("jsonb_object_agg_member", "jsonb_object_agg_members"),
+        _ => return,
+    };
+    let FunctionArguments::List(arguments) = &mut function.args else { return };
+    let given = std::mem::take(&mut arguments.args);
+    let values = given.iter().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let values: Vec<Expr> = values.collect();
+    if values.len() != given.len() {
+        arguments.args = given;
+        return;
+    }
+    arguments.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(call(item, values)))];
+    function.name = ObjectName::from(vec![Ident::new("array_agg")]);
+    let collected = std::mem::replace(function, function_call(items, vec![]));
+    function.args = FunctionArguments::List(list(vec![Expr::Function(collected)]));
+}
+
+/// Puts the columns of a table in the place of its name, in what writes JSON.
+pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
+    struct Rows<'a>(&'a [Known]);
+    impl VisitorMut for Rows<'_> {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            const FUNCTIONS: [&str; 7] = [
+                "row_to_json",
+                "to_json",
+                "to_jsonb",
+                "json_agg_item",
+                "jsonb_agg_item",
+                "json_build_array",
+                "jsonb_build_array",
+            ];
+            if let Expr::Function(function) = expr
+                && parts(&function.name).last().is_some_and(|name| FUNCTIONS.contains(&name.as_str()))
+                && let FunctionArguments::List(arguments) = &mut function.args
+            {
+                for argument in &mut arguments.args {
+                    if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument
+                        && let Some(row) = self.row(argument)
+                    {
+                        *argument = row;
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    impl Rows<'_> {
+        fn row(&self, argument: &Expr) -> Option<Expr> {
+            let Expr::Identifier(name) = argument else { return None };
+            let named = normal(name);
+            // A column is nearer than a table.
+            if self.0.iter().any(|(_, columns)| columns.as_ref().is_some_and(|all| all.contains(&named))) {
+                return None;
+            }
+            let (_, columns) = self.0.iter().find(|(known, _)| *known == named)?;
+            let members = columns.as_ref()?.iter().flat_map(|column| {
+                let key = Expr::value(Value::SingleQuotedString(column.clone()));
+                let column = Ident::with_quote('"', column.clone());
+                [key, Expr::CompoundIdentifier(vec![name.clone(), column])]
+            });
+            Some(call("named_struct", members.collect()))
+        }
+    }
+    let known: Vec<Known> = select.from.iter().flat_map(factors).filter_map(|f| named(f, common)).collect();
+    if !known.is_empty() {
+        let _ = VisitMut::visit(&mut select.projection, &mut Rows(&known));
+        let _ = select.selection.visit(&mut Rows(&known));
+    }
+}
+
+fn factors(from: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation))
+}
+
+fn named(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
+    match factor {
+        TableFactor::Derived { subquery, alias: Some(alias), .. } => {
+            let columns = match alias.columns.is_empty() {
+                true => columns(subquery),
+                false => Some(alias.columns.iter().map(|column| normal(&column.name)).collect()),
+            };
+            Some((normal(&alias.name), columns))
+        }
+        TableFactor::Table { name, alias, args: None, .. } => {
+            let known = parts(name);
+            let columns = match known.as_slice() {
+                [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM
+                    .catalog(relation)
+                    .map(|relation| relation.columns.iter().map(|column| column.name.to_string()).collect()),
+                [name] => common.iter().rev().flatten().find(|(common, _)| common == name)?.1.clone(),
+                _ => None,
+            };
+            let name = alias.as_ref().map(|alias| normal(&alias.name)).or(known.last().cloned())?;
+            Some((name, columns))
+        }
+        _ => None,
+    }
+}
+
+/// The names of a query's columns; none if a star stands for some of them.
+pub(super) fn columns(query: &Query) -> Option<Vec<String>> {
+    let mut body = &*query.body;
+    let select = loop {
+        match body {
+            SetExpr::Select(select) => break select,
+            SetExpr::SetOperation { left, .. } => body = left,
+            SetExpr::Query(query) => body = &query.body,
+            _ => return None,
+        }
+    };
+    let name = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        _ => None,
+    };
+    select.projection.iter().map(name).collect()
+}

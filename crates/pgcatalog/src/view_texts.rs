@@ -1,0 +1,85 @@
+//! The queries of views as PostgreSQL tells them: with the schema before the name of each relation that the search path does not find.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Ident, ObjectName, ObjectNamePart, Query, Visit, VisitMut, Visitor, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::catalog::{Catalog, Index, quote_identifier};
+use crate::source::Relation;
+
+/// The query of a view, with a semicolon at its end, and after a space; none if it is not known.
+pub(crate) fn definition(catalog: &Catalog, index: &Index, view: &Relation) -> Option<String> {
+    let definition = view.definition.as_deref()?.trim().trim_end_matches(';').trim_end();
+    let text = qualified(catalog, index, definition).unwrap_or_else(|| definition.to_string());
+    Some(format!(" {text};"))
+}
+
+/// None if there is nothing to qualify, or the text is no query of PostgreSQL's.
+fn qualified(catalog: &Catalog, index: &Index, text: &str) -> Option<String> {
+    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, text).ok()?;
+    let [statement] = statements.as_mut_slice() else { return None };
+    let mut common = Common(HashSet::new());
+    let _ = Visit::visit(statement, &mut common);
+    let mut names = Names { catalog, index, common: common.0, has_changed: false };
+    let _ = VisitMut::visit(statement, &mut names);
+    names.has_changed.then(|| statement.to_string())
+}
+
+/// The names that are defined by some WITH.
+struct Common(HashSet<String>);
+
+impl Visitor for Common {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
+        self.0.extend(tables.map(|table| normal(&table.alias.name)));
+        ControlFlow::Continue(())
+    }
+}
+
+struct Names<'a> {
+    catalog: &'a Catalog,
+    index: &'a Index,
+    common: HashSet<String>,
+    has_changed: bool,
+}
+
+impl VisitorMut for Names<'_> {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect();
+        let found = match parts.as_slice() {
+            // Views look for bare names where new tables are, whatever the path.
+            [name] if !self.common.contains(name) => {
+                let schema = self.index.contents.schemas.iter().find(|schema| schema.is_public);
+                schema.and_then(|schema| self.index.relation(&schema.name, name))
+            }
+            [schema, name] => self.index.relation(schema, name),
+            _ => None,
+        };
+        let is_visible = found.and_then(|found| self.catalog.is_visible(self.index, found));
+        if let (Some((schema, own)), Some(false)) =
+            (found.and_then(|found| self.index.name_of(found)), is_visible)
+            && (parts.len() == 1 || parts[0] != schema)
+        {
+            let part = |name: &str| ObjectNamePart::Identifier(Ident::new(quote_identifier(name)));
+            name.0 = vec![part(&schema), part(&own)];
+            self.has_changed = true;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn normal(identifier: &Ident) -> String {
+    match identifier.quote_style {
+        Some(_) => identifier.value.clone(),
+        None => identifier.value.to_lowercase(),
+    }
+}
