@@ -1,10 +1,11 @@
 //! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives lines of text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::arrow::array::{RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::Result;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
@@ -17,10 +18,13 @@ use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
 use harrier_exec::slices::{expect, slices, slices_expecting, with_metrics};
 use harrier_exec::took::Before;
+use harrier_pgcatalog::TYPE_KEY;
 
 use crate::estimates;
 use crate::explain;
+use crate::explain_options::Format;
 use crate::guard::guarded_stream;
+use crate::plan_tree::Node;
 use crate::progress::Progress;
 use crate::session::Outcome;
 
@@ -32,7 +36,8 @@ pub(crate) struct Answer {
 }
 
 /// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other formats. The rows that it has if
-/// it runs, in `context`, are thrown away unless `keeps_rows`. `history`: what remembers what was run, and its text.
+/// it runs, in `context`, are thrown away unless `keeps_rows`. `history`: what remembers what was run, and its text. `format`: of the
+/// tree of operators, if it is asked for as one text, and whether it is to tell more.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,
@@ -40,24 +45,28 @@ pub(crate) async fn answer(
     context: impl FnOnce() -> Result<Arc<TaskContext>>,
     keeps_rows: bool,
     history: Option<(&History, &str)>,
+    (format, verbose): (Format, bool),
 ) -> Result<Option<Answer>> {
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = planned(state, &asked.plan).await?;
+            let headline = tree(&physical).headline();
             if let Some(gang) = on_gang(&physical) {
                 let mut explained = gang.explain(Asked::Explain, asked.verbose, false, None).await?;
-                let mut lines = explain::logical(&logical);
+                let mut lines = vec![headline];
+                lines.extend(explain::logical(&logical));
                 lines.append(&mut explained.lines);
                 return Ok(Some(Answer { lines, batches: vec![] }));
             }
             let planned = slices_expecting(&physical, &estimates::rows);
-            let lines = explain::explain(&logical, &planned, asked.verbose);
+            let mut lines = vec![headline];
+            lines.extend(explain::explain(&logical, &planned, asked.verbose));
             Ok(Some(Answer { lines, batches: vec![] }))
         }
         // One text, as those who draw plans read it.
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::PostgresJSON => {
-            let logical = state.optimize(&asked.plan)?;
-            Ok(Some(Answer { lines: vec![logical.display_pg_json().to_string()], batches: vec![] }))
+            let (_, physical) = planned(state, &asked.plan).await?;
+            Ok(Some(Answer { lines: vec![tree(&physical).written(format, verbose)], batches: vec![] }))
         }
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;
@@ -95,15 +104,32 @@ pub(crate) async fn answer(
     }
 }
 
+/// The plan, wherever it runs.
+fn tree(physical: &Arc<dyn ExecutionPlan>) -> Node {
+    match on_gang(physical) {
+        Some(gang) => gang.children().into_iter().map(Node::of).next().unwrap_or_else(|| Node::of(physical)),
+        None => Node::of(physical),
+    }
+}
+
 async fn planned(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
     let logical = state.optimize(plan)?;
     let physical = state.query_planner().create_physical_plan(&logical, state).await?;
     Ok((logical, physical))
 }
 
-/// Lines as rows of one column, named as psql's users expect.
-pub(crate) fn rows(lines: Vec<String>) -> Result<Outcome> {
-    let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
+/// The one column of an answer, named as psql's users expect.
+pub(crate) fn query_plan(format: Format) -> SchemaRef {
+    let field = Field::new("QUERY PLAN", DataType::Utf8, false);
+    Arc::new(Schema::new(vec![match format {
+        Format::Json => field.with_metadata(HashMap::from([(TYPE_KEY.to_string(), "json".to_string())])),
+        _ => field,
+    }]))
+}
+
+/// Lines as rows.
+pub(crate) fn rows(lines: Vec<String>, format: Format) -> Result<Outcome> {
+    let schema = query_plan(format);
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
     Ok(Outcome::Rows { schema, stream, progress: Progress::none() })

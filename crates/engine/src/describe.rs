@@ -11,6 +11,8 @@ use datafusion::sql::sqlparser::ast;
 use std::sync::Arc;
 
 use crate::SqlError;
+use crate::analyze;
+use crate::explain_options::{self, Format};
 use crate::guard::guarded;
 use crate::parameter_types;
 use crate::parameters::{self, Change};
@@ -122,15 +124,16 @@ impl Session {
             return Ok(Described::default());
         }
         let asked = statement.asked.as_deref();
+        let (format, _) = explain_options::asked(&statement.text);
         let Some(kept) = self.kept() else {
-            return self.planned(parsed, returns_rows, types, asked).await;
+            return self.planned(parsed, returns_rows, types, asked, format).await;
         };
         if !kept.transactions.is_open() {
             kept.names.committed().await?;
         }
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
-        match self.planned(parsed, returns_rows, types, asked).await {
+        match self.planned(parsed, returns_rows, types, asked, format).await {
             Ok(described) => {
                 kept.transactions.end_statement().await?;
                 Ok(described)
@@ -148,6 +151,7 @@ impl Session {
         returns_rows: bool,
         types: &[Option<DataType>],
         asked: Option<&ast::Statement>,
+        format: Format,
     ) -> Result<Described> {
         let plan = self.plan(parsed, &[]).await?;
         let found = parameter_types::of(&plan, asked, types)?;
@@ -159,21 +163,17 @@ impl Session {
         if let LogicalPlan::Explain(asked) = &plan
             && matches!(asked.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
         {
-            let columns = Some(query_plan());
+            let columns = Some(analyze::query_plan(format));
             return Ok(Described { parameters, names, columns });
         }
         if let LogicalPlan::Analyze(asked) = &plan
             && asked.format == ExplainFormat::Indent
         {
-            return Ok(Described { parameters, names, columns: Some(query_plan()) });
+            return Ok(Described { parameters, names, columns: Some(analyze::query_plan(format)) });
         }
         let columns = columns(&self.context().state(), plan, &parameters)?;
         Ok(Described { parameters, names, columns: Some(columns) })
     }
-}
-
-fn query_plan() -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]))
 }
 
 /// Whether the statement is one that answers with rows.

@@ -6,8 +6,8 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::MemTable;
+use datafusion::common::TableReference;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{ScalarValue, TableReference};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
@@ -31,6 +31,7 @@ use crate::analyze;
 use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
 use crate::dialect;
+use crate::explain_options;
 use crate::grants::Deferred;
 use crate::hive::{FolderTable, Watched};
 use crate::names;
@@ -268,7 +269,7 @@ impl Session {
         let parsed = match whole {
             Statement::Statement(parsed) => self.executed(parsed)?,
             Statement::Explain(explain) if may_write(&explain.statement) => {
-                return self.explain_write(whole, &statement.values, kept).await;
+                return self.explain_write(whole, statement, kept).await;
             }
             _ => return Ok(None),
         };
@@ -598,12 +599,12 @@ impl Session {
     async fn explain_write(
         &self,
         statement: &Statement,
-        values: &[ScalarValue],
+        explained: &ParsedStatement,
         kept: &Arc<Kept>,
     ) -> Result<Option<Outcome>> {
         self.spread().await?;
         let state = self.context().state();
-        let mut plan = self.plan(statement, values).await?;
+        let mut plan = self.plan(statement, &explained.values).await?;
         warehouse::check_reads(&state, &plan)?;
         let inner = match &mut plan {
             LogicalPlan::Explain(asked) => &mut asked.plan,
@@ -633,12 +634,13 @@ impl Session {
         }
         let told = self.engine().history().map(|history| (history, text.as_str()));
         let gang = self.engine().gang();
-        match analyze::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told).await? {
+        let asked = explain_options::asked(&explained.text);
+        match analyze::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told, asked).await? {
             Some(answer) => {
                 if is_run {
                     pending.apply(answer.batches, &kept.transactions, &state.task_ctx()).await?;
                 }
-                analyze::rows(answer.lines).map(Some)
+                analyze::rows(answer.lines, asked.0).map(Some)
             }
             None if is_run => {
                 let message = "EXPLAIN ANALYZE of a statement that writes has one format only";

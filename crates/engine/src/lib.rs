@@ -68,6 +68,7 @@ mod own_catalog;
 mod parameter_types;
 mod parameters;
 mod plain_values;
+mod plan_tree;
 mod prepared;
 mod progress;
 mod queried_values;

@@ -845,10 +845,18 @@ impl Session {
         };
         let history = self.engine.history();
         let told = history.map(|history| (history, text));
-        if let Some(answer) =
-            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false, told).await?
+        if let Some(answer) = analyze::answer(
+            state,
+            plan,
+            self.engine.gang(),
+            || self.task_ctx(state),
+            false,
+            told,
+            explain_options::asked(text),
+        )
+        .await?
         {
-            return analyze::rows(answer.lines);
+            return analyze::rows(answer.lines, explain_options::asked(text).0);
         }
         if let Some(target) = &target {
             targets::check(target)?;

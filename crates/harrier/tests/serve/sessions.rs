@@ -370,4 +370,28 @@ fn plans_are_told_as_json() {
     assert_eq!(rows.len(), 1, "{rows:?}");
     let told: serde_json::Value = serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap();
     assert!(told[0]["Plan"]["Node Type"].is_string(), "{told:#}");
+    assert!(told[0]["Plan"]["Total Cost"].is_f64(), "{told:#}");
+    let rows = client.query("EXPLAIN (VERBOSE, FORMAT JSON) SELECT 1 AS one").unwrap();
+    let told: serde_json::Value = serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap();
+    assert_eq!(told[0]["Plan"]["Output"][0], "one", "{told:#}");
+}
+
+#[test]
+fn plans_begin_with_their_costs() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client
+        .query(
+            "CREATE TABLE t (a int, b text); INSERT INTO t SELECT x, 'x' FROM generate_series(1, 1000) g(x)",
+        )
+        .unwrap();
+    let rows = client.query("EXPLAIN SELECT a FROM t ORDER BY a").unwrap();
+    let line = rows[0][0].as_deref().unwrap();
+    // As postgres_fdw reads it.
+    let (_, costs) = line.rsplit_once("  (cost=").unwrap_or_else(|| panic!("{line}"));
+    let (startup, rest) = costs.split_once("..").unwrap();
+    let (total, rest) = rest.split_once(" rows=").unwrap();
+    let [startup, total]: [f64; 2] = [startup, total].map(|cost| cost.parse().unwrap());
+    assert!(0.0 < startup && startup <= total, "{line}");
+    assert_eq!(rest, "1000 width=4)");
 }
