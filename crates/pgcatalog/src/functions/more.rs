@@ -6,7 +6,7 @@ use datafusion::error::Result;
 use super::Argument::{Either, Int, Ints, Text};
 use super::definitions::{NOTHING, object_in, object_out};
 use super::lookups::{by_name, text_of_system, type_text};
-use super::{Call, Definition, Value, text};
+use super::{Call, Definition, Value, int, text};
 use crate::catalog::{quote_identifier, split_name};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -88,6 +88,61 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("regoperout", "text", 1, &[Either], |_, values| {
         object_out(&values[0], |oid| text_of_system("pg_operator", oid, "oprname"))
     }),
+    // What `information_schema` makes its columns of.
+    ("_pg_char_max_length", "int4", 2, &[Int, Int], |_, values| {
+        Ok(char_length(int(&values[0]), int(&values[1])).into())
+    }),
+    ("_pg_char_octet_length", "int4", 2, &[Int, Int], |_, values| {
+        let (type_oid, modifier) = (int(&values[0]), int(&values[1]));
+        Ok(match type_oid {
+            25 | 1042 | 1043 if modifier == -1 => Some(1 << 30),
+            25 | 1042 | 1043 => char_length(type_oid, modifier).map(|length| 4 * length),
+            _ => None,
+        }
+        .into())
+    }),
+    ("_pg_numeric_precision", "int4", 2, &[Int, Int], |_, values| {
+        let modifier = int(&values[1]);
+        Ok(match int(&values[0]) {
+            21 => Some(16),
+            23 => Some(32),
+            20 => Some(64),
+            700 => Some(24),
+            701 => Some(53),
+            1700 if modifier >= 0 => Some((modifier - 4) >> 16 & 0xffff),
+            _ => None,
+        }
+        .into())
+    }),
+    ("_pg_numeric_precision_radix", "int4", 2, &[Int, Int], |_, values| {
+        Ok(match int(&values[0]) {
+            20 | 21 | 23 | 700 | 701 => Some(2),
+            1700 => Some(10),
+            _ => None,
+        }
+        .into())
+    }),
+    ("_pg_numeric_scale", "int4", 2, &[Int, Int], |_, values| {
+        let modifier = int(&values[1]);
+        Ok(match int(&values[0]) {
+            20 | 21 | 23 => Some(0),
+            1700 if modifier >= 0 => Some((((modifier - 4) & 0x7ff) ^ 1024) - 1024),
+            _ => None,
+        }
+        .into())
+    }),
+    ("_pg_datetime_precision", "int4", 2, &[Int, Int], |_, values| {
+        let modifier = int(&values[1]);
+        Ok(match int(&values[0]) {
+            1082 => Some(0),
+            1083 | 1114 | 1184 | 1266 if modifier < 0 => Some(6),
+            1083 | 1114 | 1184 | 1266 => Some(modifier),
+            1186 if modifier < 0 || modifier & 0xffff == 0xffff => Some(6),
+            1186 => Some(modifier & 0xffff),
+            _ => None,
+        }
+        .into())
+    }),
     ("oidvectortypes", "text", 1, &[Ints], |_, values| {
         let Value::Ints(types) = &values[0] else { return Ok("".into()) };
         let name = |oid: &i32| type_text(*oid).unwrap_or_else(|| "???".to_string());
@@ -101,6 +156,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Ok(letter.map(|letter| letter.to_string()).unwrap_or_default().into())
     }),
 ];
+
+/// How many letters a text of a type has at most, if that is said.
+fn char_length(type_oid: i32, modifier: i32) -> Option<i32> {
+    match type_oid {
+        1042 | 1043 if modifier != -1 => Some(modifier - 4),
+        1560 | 1562 if modifier != -1 => Some(modifier),
+        _ => None,
+    }
+}
 
 fn snapshot(call: &Call<'_>, _: &[Value]) -> Result<Value> {
     let next = call.catalog.source.transaction_id();
