@@ -332,6 +332,9 @@ impl VisitorMut for Rewriter {
                     compare_with_text(right, left);
                 }
             }
+            Expr::Like { any: true, .. } | Expr::ILike { any: true, .. } if self.is_wholly() => {
+                sets::like_any(expr);
+            }
             Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }
                 if self.is_wholly() =>
             {
@@ -360,7 +363,7 @@ impl VisitorMut for Rewriter {
             Expr::CompoundFieldAccess { .. } => {
                 field_access(expr);
                 if self.about_catalog {
-                    sets::letter(expr);
+                    sets::from_zero(expr);
                 }
             }
             Expr::Case { operand, conditions, else_result, .. } if self.about_catalog => {

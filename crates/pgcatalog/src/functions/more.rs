@@ -143,6 +143,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }
         .into())
     }),
+    ("nameconcatoid", "name", 2, &[Text, Int], |_, values| {
+        Ok(format!("{}_{}", text(&values[0]), int(&values[1])).into())
+    }),
     ("oidvectortypes", "text", 1, &[Ints], |_, values| {
         let Value::Ints(types) = &values[0] else { return Ok("".into()) };
         let name = |oid: &i32| type_text(*oid).unwrap_or_else(|| "???".to_string());

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, Subscript, TableAlias,
-    TableFactor, Value, ValueWithSpan,
+    AccessExpr, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, Subscript,
+    TableAlias, TableFactor, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{call, cast_to, function_call, list, normal, parts, table_alias};
+use super::{array_of_text, call, cast_to, function_call, list, normal, parts, table_alias};
 use crate::system::SYSTEM;
 
 /// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
@@ -36,8 +36,8 @@ pub(super) fn field_access(expr: &mut Expr) {
     *expr = call("get_field", vec![root, field]);
 }
 
-/// `typname[0]`: names have subscripts, from 0 on.
-pub(super) fn letter(expr: &mut Expr) {
+/// `typname[0]`, `proargtypes[0]`: names and vectors have subscripts, from 0 on.
+pub(super) fn from_zero(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let [AccessExpr::Subscript(Subscript::Index { index })] = access_chain.as_slice() else { return };
     let column = match &**root {
@@ -45,15 +45,24 @@ pub(super) fn letter(expr: &mut Expr) {
         Expr::CompoundIdentifier(parts) => parts.last(),
         _ => None,
     };
-    if column.is_some_and(|name| is_name(&normal(name))) {
+    let Some(type_name) = column.and_then(|name| type_of(&normal(name))) else { return };
+    if type_name == "name" {
         *expr = call("name_letter", vec![(**root).clone(), index.clone()]);
+    } else if type_name.ends_with("vector") {
+        let one = Expr::value(Value::Number("1".to_string(), false));
+        let index = Expr::Nested(Box::new(Expr::BinaryOp {
+            left: Box::new(index.clone()),
+            op: BinaryOperator::Plus,
+            right: Box::new(one),
+        }));
+        *expr = call("array_element", vec![(**root).clone(), index]);
     }
 }
 
-/// Whether a column of some system relation of this name is a `name`.
-fn is_name(name: &str) -> bool {
+/// The type of a column of system relations, of which no two of one name differ in having subscripts from 0 on.
+fn type_of(name: &str) -> Option<&'static str> {
     let mut columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
-    columns.any(|column| column.name == name && column.type_name == "name")
+    columns.find(|column| column.name == name).map(|column| column.type_name)
 }
 
 /// `substring(x FROM 'a(.*)')`: what matches, or of a pattern with parentheses what is in the first.
@@ -71,6 +80,38 @@ pub(super) fn matched(expr: &mut Expr) {
         let matches = call("regexp_match", vec![(**text).clone(), (**from).clone()]);
         let first = Expr::value(Value::Number("1".to_string(), false));
         *expr = call("array_element", vec![matches, first]);
+    }
+}
+
+/// `x LIKE ANY (ARRAY['a%', 'b%'])` as one LIKE for each pattern. NOT LIKE ANY is true as well where one of them does not match.
+pub(super) fn like_any(expr: &mut Expr) {
+    let (Expr::Like { pattern, .. } | Expr::ILike { pattern, .. }) = &*expr else { return };
+    let mut patterns = &**pattern;
+    while let Expr::Nested(inner) = patterns {
+        patterns = inner;
+    }
+    let elements = match patterns {
+        Expr::Array(array) => array.elem.clone(),
+        Expr::Tuple(elements) => elements.clone(),
+        _ => match array_of_text(patterns) {
+            Some(Expr::Array(array)) => array.elem,
+            _ => return,
+        },
+    };
+    let each = elements.into_iter().map(|element| {
+        let mut one = expr.clone();
+        if let Expr::Like { any, pattern, .. } | Expr::ILike { any, pattern, .. } = &mut one {
+            *any = false;
+            **pattern = element;
+        }
+        one
+    });
+    if let Some(all) = each.reduce(|left, right| Expr::BinaryOp {
+        left: Box::new(left),
+        op: BinaryOperator::Or,
+        right: Box::new(right),
+    }) {
+        *expr = Expr::Nested(Box::new(all));
     }
 }
 

@@ -217,6 +217,24 @@ day	\N	\N	\N	\N	\N	0
 paid	\N	\N	\N	\N	\N	\N
 tags	\N	\N	\N	\N	\N	\N
 
+-- patterns in an array
+SELECT relname FROM pg_class WHERE relname LIKE ANY (ARRAY['ord%s', 'reg%']) AND relname NOT LIKE ANY ('{order%}') AND relname = 'region'
+----
+=> relname
+region
+
+-- names with numbers
+SELECT nameconcatoid(proname, oid) FROM pg_proc WHERE proname = 'array_in'
+----
+=> nameconcatoid
+array_in_750
+
+-- elements of vectors
+SELECT proargtypes[0], proargtypes[1] AS second, proargtypes[9] IS NULL AS none FROM pg_proc WHERE proname = 'array_in'
+----
+=> proargtypes	second	none
+2275	26	t
+
 -- oidvectortypes
 SELECT oidvectortypes(proargtypes) FROM pg_proc WHERE proname = 'array_in'
 ----
