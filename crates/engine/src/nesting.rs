@@ -22,8 +22,10 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::dialect::SqlDialect;
 
 /// Bytes of the stack of a thread that plans or runs statements. Only what is touched takes memory.
 pub const THREAD_STACK_BYTES: usize = 64 << 20;
@@ -60,6 +62,19 @@ const STEPS_PER_BYTE: usize = 64;
 thread_local! {
     /// Steps that are left to what is being parsed; `None`: nothing is counted.
     static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Does `parse` with a stack and a number of steps that are enough for a text.
+///
+/// Errors: those of `parse`; no stack is large enough (54001).
+pub(crate) fn bounded<T, E: From<DataFusionError>>(
+    text: &str,
+    parse: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let tokens = Tokenizer::new(&SqlDialect, text).tokenize_with_location();
+    // What cannot be cut into tokens is not parsed either.
+    let depth = tokens.map_or(0, |tokens| depth_of_tokens(&tokens));
+    on_deep_stack(depth, || Ok(with_steps(text.len(), parse)))?
 }
 
 /// Has [`step`] count what `parse` does with a text of so many bytes.
@@ -404,10 +419,8 @@ fn balanced<T>(operands: Vec<T>, joined: &impl Fn(T, T) -> T) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use datafusion::sql::parser::DFParserBuilder;
-    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
     use super::*;
-    use crate::dialect::SqlDialect;
 
     fn depth(text: &str) -> usize {
         depth_of_tokens(&Tokenizer::new(&SqlDialect, text).tokenize_with_location().unwrap())

@@ -26,7 +26,6 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
-use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
@@ -367,7 +366,7 @@ impl Session {
     ///
     /// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        bounded(text, |text| {
+        nesting::bounded(&text.text.clone(), || {
             let mut parsed = self.parse_bounded(text)?;
             let sent = parsed.asked.take();
             (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
@@ -377,7 +376,7 @@ impl Session {
 
     /// The same with `information_schema` as the planner has it, with its names of types and of what it lists.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        bounded(text, |text| self.parse_bounded(text))
+        nesting::bounded(&text.text.clone(), || self.parse_bounded(text))
     }
 
     fn parse_bounded(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
@@ -1140,20 +1139,6 @@ fn add_functions(state: &mut SessionState) {
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }
-}
-
-/// Parses a text with a stack and a number of steps that are enough for it.
-///
-/// Errors: those of `parse`; no stack is large enough (54001).
-fn bounded<T>(
-    text: StatementText,
-    parse: impl FnOnce(StatementText) -> Result<T, SqlError>,
-) -> Result<T, SqlError> {
-    let tokens = Tokenizer::new(&SqlDialect, &text.text).tokenize_with_location();
-    // What cannot be cut into tokens is not parsed either.
-    let depth = tokens.map_or(0, |tokens| nesting::depth_of_tokens(&tokens));
-    let bytes = text.text.len();
-    nesting::on_deep_stack(depth, || Ok(nesting::with_steps(bytes, || parse(text))))?
 }
 
 /// Puts the catalog of a session without a warehouse in the place of the planner's own.

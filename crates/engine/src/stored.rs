@@ -34,6 +34,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::dialect::{self, SqlDialect};
 use crate::names;
+use crate::nesting;
 use crate::warehouse::Words;
 use crate::zones::UTC;
 
@@ -124,9 +125,13 @@ pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result
 fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
     let limit = SqlParserOptions::default().recursion_limit.get();
     let text = with_bare_users(text);
-    let mut parser = Parser::new(&SqlDialect).with_recursion_limit(limit).try_with_sql(&text)?;
-    let mut expr = parser.parse_expr()?;
-    parser.expect_token(&Token::EOF)?;
+    let mut expr = nesting::bounded(&text, || {
+        let mut parser = Parser::new(&SqlDialect).with_recursion_limit(limit).try_with_sql(&text)?;
+        let mut expr = parser.parse_expr()?;
+        parser.expect_token(&Token::EOF)?;
+        nesting::settle(&mut expr)?;
+        Ok::<_, DataFusionError>(expr)
+    })?;
     let _ = expr.visit(&mut Users(asker));
     let mut statement = statement("SELECT NULL")?;
     if let Some(place) = only_item(&mut statement) {
@@ -159,15 +164,20 @@ fn statement(text: &str) -> Result<Statement> {
 }
 
 fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
-    let input = match dialect::table_tokens(text, None, dialect) {
-        Some(tokens) => ParserInput::from(tokens),
-        None => ParserInput::from(text),
-    };
-    let mut statements = DFParserBuilder::new(input).with_dialect(dialect).build()?.parse_statements()?;
-    match (statements.pop_front(), statements.is_empty()) {
-        (Some(statement), true) => Ok(statement),
-        _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
-    }
+    nesting::bounded(text, || {
+        let input = match dialect::table_tokens(text, None, dialect) {
+            Some(tokens) => ParserInput::from(tokens),
+            None => ParserInput::from(text),
+        };
+        let mut statements = DFParserBuilder::new(input).with_dialect(dialect).build()?.parse_statements()?;
+        match (statements.pop_front(), statements.is_empty()) {
+            (Some(mut statement), true) => {
+                nesting::settle_statement(&mut statement)?;
+                Ok(statement)
+            }
+            _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
+        }
+    })
 }
 
 /// Does to a statement what is done to one of a session, of a client or not, before it is planned.

@@ -13,7 +13,7 @@ pub const TYPE_KEY: &str = "pg.type";
 pub const NO_MODIFIER: i32 = -1;
 
 /// Name, oid, oid of the array of it, and how SQL writes it where that is another word.
-const TYPES: [(&str, u32, u32, &str); 38] = [
+const TYPES: [(&str, u32, u32, &str); 39] = [
     ("bool", 16, 1000, "boolean"),
     ("bytea", 17, 1001, ""),
     ("char", 18, 1002, "\"char\""),

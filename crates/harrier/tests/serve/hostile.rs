@@ -72,7 +72,10 @@ fn long_chains_are_answered() {
         format!("SELECT {} {ROWS}", chain("g::text", " || ", 300)),
         format!("SELECT count(*) {ROWS} WHERE {}", numbered(20_000, " OR ", |at| format!("g = {at}"))),
         format!("SELECT count(*) {ROWS} WHERE {}", numbered(5000, " AND ", |at| format!("g <> {at}"))),
-        format!("SELECT count(*) {ROWS} WHERE {}", numbered(500, " OR ", |at| format!("g::text LIKE '%{at}'"))),
+        format!(
+            "SELECT count(*) {ROWS} WHERE {}",
+            numbered(500, " OR ", |at| format!("g::text LIKE '%{at}'"))
+        ),
         format!("SELECT 1{}", "::int".repeat(2000)),
         format!("SELECT 1{}", " IS NOT NULL".repeat(2000)),
         format!("SELECT count(*) FROM ({}) t", chain("SELECT 1", " UNION ALL ", 1000)),
@@ -189,7 +192,10 @@ fn drawn_nests_are_answered_or_refused() {
             if let Err(state) = outcome(&mut client, &format!("SELECT {sql}")) {
                 let shown = &sql[..sql.len().min(300)];
                 // A number may leave its range on the way.
-                assert!(matches!(state.as_str(), "54001" | "22003" | "42601"), "{state}, {depth} deep: {shown}");
+                assert!(
+                    matches!(state.as_str(), "54001" | "22003" | "42601"),
+                    "{state}, {depth} deep: {shown}"
+                );
             }
         }
     });

@@ -10,9 +10,7 @@ use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
 use super::interrupt::until;
-use super::{
-    Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of,
-};
+use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
 use crate::backend::{CursorKind, Discard, Failure, Named, TransactionState};
 
 impl Conversation {
