@@ -85,9 +85,9 @@ fn rows_go_to_standard_output() {
     let values = "(SELECT * FROM (VALUES (1, 'a,b', true), (2, NULL, false)) AS v(x, y, z) ORDER BY x)";
     let copy =
         |options: &str| done(sql(folder.path(), &["-c", &format!("COPY {values} TO STDOUT {options}")], b""));
-    assert_eq!(copy(""), "1\ta,b\ttrue\n2\t\\N\tfalse\n");
-    assert_eq!(copy("WITH (FORMAT csv, HEADER)"), "x,y,z\n1,\"a,b\",true\n2,,false\n");
-    assert_eq!(copy("(FORMAT csv, DELIMITER '|', NULL '-')"), "1|a,b|true\n2|-|false\n");
+    assert_eq!(copy(""), "1\ta,b\tt\n2\t\\N\tf\n");
+    assert_eq!(copy("WITH (FORMAT csv, HEADER)"), "x,y,z\n1,\"a,b\",t\n2,,f\n");
+    assert_eq!(copy("(FORMAT csv, DELIMITER '|', NULL '-')"), "1|a,b|t\n2|-|f\n");
     let nothing = "COPY (SELECT NULL AS a, NULL::int AS b, '' AS c) TO STDOUT CSV";
     assert_eq!(done(sql(folder.path(), &["-c", nothing], b"")), ",,\"\"\n");
     assert_eq!(copy("(FORMAT json)"), "{\"x\":1,\"y\":\"a,b\",\"z\":true}\n{\"x\":2,\"z\":false}\n");
