@@ -42,6 +42,7 @@ use tokio::sync::mpsc;
 
 mod batches;
 mod json;
+mod lists;
 mod out;
 mod parse;
 mod rows;

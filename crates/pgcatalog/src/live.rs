@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, DATABASE_OID, OWNER_OID, TABLE_PRIVILEGES, access_
 use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
-use crate::view_texts::definition;
+use crate::view_texts::{definition, reads};
 
 /// The oid of `pg_class`, by which comments and dependencies say that they are of a relation.
 pub(crate) const PG_CLASS: i32 = 1259;
@@ -253,7 +253,8 @@ impl View<'_> {
                     type_oid: type_oid as i32,
                     modifier,
                     number,
-                    not_null: !column.field.is_nullable(),
+                    // Of a view's columns nothing is promised.
+                    not_null: !column.field.is_nullable() && relation.kind != Kind::View,
                     default: column.default.is_some(),
                     acl,
                 });
@@ -479,16 +480,16 @@ impl View<'_> {
         let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);
         let found = views
             .flat_map(|view| {
-                let reads = view.reads.iter().map(move |read| (view.id, *read, "n"));
-                std::iter::once((view.id, view.id, "i")).chain(reads)
+                let reads = reads(&index, view).into_iter().map(move |read| (oid(view.id), read, "n"));
+                std::iter::once((oid(view.id), oid(view.id), "i")).chain(reads)
             })
             .collect::<Vec<_>>();
         let rows = found.len();
         let columns = Columns::default()
             .all("classid", PG_REWRITE, rows)?
-            .numbers("objid", found.iter().map(|d| oid(d.0)))
+            .numbers("objid", found.iter().map(|d| d.0))
             .all("refclassid", PG_CLASS, rows)?
-            .numbers("refobjid", found.iter().map(|d| oid(d.1)))
+            .numbers("refobjid", found.iter().map(|d| d.1))
             .texts("deptype", found.iter().map(|d| d.2));
         self.batch(rows, columns)
     }

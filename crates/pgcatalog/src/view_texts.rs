@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, Query, Visit, VisitMut, Visitor, VisitorMut,
+    Ident, ObjectName, ObjectNamePart, Query, Visit, VisitMut, Visitor, VisitorMut, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::catalog::{Catalog, Index, quote_identifier};
-use crate::source::Relation;
+use crate::source::{Relation, oid};
 
 /// The query of a view, with a semicolon at its end, and after a space; none if it is not known.
 pub(crate) fn definition(catalog: &Catalog, index: &Index, view: &Relation) -> Option<String> {
@@ -55,15 +55,7 @@ impl VisitorMut for Names<'_> {
 
     fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
         let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect();
-        let found = match parts.as_slice() {
-            // Views look for bare names where new tables are, whatever the path.
-            [name] if !self.common.contains(name) => {
-                let schema = self.index.contents.schemas.iter().find(|schema| schema.is_public);
-                schema.and_then(|schema| self.index.relation(&schema.name, name))
-            }
-            [schema, name] => self.index.relation(schema, name),
-            _ => None,
-        };
+        let found = find(self.index, &self.common, &parts);
         let is_visible = found.and_then(|found| self.catalog.is_visible(self.index, found));
         if let (Some((schema, own)), Some(false)) =
             (found.and_then(|found| self.index.name_of(found)), is_visible)
@@ -75,6 +67,40 @@ impl VisitorMut for Names<'_> {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// The relation that a name in a view means. Bare names are looked for where new tables are, whatever the path.
+fn find(index: &Index, common: &HashSet<String>, parts: &[String]) -> Option<i32> {
+    match parts {
+        [name] if !common.contains(name) => {
+            let schema = index.contents.schemas.iter().find(|schema| schema.is_public)?;
+            index.relation(&schema.name, name)
+        }
+        [schema, name] => index.relation(schema, name),
+        _ => None,
+    }
+}
+
+/// The oids of what a view reads: as the source tells, or else those of the names in its query.
+pub(crate) fn reads(index: &Index, view: &Relation) -> Vec<i32> {
+    if !view.reads.is_empty() {
+        return view.reads.iter().map(|id| oid(*id)).collect();
+    }
+    let parsed = view.definition.as_deref().map(|text| Parser::parse_sql(&PostgreSqlDialect {}, text));
+    let Some(Ok(statements)) = parsed else { return vec![] };
+    let mut found = vec![];
+    for statement in &statements {
+        let mut common = Common(HashSet::new());
+        let _ = Visit::visit(statement, &mut common);
+        let _ = visit_relations(statement, |name| {
+            let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect();
+            found.extend(find(index, &common.0, &parts));
+            ControlFlow::<()>::Continue(())
+        });
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 fn normal(identifier: &Ident) -> String {

@@ -98,6 +98,11 @@ impl Postgres {
         self.port
     }
 
+    /// The folder of its programs, such as psql and pg_dump.
+    pub fn programs(&self) -> &Path {
+        &self.bin
+    }
+
     /// The server's first process, without which the others end; `None` while there is none.
     pub fn pid(&self) -> Option<u32> {
         let text = fs::read_to_string(self.place.folder().join("pg/data/postmaster.pid")).ok()?;

@@ -20,6 +20,7 @@ use futures::StreamExt;
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::shown_times::{self, formatter};
 
+use super::lists;
 use super::parse::Header;
 use super::rows::Layout;
 use crate::SqlError;
@@ -156,8 +157,8 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
         .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
         .with_time_format(Some("%H:%M:%S%.f"))
         .with_duration_format(DurationFormat::Pretty);
-    let columns = batch
-        .columns()
+    let shown = lists::as_texts(batch, &options)?;
+    let columns = shown
         .iter()
         .map(|column| {
             // Of columns that are nothing but NULL, and of dictionaries, too.

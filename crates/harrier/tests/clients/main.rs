@@ -4,6 +4,7 @@
 //! `cargo test -p harrier --test clients checks::`.
 
 mod checks;
+mod dumps;
 mod regress;
 #[path = "../support/served.rs"]
 mod served;

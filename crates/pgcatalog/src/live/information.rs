@@ -84,7 +84,7 @@ impl View<'_> {
                     name: column.field.name(),
                     number,
                     default: column.default.as_deref(),
-                    nullable: column.field.is_nullable(),
+                    nullable: column.field.is_nullable() || relation.kind == Kind::View,
                     type_oid: type_oid as i32,
                     modifier,
                     updatable: relation.kind != Kind::View,

@@ -1,0 +1,116 @@
+//! Arrays as PostgreSQL writes them: `{1,NULL,"a, b"}`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::util::display::FormatOptions;
+use harrier_exec::shown_times::formatter;
+
+/// The columns of some rows, with texts for arrays.
+pub(super) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<Vec<ArrayRef>, ArrowError> {
+    let text = |column: &ArrayRef| match as_list(column)? {
+        Some(list) => texts(&list, options),
+        None => Ok(Arc::clone(column)),
+    };
+    batch.columns().iter().map(text).collect()
+}
+
+/// An array of lists as one of lists with offsets of four bytes; `None` if it is another.
+fn as_list(array: &ArrayRef) -> Result<Option<ArrayRef>, ArrowError> {
+    match array.data_type() {
+        DataType::List(_) => Ok(Some(Arc::clone(array))),
+        DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            cast(array, &DataType::List(Arc::clone(item))).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn texts(lists: &ArrayRef, options: &FormatOptions) -> Result<ArrayRef, ArrowError> {
+    let list = lists.as_list::<i32>();
+    let mut texts = StringBuilder::new();
+    let mut text = String::new();
+    for row in 0..list.len() {
+        if list.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        text.clear();
+        write(&mut text, &list.value(row), options)?;
+        texts.append_value(&text);
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+fn write(text: &mut String, values: &ArrayRef, options: &FormatOptions) -> Result<(), ArrowError> {
+    text.push('{');
+    let nested = as_list(values)?;
+    let formatter = formatter(values.as_ref(), options)?;
+    let nulls = values.logical_nulls();
+    let mut value = String::new();
+    for place in 0..values.len() {
+        if place > 0 {
+            text.push(',');
+        }
+        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(place)) {
+            text.push_str("NULL");
+            continue;
+        }
+        if let Some(nested) = &nested {
+            write(text, &nested.as_list::<i32>().value(place), options)?;
+            continue;
+        }
+        value.clear();
+        match values.data_type() {
+            DataType::Boolean => value.push(if values.as_boolean().value(place) { 't' } else { 'f' }),
+            data_type => {
+                if data_type.is_binary() {
+                    value.push_str("\\x");
+                }
+                formatter.value(place).write(&mut value)?;
+            }
+        }
+        put(text, &value);
+    }
+    text.push('}');
+    Ok(())
+}
+
+/// An element, in quotation marks where it would be read as something else.
+fn put(text: &mut String, value: &str) {
+    let is_plain = !value.is_empty()
+        && !value.eq_ignore_ascii_case("null")
+        && !value.contains(|letter: char| {
+            matches!(letter, '{' | '}' | '"' | ',' | '\\') || letter.is_whitespace()
+        });
+    if is_plain {
+        return text.push_str(value);
+    }
+    text.push('"');
+    for letter in value.chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_quoted_where_they_need_it() {
+        for (value, expected) in
+            [("a", "a"), ("", "\"\""), ("null", "\"null\""), ("b c", "\"b c\""), ("\"\\", "\"\\\"\\\\\"")]
+        {
+            let mut text = String::new();
+            put(&mut text, value);
+            assert_eq!(text, expected);
+        }
+    }
+}
