@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
     Expr, FetchType, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::as_is;
 use harrier_exec::only::only;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
@@ -84,7 +85,11 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     let has_one = subquery.subquery.schema().fields().len() != 1 || is_aggregate(&subquery.subquery);
     let is_checked = is_correlated || checks_all && subquery.subquery.max_rows() != Some(1);
     if has_one || !is_checked {
-        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+        return if is_correlated {
+            Ok(Transformed::no(Expr::ScalarSubquery(subquery)))
+        } else {
+            nullable(subquery)
+        };
     }
     if let (true, Some(first)) = (is_correlated, first_row(&subquery.subquery)?) {
         return Ok(Transformed::yes(with_plan(subquery, first)));
@@ -103,6 +108,33 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
         .build()?;
     let value = ScalarFunction::new_udf(only(), vec![with_plan(subquery, plan)]);
     Ok(Transformed::yes(Expr::ScalarFunction(value)))
+}
+
+/// A subquery without a row is null, also of a column that never is: DataFusion takes its value for one of that column's.
+fn nullable(subquery: Subquery) -> Result<Transformed<Expr>> {
+    let plan = subquery.subquery.as_ref();
+    let [field] = plan.schema().fields().as_ref() else {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    };
+    if field.is_nullable() || has_row(plan) {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    }
+    let name = field.name().clone();
+    let column = Expr::Column(plan.schema().columns().swap_remove(0));
+    let value = Expr::ScalarFunction(ScalarFunction::new_udf(as_is::function(), vec![column]));
+    let plan = LogicalPlanBuilder::from(plan.clone()).project(vec![value.alias(name)])?.build()?;
+    Ok(Transformed::yes(with_plan(subquery, plan)))
+}
+
+/// Whether a plan has a row whatever it reads.
+fn has_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => has_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+        _ => false,
+    }
 }
 
 fn with_plan(subquery: Subquery, plan: LogicalPlan) -> Expr {
