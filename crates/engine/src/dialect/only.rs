@@ -3,6 +3,39 @@
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+/// What may stand behind the name of a table.
+const CLAUSES: [&str; 29] = [
+    "as",
+    "cross",
+    "except",
+    "fetch",
+    "for",
+    "full",
+    "group",
+    "having",
+    "inner",
+    "intersect",
+    "join",
+    "left",
+    "limit",
+    "natural",
+    "offset",
+    "on",
+    "order",
+    "qualify",
+    "returning",
+    "right",
+    "set",
+    "tablesample",
+    "then",
+    "union",
+    "using",
+    "values",
+    "when",
+    "where",
+    "window",
+];
+
 /// The tokens to parse instead of `text`, or of `tokens` if it is told to parse others already.
 pub(crate) fn tokens(
     text: &str,
@@ -23,12 +56,14 @@ pub(crate) fn tokens(
         }
         _ => false,
     };
+    // Before the word of a clause it is the name of something, as the planner allows.
     let is_word = |at: usize| matches!(all.get(at).map(|token| &token.token), Some(Token::Word(_)));
+    let is_name = |at: usize| is_word(at) && !is(at, &CLAUSES);
     let says_nothing = |at: usize| {
         at > 0
             && is(at, &["only"])
             && is(at - 1, &["from", "join", "update", "truncate", "table"])
-            && is_word(at + 1)
+            && is_name(at + 1)
     };
     let found: Vec<usize> = (0..all.len()).filter(|at| says_nothing(*at)).collect();
     if found.is_empty() {
@@ -50,6 +85,7 @@ mod tests {
         for (sql, expected) in [
             ("SELECT a FROM ONLY s.t JOIN only u ON true", Some("SELECT a FROM s . t JOIN u ON true")),
             ("DELETE FROM ONLY t", Some("DELETE FROM t")),
+            ("UPDATE u SET a = 1 FROM only WHERE only.id = u.id", None),
             ("SELECT a FROM t FETCH FIRST 1 ROW ONLY", None),
             ("SELECT only FROM \"only\"", None),
         ] {
