@@ -37,6 +37,9 @@ pub(crate) fn of(state: &SessionState, statement: &Statement) -> Result<Option<S
 }
 
 fn lists(statement: &ast::Statement) -> bool {
+    if matches!(statement, ast::Statement::ShowTables { .. } | ast::Statement::ShowViews { .. }) {
+        return true;
+    }
     visit_relations(statement, |name| {
         let parts = name.0.len();
         let schema = parts.checked_sub(2).and_then(|at| name.0[at].as_ident());
@@ -137,7 +140,14 @@ impl SchemaProvider for Relations {
     }
 
     fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
-        self.inner.table_type(name)
+        async move {
+            match (self.inner.table_type(name).await, &self.only) {
+                // Where the kind is known from the plan alone: nothing but a view has one that can fail.
+                (Err(_), None) => Ok(Some(TableType::View)),
+                (found, _) => found,
+            }
+        }
+        .boxed()
     }
 
     fn table_exist(&self, name: &str) -> bool {
