@@ -10,16 +10,29 @@ use std::fs;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_pgcatalog::{TYPE_KEY, column_names, install, rewrite};
+use harrier_pgcatalog::{TYPE_KEY, column_names, install, planned_type, rewrite};
 
 use shop::Shop;
+
+/// Types of PostgreSQL that DataFusion does not know, as the engine has them planned.
+#[derive(Debug)]
+struct Types;
+
+impl TypePlanner for Types {
+    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
+        Ok(planned_type(sql_type).map(Into::into))
+    }
+}
 
 fn session() -> SessionContext {
     let mut config = SessionConfig::new()
@@ -27,7 +40,8 @@ fn session() -> SessionContext {
         .with_default_catalog_and_schema("warehouse", "main")
         .with_target_partitions(2);
     config.options_mut().sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
-    let context = SessionContext::new_with_config(config);
+    let state = SessionStateBuilder::new_with_default_features().with_config(config);
+    let context = SessionContext::new_with_state(state.with_type_planner(Arc::new(Types)).build());
     install(&context, Arc::new(Shop::new())).expect("the catalogs can be installed");
     context
 }
