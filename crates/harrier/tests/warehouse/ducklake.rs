@@ -35,6 +35,9 @@ struct Duck {
     stdout: BufReader<ChildStdout>,
 }
 
+/// How often DuckDB is asked once more whose commit has met another one: SQLite lets one write at a time, and DuckDB waits for none.
+const LOCKED_MAX: usize = 10;
+
 impl Duck {
     fn start() -> Self {
         let found = Command::new(checkout().join("scripts/duckdb.sh")).output().unwrap();
@@ -63,7 +66,13 @@ impl Duck {
     }
 
     fn run(&mut self, sql: &str) -> Vec<Vec<Option<String>>> {
-        self.answer(sql).unwrap_or_else(|error| panic!("DuckDB says {error} of {sql}"))
+        for _ in 0..LOCKED_MAX {
+            match self.answer(sql) {
+                Err(error) if error.contains("database is locked") => {}
+                answer => return answer.unwrap_or_else(|error| panic!("DuckDB says {error} of {sql}")),
+            }
+        }
+        panic!("the catalog stays locked: {sql}")
     }
 
     /// Errors: what DuckDB says.
