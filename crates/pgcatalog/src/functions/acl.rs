@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((item.grantee, item.grantor), (3, 8));
         assert_eq!(item.privileges, [("INSERT", false), ("SELECT", true), ("TEMPORARY", false)]);
         let item = Item::parse("=U/\"a\"\"/b\"", role).unwrap();
-        assert_eq!((item.grantee, item.grantor), (0, 5));
+        assert_eq!((item.grantee, item.grantor), (0, 4));
         assert!(Item::parse("ann", role).is_err());
     }
 }
