@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Query, SetExpr, SetOperator, SetQuantifier, Visit, VisitMut, Visitor,
     VisitorMut,
 };
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -116,23 +117,32 @@ pub(crate) fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -
 }
 
 /// How many levels the tree of these tokens may have: as many as there are tokens since the last comma, in each of the parentheses that
-/// are open.
+/// are open. Of UNION and the like there is a chain across commas.
 pub(crate) fn depth_of_tokens(tokens: &[TokenWithSpan]) -> usize {
-    let (mut outer, mut open, mut here, mut deepest) = (0_usize, Vec::new(), 0, 0);
+    let (mut outer, mut open, mut here, mut chained, mut deepest) =
+        (0_usize, Vec::new(), 0_usize, 0_usize, 0);
     for token in tokens {
-        match token.token {
+        match &token.token {
             Token::Whitespace(_) => continue,
             Token::LParen | Token::LBracket | Token::LBrace => {
-                open.push(here);
+                open.push((here, chained));
                 outer += here + 1;
-                here = 0;
+                (here, chained) = (0, 0);
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
-                here = open.pop().unwrap_or(0);
+                (here, chained) = open.pop().unwrap_or_default();
                 outer = outer.saturating_sub(here + 1);
                 here += 1;
             }
-            Token::Comma => here = 0,
+            Token::Comma => here = chained,
+            Token::Word(word) => {
+                let is_chain = matches!(
+                    word.keyword,
+                    Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS
+                );
+                chained += usize::from(is_chain);
+                here += 1;
+            }
             _ => here += 1,
         }
         deepest = deepest.max(outer + here);
@@ -433,6 +443,7 @@ mod tests {
         assert!(depth("SELECT ((((1))))") >= 5);
         let rows = vec!["(1, 2, 3)"; 10_000].join(", ");
         assert!(depth(&format!("INSERT INTO t VALUES {rows}")) < 20);
+        assert!(depth(&vec!["SELECT 1, 2, 3"; 500].join(" UNION ALL ")) > 499);
         assert!(depth(&format!("SELECT 1{}", "::int".repeat(500))) > 500);
         assert!(depth(&format!("SELECT {}1{}", "(1, ".repeat(500), ")".repeat(500))) > 500);
     }
