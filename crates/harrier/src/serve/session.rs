@@ -19,7 +19,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
     CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, SqlState,
-    StatementKind, Surroundings, Write, Written, split,
+    StatementKind, Surroundings, Written, split,
 };
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::interval_texts::IntervalStyle;
@@ -32,7 +32,7 @@ use harrier_server::backend::{
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -100,6 +100,7 @@ impl Sessions {
                 locks: Arc::clone(&self.locks),
                 session: Arc::new(session),
                 threads: self.threads.clone(),
+                running: Arc::default(),
                 queues: self.queues.clone(),
                 registry: Arc::clone(&self.registry),
             }) as _)
@@ -152,6 +153,9 @@ struct EngineSession {
     locks: Arc<Locks>,
     session: Arc<harrier_engine::Session>,
     threads: Threads,
+    /// Held by the statement that runs. One that was given up holds it until its thread has let go of the session, so that what it does
+    /// last is not done to the transaction of the next one.
+    running: Arc<Mutex<()>>,
     queues: RoleQueues,
     registry: Arc<Registry>,
 }
@@ -209,12 +213,12 @@ pub(super) fn failure(error: SqlError) -> Failure {
 }
 
 impl EngineSession {
-    /// Does `work` on a thread of statements. Dropping the future ends it.
+    /// Does `work` on a thread of statements, when the one before has ended. Dropping the future ends it.
     async fn there<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, _guard) = self.threads.spawn(work);
+        let (task, _guard) = self.threads.spawn(alone(&self.running, work));
         match task.await {
             Ok(Some(done)) => done.map_err(failure),
             Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
@@ -307,7 +311,8 @@ impl EngineSession {
                     Outcome::Rows { schema: named.named(&schema), rows: batches(&threads, stream, text) }
                 }
                 Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
-                    let (input, done) = (CopyInto::Text(input), finished(&threads, write));
+                    let (input, done) =
+                        (CopyInto::Text(input), finished(&threads, alone(&self.running, write.finish())));
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
@@ -316,7 +321,8 @@ impl EngineSession {
                     table,
                     schema,
                 })) => {
-                    let (input, done) = (CopyInto::Rows(input), finished(&threads, write));
+                    let (input, done) =
+                        (CopyInto::Rows(input), finished(&threads, alone(&self.running, write.finish())));
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
@@ -428,9 +434,21 @@ fn text_of(threads: &Threads, copy: CopyOut) -> backend::CopyOut {
     backend::CopyOut::Text { columns, text, done: done.boxed() }
 }
 
+/// Does `work` while nothing else is done that holds `running`.
+fn alone<T, F: Future<Output = T>>(running: &Arc<Mutex<()>>, work: F) -> impl Future<Output = T> + use<T, F> {
+    let running = Arc::clone(running);
+    async move {
+        let _held = running.lock_owned().await;
+        work.await
+    }
+}
+
 /// What runs a COPY FROM while it is fed.
-fn finished(threads: &Threads, write: Write) -> BoxFuture<'static, Result<Done, Failure>> {
-    let (finished, guard) = threads.spawn(write.finish());
+fn finished(
+    threads: &Threads,
+    write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
+) -> BoxFuture<'static, Result<Done, Failure>> {
+    let (finished, guard) = threads.spawn(write);
     let ended = async move {
         let _guard = guard;
         match finished.await {
