@@ -23,6 +23,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::TableData;
+use crate::identity::Identity;
 use crate::known::{Known, KnownData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
 use crate::state::{Column, ObjectId, SnapshotId, State, Table};
@@ -151,7 +152,7 @@ impl Catalog {
         let read = || async {
             let mut session = self.inner.database.read().await?;
             let head = load::head(&mut session, snapshot).await?;
-            let state = Arc::new(load::state(&mut session, &head).await?);
+            let state = Arc::new(load::state(&mut session, &head, self.inner.database.folder()).await?);
             Ok((head, state))
         };
         let (head, state) = again_if_lost(read).await?;
@@ -292,9 +293,11 @@ impl Catalog {
 
 /// Makes the tables, unless they are there by then.
 async fn make(database: &Database, data_path: &str) -> Result<()> {
+    let place = database.place().await?;
     let mut session = database.write().await?;
     if !session.has_table("ducklake_metadata").await? {
-        layout::create(&mut session, data_path).await?;
+        let identity = Identity::new(&place);
+        layout::create(&mut session, data_path, &identity).await?;
         session.commit().await?;
         tracing::info!(catalog = database.name(), data_path, "created a warehouse");
     }

@@ -57,6 +57,8 @@ pub(crate) enum Dialect {
 pub(crate) enum Database {
     Sqlite {
         path: String,
+        /// The folder of the file; absolute.
+        folder: String,
         readers: SqlitePool,
         writer: SqlitePool,
         /// It has a write-ahead log, in a folder in which this process may make no files.
@@ -217,6 +219,14 @@ impl Database {
         }
     }
 
+    /// Where the catalog lies, if it is a file; without a `/` at its end.
+    pub fn folder(&self) -> Option<&str> {
+        match self {
+            Self::Sqlite { folder, .. } => Some(folder),
+            Self::Postgres { .. } => None,
+        }
+    }
+
     /// Where it is, without a password.
     pub fn name(&self) -> String {
         match self {
@@ -292,7 +302,8 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     };
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
-    Ok(Database::Sqlite { path: path.to_string(), readers, writer, is_foreign })
+    let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string();
+    Ok(Database::Sqlite { path: path.to_string(), folder, readers, writer, is_foreign })
 }
 
 /// A transaction that reads a database with a write-ahead log in a folder where this process may make no files.

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
 use crate::error::{Error, Result};
+use crate::identity::{Identity, rows};
 use crate::values;
 
 /// The version of the layout that is written, and the only one that is read.
@@ -134,7 +135,7 @@ const TABLES: &[(&str, &str)] = &[
 ];
 
 /// Makes the tables and snapshot 0, which holds the schema `main`.
-pub(crate) async fn create(session: &mut Session, data_path: &str) -> Result<()> {
+pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Identity) -> Result<()> {
     if !data_path.ends_with('/') {
         return Err(Error::Unsupported(format!("the data path \"{data_path}\" does not end in /")));
     }
@@ -149,7 +150,8 @@ pub(crate) async fn create(session: &mut Session, data_path: &str) -> Result<()>
         format!(
             "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES \
              ('version', '{VERSION}', NULL, NULL), ('created_by', {program}, NULL, NULL), \
-             ('data_path', {path}, NULL, NULL), ('encrypted', 'false', NULL, NULL)"
+             ('data_path', {path}, NULL, NULL), ('encrypted', 'false', NULL, NULL), {}",
+            rows(identity)?
         ),
         format!(
             "INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id) \

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::database::{Row, Session, flag, text, visible};
 use crate::error::{Error, Result};
 use crate::files::InlinedRows;
+use crate::identity::{ID, KEYS, PLACE, data_path_now};
 use crate::layout::VERSION;
 use crate::state::{
     Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State,
@@ -140,7 +141,8 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn data_path(&self) -> Result<String> {
+    /// Where data files are, with a `/` at its end. `folder`: where the catalog lies, if it is a file.
+    pub(crate) fn data_path(&self, folder: Option<&str>) -> Result<String> {
         let path = self.global.get("data_path");
         let mut path = path
             .cloned()
@@ -148,7 +150,7 @@ impl Settings {
         if !path.ends_with('/') {
             path.push('/');
         }
-        Ok(path)
+        Ok(data_path_now(&path, self.global.get(PLACE).map(String::as_str), folder))
     }
 
     /// Settings that describe the warehouse itself are not options.
@@ -161,15 +163,16 @@ impl Settings {
 
 /// Keys of `ducklake_metadata` that no transaction changes.
 pub(crate) fn is_fixed(key: &str) -> bool {
-    matches!(key, "version" | "created_by" | "data_path" | "encrypted")
+    matches!(key, "version" | "created_by" | "data_path" | "encrypted") || KEYS.contains(&key)
 }
 
-/// Everything but the data files, at the snapshot of `head`.
-pub(crate) async fn state(session: &mut Session, head: &Head) -> Result<State> {
+/// Everything but the data files, at the snapshot of `head`. `folder`: where the catalog lies, if it is a file.
+pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&str>) -> Result<State> {
     let mut state = State {
         snapshot: head.snapshot,
         schema_version: head.schema_version,
-        data_path: head.settings.data_path()?,
+        warehouse: head.settings.global.get(ID).cloned(),
+        data_path: head.settings.data_path(folder)?,
         schemas: BTreeMap::new(),
         tables: BTreeMap::new(),
         views: BTreeMap::new(),

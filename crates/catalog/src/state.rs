@@ -22,6 +22,8 @@ pub struct State {
     pub snapshot: SnapshotId,
     /// Counts the commits that changed a schema, table or view: equal versions mean equal schemas.
     pub schema_version: i64,
+    /// The identity of the catalog; `None` in one of an earlier version that nobody has written files into since.
+    pub warehouse: Option<String>,
     /// Where relative paths of schemas begin; ends in `/`.
     pub data_path: String,
     pub schemas: BTreeMap<ObjectId, Arc<Schema>>,

@@ -70,7 +70,7 @@ impl Catalog {
             .execute(format!("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id IN ({ids})"))
             .await?;
         session.execute(format!("DELETE FROM ducklake_snapshot WHERE snapshot_id IN ({ids})")).await?;
-        let files = sweep(&mut session).await?;
+        let files = sweep(&mut session, self.inner.database.folder()).await?;
         session.commit().await?;
         self.inner.known.forget();
         tracing::info!(snapshots = snapshots.len(), files, "expired snapshots");
@@ -79,7 +79,8 @@ impl Catalog {
 
     /// Files that may be deleted, because no snapshot can see them.
     pub async fn scheduled(&self) -> Result<Vec<ScheduledFile>> {
-        again_if_lost(|| async { scheduled(&mut self.inner.database.read().await?).await }).await
+        let database = &self.inner.database;
+        again_if_lost(|| async { scheduled(&mut database.read().await?, database.folder()).await }).await
     }
 
     /// Forgets scheduled files, by id: they have been deleted.
@@ -99,24 +100,26 @@ impl Catalog {
     /// Every file that the catalog knows, of any snapshot and scheduled ones, by absolute path. Others in the warehouse's
     /// folder were never committed, or not yet.
     pub async fn referenced_paths(&self) -> Result<BTreeSet<String>> {
-        again_if_lost(|| async { referenced_paths(&mut self.inner.database.read().await?).await }).await
+        let database = &self.inner.database;
+        again_if_lost(|| async { referenced_paths(&mut database.read().await?, database.folder()).await })
+            .await
     }
 }
 
-async fn referenced_paths(session: &mut Session) -> Result<BTreeSet<String>> {
-    let folders = Folders::load(session).await?;
+async fn referenced_paths(session: &mut Session, folder: Option<&str>) -> Result<BTreeSet<String>> {
+    let folders = Folders::load(session, folder).await?;
     let mut paths = BTreeSet::new();
     for (table, sql) in [("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")] {
         for file in files(session, table, sql, "1 = 1").await? {
             paths.insert(folders.absolute(&file)?);
         }
     }
-    paths.extend(scheduled(session).await?.into_iter().map(|file| file.path));
+    paths.extend(scheduled(session, folder).await?.into_iter().map(|file| file.path));
     Ok(paths)
 }
 
-async fn scheduled(session: &mut Session) -> Result<Vec<ScheduledFile>> {
-    let root = Folders::load(session).await?.root;
+async fn scheduled(session: &mut Session, folder: Option<&str>) -> Result<Vec<ScheduledFile>> {
+    let root = Folders::load(session, folder).await?.root;
     let sql = format!(
         "SELECT data_file_id, path, {}, schedule_start FROM ducklake_files_scheduled_for_deletion ORDER BY data_file_id",
         flag("path_is_relative")
@@ -140,8 +143,8 @@ fn unseen(table: &str) -> String {
 }
 
 /// Removes what no snapshot can see; how many files that were.
-async fn sweep(session: &mut Session) -> Result<usize> {
-    let folders = Folders::load(session).await?;
+async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
+    let folders = Folders::load(session, folder).await?;
     let ids = async |session: &mut Session, sql: String| -> Result<BTreeSet<i64>> {
         session.query(sql).await?.iter().map(|row| row.integer(0)).collect()
     };
@@ -288,8 +291,9 @@ struct Folders {
 }
 
 impl Folders {
-    async fn load(session: &mut Session) -> Result<Self> {
-        let root = load::head(session, None).await?.settings.data_path()?;
+    /// `folder`: where the catalog lies, if it is a file.
+    async fn load(session: &mut Session, folder: Option<&str>) -> Result<Self> {
+        let root = load::head(session, None).await?.settings.data_path(folder)?;
         let relative = flag("path_is_relative");
         let mut schemas = BTreeMap::new();
         for row in session.query(format!("SELECT schema_id, path, {relative} FROM ducklake_schema")).await? {

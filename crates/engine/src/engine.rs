@@ -145,11 +145,13 @@ impl Engine {
             inner: Arc::new(Inner {
                 config,
                 initial: OnceLock::new(),
+                warehouse: options
+                    .warehouse
+                    .map(|place| Arc::new(Warehouse::new(place, options.fence, Arc::clone(&runtime)))),
                 runtime,
                 memory_bytes: options.memory_bytes,
                 gang: options.gang,
                 link: options.link,
-                warehouse: options.warehouse.map(|place| Arc::new(Warehouse::new(place, options.fence))),
                 server_tables: options.server_tables.into(),
                 history: options.history,
                 password_verifier: options.password_verifier,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::MemTable;
@@ -320,6 +320,16 @@ impl Session {
                 }
                 "CALL 0"
             }
+            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("vacuum_dry_run") => {
+                return self.vacuum_dry_run(kept).await.map(Some);
+            }
+            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("adopt_data_folder") => {
+                viewer.check_superuser("adopt a data folder")?;
+                if let Some(catalog) = kept.names.sight().catalog {
+                    warehouse::adopt(&catalog, self.engine().runtime_env()).await?;
+                }
+                "CALL"
+            }
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table") => {
                 return self.check_table(call, kept).await.map(Some);
             }
@@ -494,6 +504,18 @@ impl Session {
         self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await.map(Some)
     }
 
+    /// VACUUM DRY RUN: the files that VACUUM would remove, and those that it does not know.
+    async fn vacuum_dry_run(&self, kept: &Arc<Kept>) -> Result<Outcome> {
+        let sight = kept.names.sight();
+        sight.viewer.check_superuser("vacuum the warehouse")?;
+        let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
+        let found = match &sight.catalog {
+            Some(catalog) => warehouse::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
+            None => Vec::new(),
+        };
+        texts(["file", "status"], found.iter().map(|(file, status)| [file.as_str(), *status]))
+    }
+
     /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the transaction does not.
     async fn analyze(&self, analyze: &ast::Analyze, looks: Looks, kept: &Arc<Kept>) -> Result<()> {
         let sight = kept.names.sight();
@@ -584,15 +606,8 @@ impl Session {
         let state = self.context().state();
         let table = WarehouseTable::try_new(state.clone(), &sight, table)?;
         let findings = table.check(&state.task_ctx()).await?;
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("object", DataType::Utf8, false),
-            Field::new("problem", DataType::Utf8, false),
-        ]));
-        let objects: StringArray = findings.iter().map(|finding| Some(finding.object.as_str())).collect();
-        let problems: StringArray = findings.iter().map(|finding| Some(finding.problem.as_str())).collect();
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(objects), Arc::new(problems)])?;
-        let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+        let rows = findings.iter().map(|finding| [finding.object.as_str(), finding.problem.as_str()]);
+        texts(["object", "problem"], rows)
     }
 
     /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for others.
@@ -835,6 +850,16 @@ fn may_write(explained: &Statement) -> bool {
         statement.as_ref(),
         ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) | ast::Statement::Merge(_)
     ))
+}
+
+/// Rows of two texts.
+fn texts<'a>(names: [&str; 2], rows: impl Iterator<Item = [&'a str; 2]>) -> Result<Outcome> {
+    let (first, second): (Vec<&str>, Vec<&str>) = rows.map(|[first, second]| (first, second)).unzip();
+    let schema = Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Utf8, false)).to_vec()));
+    let columns = [first, second].map(|texts| Arc::new(StringArray::from(texts)) as ArrayRef);
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec())?;
+    let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+    Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
 }
 
 /// The one argument of a procedure that takes a text.

@@ -12,9 +12,12 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
-use harrier_catalog::{Catalog, Error, Fence};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use harrier_catalog::{Catalog, Error, Fence, Place};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use tokio::sync::Mutex;
 use url::Url;
@@ -32,6 +35,7 @@ mod names;
 mod overwrite;
 mod own_states;
 mod own_tables;
+mod ownership;
 mod partitions;
 mod postgres;
 mod prune;
@@ -58,6 +62,7 @@ pub(crate) use histogram::{Point, Spread};
 pub(crate) use names::{DEFAULT_CATALOG, Names, PAST, SessionCatalog, Sight};
 pub(crate) use own_states::OwnStates;
 pub(crate) use own_tables::number as number_of_own;
+pub(crate) use ownership::adopt;
 pub(crate) use postgres::SessionSource;
 pub use postgres::{Identity, Named, Surroundings};
 pub(crate) use public::Said;
@@ -67,7 +72,7 @@ pub use system::ServerTable;
 pub(crate) use table::WarehouseTable;
 pub(crate) use transaction::{Control, Defaults, Isolation, Transactions};
 pub(crate) use types::schema_of;
-pub(crate) use upkeep::{expire, span, vacuum};
+pub(crate) use upkeep::{expire, span, vacuum, vacuum_dry_run};
 
 /// The file of the catalog in a warehouse's folder.
 const CATALOG_FILE: &str = "catalog.sqlite";
@@ -79,17 +84,17 @@ const DATA_FOLDER: &str = "data/";
 pub struct WarehouseOptions {
     /// The catalog database: `sqlite:PATH` or `postgres://…`.
     pub catalog: String,
-    /// Where data files go, as a URL or a path; ends in `/`. Only asked for when the warehouse is made.
+    /// Where data files are, as a URL or a path, if somebody says so; a new warehouse needs it where its catalog is in no folder.
     pub data: Option<String>,
     /// Bytes of what is kept of the catalog between statements; `None`: as many as it keeps by itself.
     pub kept_bytes_max: Option<u64>,
 }
 
 impl WarehouseOptions {
-    /// A warehouse in a folder of its own, catalog and data files.
+    /// A warehouse in a folder of its own, catalog and, unless it is to have them elsewhere, data files.
     pub fn folder(folder: &Path) -> Self {
         let catalog = format!("sqlite:{}", folder.join(CATALOG_FILE).display());
-        Self { catalog, data: Some(format!("{}/{DATA_FOLDER}", folder.display())), kept_bytes_max: None }
+        Self { catalog, data: None, kept_bytes_max: None }
     }
 }
 
@@ -98,15 +103,20 @@ impl WarehouseOptions {
 pub(crate) struct Warehouse {
     options: WarehouseOptions,
     fence: Option<Fence>,
+    runtime: Arc<RuntimeEnv>,
     catalog: Mutex<Option<Catalog>>,
+    /// The data folder is known to be this catalog's.
+    is_claimed: AtomicBool,
 }
 
 impl Warehouse {
-    pub(crate) fn new(options: WarehouseOptions, fence: Option<Fence>) -> Self {
-        Self { options, fence, catalog: Mutex::new(None) }
+    pub(crate) fn new(options: WarehouseOptions, fence: Option<Fence>, runtime: Arc<RuntimeEnv>) -> Self {
+        Self { options, fence, runtime, catalog: Mutex::new(None), is_claimed: AtomicBool::new(false) }
     }
 
     /// The catalog, if there is one.
+    ///
+    /// Errors: it has its data elsewhere than was said (55000); it cannot be read.
     pub(crate) async fn open(&self) -> Result<Option<Catalog>> {
         let mut catalog = self.catalog.lock().await;
         if catalog.is_none() {
@@ -116,7 +126,10 @@ impl Warehouse {
                 return Ok(None);
             }
             *catalog = match Catalog::open_fenced(&self.options.catalog, self.fence.as_ref()).await {
-                Ok(catalog) => Some(self.bounded(catalog)),
+                Ok(catalog) => {
+                    self.check_data_path(&catalog).await?;
+                    Some(self.bounded(catalog))
+                }
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(explain(error)),
             };
@@ -130,6 +143,8 @@ impl Warehouse {
             return Ok(catalog);
         }
         let data = self.data_path()?;
+        let place = self.local_catalog().map(|path| Place::of_file(&path));
+        ownership::check_free(&data, place.as_ref(), &self.runtime).await?;
         if let Some(folder) = self.local_catalog().as_deref().and_then(Path::parent) {
             make_folder(folder)?;
         }
@@ -142,7 +157,31 @@ impl Warehouse {
         }
         let made = Catalog::create_fenced(&self.options.catalog, &data, self.fence.as_ref());
         let made = self.bounded(made.await.map_err(explain)?);
-        Ok(self.catalog.lock().await.insert(made).clone())
+        let made = self.catalog.lock().await.insert(made).clone();
+        self.claim(&made).await?;
+        Ok(made)
+    }
+
+    /// Makes sure that the data folder is this catalog's. To be called before files are written into it.
+    ///
+    /// Errors: it is another's (55000); those of the store.
+    pub(crate) async fn claim(&self, catalog: &Catalog) -> Result<()> {
+        if !self.is_claimed.load(Ordering::Relaxed) {
+            ownership::claim(catalog, &self.runtime).await?;
+            self.is_claimed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Errors: the data is elsewhere than was said, and what was said is no folder with files of this catalog (55000).
+    async fn check_data_path(&self, catalog: &Catalog) -> Result<()> {
+        let Some(asked) = &self.options.data else { return Ok(()) };
+        let known = catalog.head().await.map_err(explain)?.data_path.clone();
+        let asked = absolute(asked);
+        match asked == known || absolute(&known) == asked {
+            true => Ok(()),
+            false => ownership::move_to(catalog, &asked, &self.runtime).await,
+        }
     }
 
     fn bounded(&self, catalog: Catalog) -> Catalog {
@@ -173,16 +212,23 @@ impl Warehouse {
                 .into());
             }
         };
-        let path = match data.contains("://") {
-            true => data,
-            // Without `..`, which means another folder behind a symbolic link than in the text.
-            false => {
-                make_folder(Path::new(&data))?;
-                std::fs::canonicalize(&data)?.display().to_string()
-            }
-        };
-        Ok(if path.ends_with('/') { path } else { format!("{path}/") })
+        if !data.contains("://") {
+            make_folder(Path::new(&data))?;
+        }
+        Ok(absolute(&data))
     }
+}
+
+/// A URL as it is, a path without `..`, which means another folder behind a symbolic link than in the text; with a `/` at its end.
+fn absolute(data: &str) -> String {
+    let path = match data.contains("://") {
+        true => data.to_string(),
+        false => {
+            let absolute = std::fs::canonicalize(data).or_else(|_| std::path::absolute(data));
+            absolute.map_or_else(|_| data.to_string(), |path| path.display().to_string())
+        }
+    };
+    if path.ends_with('/') { path } else { format!("{path}/") }
 }
 
 fn make_folder(folder: &Path) -> Result<()> {

@@ -88,6 +88,7 @@ impl SqlState {
     pub const COMPLETION_UNKNOWN: Self = Self::literal("40003");
     pub const CONNECTION_FAILURE: Self = Self::literal("08006");
     pub const DEPENDENT_OBJECTS: Self = Self::literal("2BP01");
+    pub const OBJECT_NOT_IN_PREREQUISITE_STATE: Self = Self::literal("55000");
     pub const OBJECT_IN_USE: Self = Self::literal("55006");
     pub const READ_ONLY: Self = Self::literal("25006");
     pub const IO_ERROR: Self = Self::literal("58030");
@@ -533,7 +534,7 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 /// What DataFusion says while a statement runs, where it gives no variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("string is not a valid identifier", SqlState::INVALID_PARAMETER_VALUE),
-    ("is not yet defined in this session", SqlState::literal("55000")),
+    ("is not yet defined in this session", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
     ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
     ("Unable to parse date from", SqlState::DATETIME_FIELD_OVERFLOW),

@@ -54,6 +54,7 @@ fn state() -> State {
     State {
         snapshot: 1,
         schema_version: 1,
+        warehouse: None,
         data_path: "/data/".into(),
         schemas: BTreeMap::from([schema(0, "main"), schema(1, "s")]),
         tables: BTreeMap::from([table(2, "t"), table(3, "u")]),

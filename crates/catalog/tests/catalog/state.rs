@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::*;
 use harrier_catalog::state::{DefaultValue, Location, PartitionKey, SortKey, State, Transform};
 use harrier_catalog::types::ColumnType::*;
-use harrier_catalog::{Catalog, CommitNote, Transaction};
+use harrier_catalog::{Catalog, CommitNote, Identity, Transaction};
 
 /// What a committed state has to look like: that of the transaction, with the numbers it was given.
 async fn round_trip(catalog: &Catalog, transaction: &Transaction) -> Arc<State> {
@@ -339,5 +339,31 @@ fn times_are_looked_up() {
             assert!(matches!(lake.catalog.at_time(time).await, Err(harrier_catalog::Error::NotFound(_))));
         }
         assert!(matches!(lake.catalog.at(4).await, Err(harrier_catalog::Error::NotFound(_))));
+    });
+}
+
+/// A catalog of an earlier version has no identity until somebody writes files; DuckDB reads on either way.
+#[test]
+fn a_catalog_gets_an_identity() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let place = lake.catalog.place().await.unwrap();
+        let made = lake.catalog.identity().await.unwrap().unwrap();
+        assert!(made.is_at(&place), "{made:?} {place:?}");
+        assert_eq!(lake.catalog.head().await.unwrap().warehouse.as_deref(), Some(made.id.as_str()));
+        lake.execute("DELETE FROM ducklake_metadata WHERE \"key\" LIKE 'harrier_%'").await;
+        assert_eq!(lake.catalog.identity().await.unwrap(), None);
+        assert_eq!(lake.catalog.head().await.unwrap().warehouse, None);
+        let (one, other) = (Identity::new(&place), Identity::new(&place));
+        let path = data_path(lake.folder.path());
+        assert_eq!(lake.catalog.set_identity(None, &one, &path).await.unwrap(), one);
+        // Who comes later is told of the first.
+        assert_eq!(lake.catalog.set_identity(None, &other, &path).await.unwrap(), one);
+        let moved = format!("{path}moved/");
+        let copy = one.of_copy(&place);
+        assert_eq!(lake.catalog.set_identity(Some(&one), &copy, &moved).await.unwrap(), copy);
+        assert_eq!(lake.catalog.identity().await.unwrap(), Some(copy));
+        assert_eq!(lake.catalog.head().await.unwrap().data_path, moved);
+        assert!(lake.catalog.head().await.unwrap().options.keys().all(|key| !key.starts_with("harrier_")));
     });
 }

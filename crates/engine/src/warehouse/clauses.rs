@@ -68,6 +68,9 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     if let Some(optimize) = words.optimized(&text) {
         return Ok((optimize, None));
     }
+    if words.is_at(0, "vacuum") && words.is_at(1, "dry") && words.is_at(2, "run") && words.ends_at(3) {
+        return Ok(("CALL vacuum_dry_run()".to_string(), None));
+    }
     if words.is_at(0, "check") && words.is_at(1, "table") {
         let rest = words.tokens.get(2).map_or("", |(_, range)| &text[range.start..]);
         return Ok((format!("CALL check_table({rest})"), None));
@@ -128,7 +131,7 @@ pub(crate) fn optimized(text: &str) -> Option<String> {
 
 /// Whether a statement can be one that is cut here. Nearly all others are found out without being taken to words.
 fn may_have_clauses(text: &str) -> bool {
-    const BEGINNINGS: [&str; 7] = ["create", "alter", "optimize", "check", "begin", "start", "set"];
+    const BEGINNINGS: [&str; 8] = ["create", "alter", "optimize", "vacuum", "check", "begin", "start", "set"];
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
     // A comment may stand before the first word, and AS OF anywhere.
     text.starts_with(|c: char| !c.is_alphabetic())
@@ -177,6 +180,11 @@ impl Words {
     pub(crate) fn is_at(&self, at: usize, word: &str) -> bool {
         matches!(self.tokens.get(at), Some((Token::Word(found), _))
             if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+    }
+
+    /// Whether nothing but a semicolon stands there or behind.
+    fn ends_at(&self, at: usize) -> bool {
+        self.tokens[at.min(self.tokens.len())..].iter().all(|(token, _)| *token == Token::SemiColon)
     }
 
     pub(crate) fn token(&self, at: usize) -> Option<&Token> {

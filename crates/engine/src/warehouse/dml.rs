@@ -24,6 +24,7 @@ use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
+use harrier_catalog::writer_name;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::check_kept_years;
 use harrier_exec::table_files::intervals::storable;
@@ -304,7 +305,8 @@ pub(crate) fn placed(
 
 impl Pending {
     fn new(target: WarehouseTable, work: Work, count: Count) -> Self {
-        Self { target, work, name: uuid::Uuid::new_v4().simple().to_string(), count }
+        let name = writer_name(target.state().warehouse.as_deref());
+        Self { target, work, name, count }
     }
 
     /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the places of rows.

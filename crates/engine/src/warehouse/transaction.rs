@@ -319,7 +319,7 @@ impl Transactions {
     /// To be called before the present statement writes files whose names begin with `name`: nobody sweeps them until the transaction
     /// has ended.
     ///
-    /// Errors: the transaction is read-only (25006); the catalog cannot be written.
+    /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the catalog cannot be written.
     pub(crate) async fn begin_writing(&self, name: &str) -> Result<()> {
         let mut inner = self.inner.lock().await;
         let open = inner.open.as_mut().ok_or_else(outside)?;
@@ -327,6 +327,7 @@ impl Transactions {
             return Err(read_only());
         }
         let catalog = self.warehouse.create().await?;
+        self.warehouse.claim(&catalog).await?;
         open.writers.begin(&catalog, name).await.map_err(explain)
     }
 

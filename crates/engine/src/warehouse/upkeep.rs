@@ -5,8 +5,8 @@
 //! are as old as is asked for: by that age a statement that reads an expired snapshot, or another program that writes, has to be done.
 //!
 //! What a statement can leave that dies: data files and delete files at their final paths, complete or not, on HDFS also beside them
-//! (`harrier_storage::finished_name`), and on S3 uploads that were not completed. All of them are swept; of files those whose names end in
-//! `.parquet`, of uploads only Harrier's own, as others do not say what they are.
+//! (`harrier_storage::finished_name`), and on S3 uploads that were not completed. Those are swept whose names begin with the identity of this
+//! warehouse, or with one that it had before it was copied. All else below the data folder is somebody's: a dry run lists it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -15,17 +15,17 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
-use harrier_catalog::{Catalog, Expiry};
+use harrier_catalog::{Catalog, Expiry, Identity, ScheduledFile};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
-use uuid::Uuid;
 
 use super::dml::file_shape;
 use super::explain;
+use super::ownership::{MARKER, claim};
 use super::partitions::partitions_of;
 use super::table::{Contents, RowSource, WarehouseTable};
 use super::values;
@@ -37,8 +37,6 @@ const DELETED_PART: i64 = 20;
 
 /// The end of the names of data files and delete files.
 const DATA: &str = ".parquet";
-/// Of the name under which a writer writes: a UUID without hyphens.
-const WRITER_LENGTH: usize = 32;
 
 /// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
 /// `divided`: by ranges or lists, which files of other programs are not.
@@ -101,45 +99,118 @@ impl WarehouseTable {
     }
 }
 
-/// Removes files that no snapshot can see and that are older than `age`; returns how many.
-pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duration) -> Result<u64> {
-    let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-    let limit_micros =
-        limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    let mut removed = 0;
-    let scheduled = catalog.scheduled().await.map_err(explain)?;
-    let mut done = Vec::new();
-    for file in scheduled {
-        if micros_of(&file.since)? > limit_micros {
-            continue;
+/// What is below the data folder and no snapshot refers to.
+struct Leftovers {
+    /// Files of snapshots that have expired.
+    expired: Vec<ScheduledFile>,
+    /// Files that this warehouse's writers have left.
+    abandoned: Vec<String>,
+    /// Uploads that they have left.
+    uploads: Option<(UnfinishedUploads, Vec<UnfinishedUpload>)>,
+    /// Files that nobody knows.
+    unknown: Vec<String>,
+}
+
+impl Leftovers {
+    /// Those that are older than `age`, but for the unknown ones, which are of any.
+    async fn find(
+        catalog: &Catalog,
+        identity: &Identity,
+        runtime: &RuntimeEnv,
+        age: Duration,
+    ) -> Result<Self> {
+        let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let limit_micros =
+            limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        let root = catalog.head().await.map_err(explain)?.data_path.clone();
+        let mut expired = Vec::new();
+        for file in catalog.scheduled().await.map_err(explain)? {
+            // What lies elsewhere was laid there by others, who may have given it to several warehouses.
+            if micros_of(&file.since)? <= limit_micros && file.path.starts_with(&root) {
+                expired.push(file);
+            }
         }
+        // In this order: whoever wrote a file that is there now is still known, or has ended and had its files referred to by then.
+        let there = files_below(&root, runtime).await?;
+        let uploads = uploads_below(&root).await?;
+        let writers = catalog.writers().await.map_err(explain)?;
+        let referred = catalog.referenced_paths().await.map_err(explain)?;
+        let others: Vec<String> = there
+            .iter()
+            .filter_map(|(path, _)| path.strip_suffix(MARKER).filter(|folder| *folder != root))
+            .map(str::to_string)
+            .collect();
+        let is_others = |path: &str| others.iter().any(|folder| path.starts_with(folder.as_str()));
+        let (mut abandoned, mut unknown) = (Vec::new(), Vec::new());
+        for (path, modified) in there {
+            if referred.contains(&path) || is_of(&path, &writers) || is_marker(&path, &root) {
+                continue;
+            }
+            match is_own(&path, identity) && !is_others(&path) {
+                true if modified <= limit_micros => abandoned.push(path),
+                true => {}
+                false => unknown.push(path),
+            }
+        }
+        let is_left = |upload: &UnfinishedUpload| {
+            let path = upload.object.location.as_ref();
+            upload.object.last_modified.timestamp_micros() <= limit_micros
+                && is_own(path, identity)
+                && !is_of(path, &writers)
+        };
+        let uploads =
+            uploads.map(|(store, found)| (store, found.into_iter().filter(|one| is_left(one)).collect()));
+        Ok(Self { expired, abandoned, uploads, unknown })
+    }
+}
+
+/// Removes files that no snapshot can see and that are older than `age`; returns how many. Takes none but the warehouse's own.
+///
+/// Errors: the data folder is another warehouse's (55000); a file cannot be removed.
+pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duration) -> Result<u64> {
+    let identity = claim(catalog, runtime).await?;
+    let Leftovers { expired, abandoned, uploads, .. } =
+        Leftovers::find(catalog, &identity, runtime, age).await?;
+    let mut removed = 0;
+    let mut done = Vec::new();
+    for file in &expired {
         remove(&file.path, runtime).await?;
         removed += 1;
         done.push(file.id);
     }
     catalog.unschedule(&done).await.map_err(explain)?;
-    let root = catalog.head().await.map_err(explain)?.data_path.clone();
-    // In this order: whoever wrote a file that is there now is still known, or has ended and had its files referred to by then.
-    let there = files_below(&root, runtime).await?;
-    let uploads = uploads_below(&root).await?;
-    let writers = catalog.writers().await.map_err(explain)?;
-    let referred = catalog.referenced_paths().await.map_err(explain)?;
-    for (path, modified) in there {
-        if modified <= limit_micros && !referred.contains(&path) && !is_of(&path, &writers) {
-            remove(&path, runtime).await?;
-            removed += 1;
-        }
+    for path in abandoned.iter().filter(|path| !expired.iter().any(|file| file.path == **path)) {
+        remove(path, runtime).await?;
+        removed += 1;
     }
     let Some((store, uploads)) = uploads else { return Ok(removed) };
     for upload in uploads {
         let path = upload.object.location.as_ref();
-        let is_old = upload.object.last_modified.timestamp_micros() <= limit_micros;
-        if is_old && is_own(path) && !is_of(path, &writers) {
-            store.give_up(&upload).await.map_err(|error| cannot_remove(path, &error))?;
-            removed += 1;
-        }
+        store.give_up(&upload).await.map_err(|error| cannot_remove(path, &error))?;
+        removed += 1;
     }
     Ok(removed)
+}
+
+/// What [`vacuum`] would remove, and the files below the data folder that it leaves because it does not know them: the path of each, and
+/// what it is.
+///
+/// Errors: the data folder is another warehouse's (55000).
+pub(crate) async fn vacuum_dry_run(
+    catalog: &Catalog,
+    runtime: &RuntimeEnv,
+    age: Duration,
+) -> Result<Vec<(String, &'static str)>> {
+    let identity = claim(catalog, runtime).await?;
+    let Leftovers { expired, abandoned, uploads, unknown } =
+        Leftovers::find(catalog, &identity, runtime, age).await?;
+    let uploads = uploads.into_iter().flat_map(|(_, uploads)| uploads);
+    let mut found: Vec<(String, &'static str)> = Vec::new();
+    found.extend(expired.into_iter().map(|file| (file.path, "expired")));
+    found.extend(abandoned.into_iter().map(|path| (path, "abandoned")));
+    found.extend(uploads.map(|upload| (upload.object.location.to_string(), "abandoned upload")));
+    found.extend(unknown.into_iter().map(|path| (path, "unknown, not removed")));
+    Ok(found)
 }
 
 /// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a table partition if there is one.
@@ -147,10 +218,15 @@ fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
     parts(path).any(|part| writers.contains(part))
 }
 
-/// Whether a file has a name that a writer of Harrier gives.
-fn is_own(path: &str) -> bool {
-    let is_writer = |part: &str| part.len() == WRITER_LENGTH && Uuid::try_parse(part).is_ok();
-    path.ends_with(DATA) && parts(path).any(is_writer)
+/// Whether a file has a name that a writer of this warehouse gives.
+fn is_own(path: &str, identity: &Identity) -> bool {
+    let finished = harrier_storage::finished_name(path).unwrap_or(path);
+    finished.ends_with(DATA) && parts(finished).any(|part| identity.is_of_writer(part))
+}
+
+/// Whether a file says whose the folder is.
+fn is_marker(path: &str, root: &str) -> bool {
+    path.strip_prefix(root) == Some(MARKER)
 }
 
 /// Of a file's name.
@@ -196,7 +272,7 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
     }
 }
 
-/// Every data file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
+/// Every file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
 async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
     let (store_url, prefix) = locate(root)?;
     let store = runtime.object_store(&store_url)?;
@@ -205,11 +281,9 @@ async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i6
         None => store_url.as_str().to_string(),
     };
     let found: Vec<_> = store.list(Some(&prefix)).try_collect().await?;
-    let is_data = |path: &str| harrier_storage::finished_name(path).unwrap_or(path).ends_with(DATA);
-    let files = found.into_iter().filter(|file| is_data(file.location.as_ref()));
-    Ok(files
-        .map(|file| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros()))
-        .collect())
+    let described =
+        |file: ObjectMeta| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros());
+    Ok(found.into_iter().map(described).collect())
 }
 
 async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
@@ -250,26 +324,34 @@ pub(crate) fn span(text: &str) -> Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use harrier_catalog::{Place, writer_name};
+
     use super::*;
 
     #[test]
     fn own_files_are_known_by_their_names() {
-        let writer = Uuid::new_v4().simple().to_string();
+        let place = Place { name: "host:/a".to_string(), file: String::new(), folder: None };
+        let (identity, other) = (Identity::new(&place), Identity::new(&place));
+        let writer = writer_name(Some(&identity.id));
         for own in [
             format!("lake/t/k=1/{writer}-0-0-0.parquet"),
             format!("t/p3-{writer}-1-2-0.parquet"),
             format!("{writer}-7-delete.parquet"),
+            format!("t/{writer}-0-0-0.parquet.0123456789abcdef0123456789abcdef.unfinished"),
         ] {
-            assert!(is_own(&own), "{own}");
+            assert!(is_own(&own, &identity), "{own}");
+            assert!(!is_own(&own, &other), "{own}");
             assert!(is_of(&own, &[writer.clone()].into()), "{own}");
         }
-        // DuckDB's, with hyphens in its UUID; a folder with a writer's name; no data file.
+        // DuckDB's, with hyphens in its UUID; one of another program; a folder with a writer's name; no data file.
         for foreign in [
             "lake/t/ducklake-019a9f3e-7f1c-7c3e-9d55-3c1d5a3f9b10.parquet".to_string(),
+            format!("lake/t/{}-0-0-0.parquet", writer_name(None)),
+            "lake/raw/part-0.parquet".to_string(),
             format!("lake/{writer}/backup.parquet"),
             format!("lake/{writer}.tar"),
         ] {
-            assert!(!is_own(&foreign), "{foreign}");
+            assert!(!is_own(&foreign, &identity), "{foreign}");
         }
     }
 

@@ -216,6 +216,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
+/// The folder of the warehouse's data in a store.
+fn direct() -> String {
+    format!("{DIRECT}-{}", std::process::id())
+}
+
 fn cases(options: &Options) -> Result<Vec<Case>, Failure> {
     let mut cases = Vec::new();
     for &files_each in &options.files {
@@ -354,7 +359,8 @@ impl Bench<'_> {
             std::env::temp_dir().join(format!("harrier-bench-{}-{}", std::process::id(), store.name));
         let catalog = CatalogFolder(folder);
         let mut options = WarehouseOptions::folder(&catalog.0);
-        options.data = Some(format!("{}/direct/", store.url));
+        // A folder of its own, as the catalog is another one each time.
+        options.data = Some(format!("{}/{}/", store.url, direct()));
         let engine = self.engine(Some(options))?;
         let place = Place::open(&store.url, &engine).map_err(SqlError::from)?;
         Ok(Target { store: store.clone(), place, session: engine.session(), _catalog: catalog })
@@ -407,7 +413,7 @@ impl Bench<'_> {
             }
         };
         let folder = match way {
-            0 => format!("direct/main/{name}"),
+            0 => format!("{}/main/{name}", direct()),
             _ => name,
         };
         let outcome = match outcome {

@@ -12,6 +12,9 @@ use harrier_testkit::session::{Answer, Configuration, Failure, Session};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// The object that says whose a data folder is.
+const MARKER: &str = "/_harrier_warehouse";
+
 fn run(session: &mut Session, sql: &str) {
     session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
 }
@@ -83,8 +86,9 @@ impl Bucket {
         Session::start(&self.configuration()).unwrap()
     }
 
+    /// How many there are, but for the one that says whose they are.
     fn objects(&self) -> usize {
-        self.server.objects(&self.name).len()
+        self.server.objects(&self.name).iter().filter(|name| !name.ends_with(MARKER)).count()
     }
 }
 
@@ -288,13 +292,21 @@ fn vacuum_sweeps_s3() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
     // What a writer that died has left: young, so that only a vacuum without patience takes it.
     let objects = bucket.server.objects(&bucket.name);
-    let left = objects[0].rsplit_once('/').unwrap().0.to_string() + "/left-0-0-0.parquet";
-    bucket.server.put_object(&bucket.name, &left, b"PAR1");
+    let written = objects.iter().find(|name| name.ends_with("-0.parquet")).unwrap();
+    let (folder, name) = written.rsplit_once('/').unwrap();
+    let (writer, _) = name.split_once('-').unwrap();
+    // The first digits of a writer's name are the warehouse's.
+    let left = format!("{folder}/{}{}-0-0-0.parquet", &writer[..12], "0".repeat(20));
+    let foreign = format!("{folder}/left-0-0-0.parquet");
+    for name in [&left, &foreign] {
+        bucket.server.put_object(&bucket.name, name, b"PAR1");
+    }
     let before = bucket.objects();
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
     run(&mut session, "VACUUM");
-    assert_eq!(bucket.objects(), before - 1, "{:?}", bucket.server.objects(&bucket.name));
-    assert!(!bucket.server.objects(&bucket.name).contains(&left));
+    let objects = bucket.server.objects(&bucket.name);
+    assert_eq!(bucket.objects(), before - 1, "{objects:?}");
+    assert!(!objects.contains(&left) && objects.contains(&foreign), "{objects:?}");
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use harrier_launch::Launcher;
 use harrier_testkit::session::{Answer, Configuration, LOST, Session};
 
-use crate::support::{Warehouse, fails, one, plan, run, table};
+use crate::support::{MARKER, Warehouse, fails, one, plan, run, table};
 
 /// Inserts into one table never wait for one another and all succeed.
 #[test]
@@ -260,7 +260,7 @@ fn a_process_that_is_killed_leaves_the_state_as_it_was() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
-/// What a writer that died leaves under a name of its own goes, and what others have laid there stays.
+/// What a writer that died leaves under a name of the warehouse's goes, and what others have laid there stays.
 #[test]
 fn vacuum_knows_its_own_files() {
     let warehouse = Warehouse::new();
@@ -268,17 +268,27 @@ fn vacuum_knows_its_own_files() {
     run(&mut session, "CREATE TABLE t (v BIGINT)");
     run(&mut session, "INSERT INTO t SELECT v FROM generate_series(1, 1000) AS g(v)");
     let files = warehouse.files();
-    let beside = "left-0-0-0.parquet.0123456789abcdef0123456789abcdef.unfinished";
-    for name in ["left-0-0-0.parquet", beside] {
+    let marker = std::fs::read_to_string(warehouse.data().join(MARKER)).unwrap();
+    let id = marker.lines().find_map(|line| line.strip_prefix("warehouse = ")).unwrap();
+    // The first digits of a writer's name are the warehouse's.
+    let writer = format!("{}{}", &id[..12], "0".repeat(20));
+    let left = format!("{writer}-0-0-0.parquet");
+    for name in [&left, &format!("{left}.0123456789abcdef0123456789abcdef.unfinished")] {
         std::fs::write(warehouse.data().join(name), "PAR1").unwrap();
     }
-    for name in ["notes.txt", "notes.unfinished", "notes.0123456789abcdef0123456789abcdef.unfinished"] {
+    for name in [
+        "notes.txt",
+        "notes.unfinished",
+        "notes.0123456789abcdef0123456789abcdef.unfinished",
+        "rows.parquet",
+        "0123456789abcdef0123456789abcdef-0-0-0.parquet",
+    ] {
         std::fs::write(warehouse.data().join(name), "kept").unwrap();
     }
-    assert_eq!(warehouse.files(), files + 5);
+    assert_eq!(warehouse.files(), files + 7);
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
     run(&mut session, "VACUUM");
-    assert_eq!(warehouse.files(), files + 3);
+    assert_eq!(warehouse.files(), files + 5);
     assert_eq!(std::fs::read(warehouse.data().join("notes.unfinished")).unwrap(), b"kept");
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }

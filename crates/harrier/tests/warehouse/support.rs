@@ -47,13 +47,17 @@ impl Warehouse {
     }
 }
 
+/// The file that says whose a data folder is.
+pub const MARKER: &str = "_harrier_warehouse";
+
+/// But for the one that says whose the folder is.
 pub fn files_below(folder: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
         .flatten()
         .map(|entry| match entry.path().is_dir() {
             true => files_below(&entry.path()),
-            false => 1,
+            false => usize::from(entry.file_name() != MARKER),
         })
         .sum()
 }

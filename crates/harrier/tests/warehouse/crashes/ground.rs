@@ -10,6 +10,7 @@ use harrier_catalog::Catalog;
 use harrier_launch::{Launcher, finish};
 
 use crate::command::{BINARY, Folder};
+use crate::support::MARKER;
 
 /// What a process may take on a machine that has much else to do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,7 +38,7 @@ pub trait Place {
         format!("sqlite:{}", work.join("warehouse/catalog.sqlite").display())
     }
 
-    /// The names of all its files, without their folders.
+    /// The names of all its files, without their folders, and without the one that says whose the folder is.
     fn files(&self, work: &Path) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         let mut folders = vec![work.join("warehouse/data")];
@@ -45,7 +46,7 @@ pub trait Place {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 if entry.path().is_dir() {
                     folders.push(entry.path());
-                } else {
+                } else if entry.file_name() != MARKER {
                     names.insert(entry.file_name().to_string_lossy().into_owned());
                 }
             }

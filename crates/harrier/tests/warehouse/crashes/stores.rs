@@ -11,6 +11,8 @@ use harrier_launch::{absent, alone};
 use harrier_servers::{ACCESS_KEY, Hdfs, Postgres, REGION, S3, SECRET_KEY};
 
 use super::ground::{PATIENCE, Place};
+use crate::support::MARKER;
+
 use super::transaction::{Dying, Moments, Server, Then, Transaction};
 
 /// How many steps are tried of one process, of each rank that dies, of the catalog's server, and of one of S3, which comes back, stays away,
@@ -40,7 +42,8 @@ fn every_process_dies(transaction: &Transaction) {
 }
 
 fn names(paths: &[String]) -> BTreeSet<String> {
-    paths.iter().map(|path| path.rsplit('/').next().unwrap_or(path).to_string()).collect()
+    let names = paths.iter().map(|path| path.rsplit('/').next().unwrap_or(path).to_string());
+    names.filter(|name| name != MARKER).collect()
 }
 
 struct OnS3 {

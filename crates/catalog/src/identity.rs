@@ -1,0 +1,337 @@
+//! Which warehouse a catalog is of: an identity that stays when the catalog is moved, and that a copy changes for one of its own.
+//!
+//! It stands in `ducklake_metadata`, beside where the catalog lay when that was written. DuckDB takes keys that it does not know for options
+//! that nobody asks for. Whoever writes data files has the folder of these files carry the identity too, so that a folder is one catalog's.
+//!
+//! # Invariants
+//! - `data_path` is absolute, as DuckDB wants it. Where it lies in the folder of an SQLite catalog it means that folder wherever it is now.
+//! - The names of data files begin with a part of the identity that they were written under: that, or one that the catalog had before.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use uuid::Uuid;
+
+use crate::again::again_if_lost;
+use crate::catalog::Catalog;
+use crate::database::{Database, Session, text};
+use crate::error::Result;
+
+/// The keys of `ducklake_metadata`.
+pub(crate) const ID: &str = "harrier_id";
+const FORMER_IDS: &str = "harrier_former_ids";
+pub(crate) const PLACE: &str = "harrier_place";
+const FILE: &str = "harrier_file";
+pub(crate) const KEYS: [&str; 4] = [ID, FORMER_IDS, PLACE, FILE];
+
+/// Hexadecimal digits of an identity that the names of files begin with.
+const PREFIX_DIGITS: usize = 12;
+
+/// Where a catalog lies now, in words that tell it from its copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// `HOST:PATH` of an SQLite file, `postgres:SYSTEM/DATABASE` of a database.
+    pub name: String,
+    /// The number of the SQLite file and its time of birth: a renamed file keeps them, a copy has others. Empty of a database.
+    pub file: String,
+    /// The folder of the SQLite file: absolute, without a `/` at its end.
+    pub folder: Option<String>,
+}
+
+impl Place {
+    /// Of an SQLite file, which need not be there yet.
+    pub fn of_file(path: &Path) -> Self {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        let name = absolute.file_name().unwrap_or_default().to_string_lossy();
+        let host = nix::sys::utsname::uname();
+        let host = host.as_ref().map_or(Default::default(), |system| system.nodename().to_string_lossy());
+        let file = std::fs::metadata(path).map_or_else(
+            |_| String::new(),
+            |metadata| {
+                let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+                format!(
+                    "{}-{}",
+                    metadata.ino(),
+                    born.map_or(String::new(), |born| born.as_nanos().to_string())
+                )
+            },
+        );
+        Self {
+            name: format!("{host}:{}/{name}", folder.display()),
+            file,
+            folder: Some(folder.display().to_string()),
+        }
+    }
+
+    /// Whether the catalog that lay there is the one that lies here: at the same place, or the same file renamed.
+    pub fn is_of(&self, name: &str, file: &str) -> bool {
+        self.name == name || is_same_file(&self.file, file)
+    }
+
+    /// The same file under the same name, seen from another host or not.
+    fn is_at(&self, name: &str, file: &str) -> bool {
+        self.name == name || is_same_file(&self.file, file) && path_in(&self.name) == path_in(name)
+    }
+}
+
+/// The path in the name of a place.
+fn path_in(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(_, path)| path)
+}
+
+/// Not every file system tells when a file was born.
+fn is_same_file(one: &str, other: &str) -> bool {
+    match (one.split_once('-'), other.split_once('-')) {
+        (Some((one, born)), Some((other, also))) => {
+            one == other && (born == also || born.is_empty() || also.is_empty())
+        }
+        _ => false,
+    }
+}
+
+/// Which warehouse a catalog is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// Those of the catalogs that this is a copy of.
+    pub former: Vec<String>,
+    /// The name and the file of the [`Place`] where the catalog was when this was written.
+    pub place: String,
+    /// See [`Self::place`].
+    pub file: String,
+}
+
+impl Identity {
+    /// A new one.
+    pub fn new(place: &Place) -> Self {
+        let id = Uuid::new_v4().simple().to_string();
+        Self { id, former: Vec::new(), place: place.name.clone(), file: place.file.clone() }
+    }
+
+    /// That of a copy: another one, which remembers this.
+    pub fn of_copy(&self, place: &Place) -> Self {
+        let former = self.former.iter().chain([&self.id]).cloned().collect();
+        Self { former, ..Self::new(place) }
+    }
+
+    /// The same at another place.
+    pub fn moved_to(&self, place: &Place) -> Self {
+        Self { place: place.name.clone(), file: place.file.clone(), ..self.clone() }
+    }
+
+    /// Whether it is this or was this before.
+    pub fn has_been(&self, id: &str) -> bool {
+        self.id == id || self.former.iter().any(|former| former == id)
+    }
+
+    /// Whether the catalog is where it was when this was written.
+    pub fn is_at(&self, place: &Place) -> bool {
+        place.is_at(&self.place, &self.file)
+    }
+
+    /// Whether a writer of this warehouse has this name.
+    pub fn is_of_writer(&self, name: &str) -> bool {
+        let is_writer = name.len() == WRITER_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_writer && self.former.iter().chain([&self.id]).any(|id| name.starts_with(prefix(id)))
+    }
+}
+
+/// Hexadecimal digits of the name of a writer.
+const WRITER_DIGITS: usize = 32;
+
+fn prefix(id: &str) -> &str {
+    id.get(..PREFIX_DIGITS).unwrap_or(id)
+}
+
+/// A name that no other writer has, for the files of one statement. `warehouse`: the identity of the catalog; files of one that has none
+/// yet are not known for its own when they are abandoned.
+pub fn writer_name(warehouse: Option<&str>) -> String {
+    let random = Uuid::new_v4().simple().to_string();
+    match warehouse {
+        Some(id) => format!("{}{}", prefix(id), &random[prefix(id).len().min(WRITER_DIGITS)..]),
+        None => random,
+    }
+}
+
+/// Where data files are now. `stored`: the path that the catalog has. `place`: where the catalog lay when that was written, if it says so.
+/// `folder`: the one it lies in now. A folder that lay in the catalog's is where the catalog is, unless it was left behind.
+pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&str>) -> String {
+    let Some(folder) = folder else { return stored.to_string() };
+    let below = match place {
+        Some(place) => {
+            let before = path_in(place).rsplit_once('/').map_or("", |(folder, _)| folder);
+            stored.strip_prefix(before).and_then(|below| below.strip_prefix('/')).filter(|_| before != folder)
+        }
+        // Catalogs of earlier versions do not say where they were made. Beside its catalog the folder has this name.
+        None => stored.ends_with("/data/").then_some("data/"),
+    };
+    let moved = below.map(|below| format!("{folder}/{below}"));
+    moved.filter(|moved| Path::new(moved).is_dir()).unwrap_or_else(|| stored.to_string())
+}
+
+impl Database {
+    /// Where it is.
+    pub(crate) async fn place(&self) -> Result<Place> {
+        let Self::Sqlite { path, .. } = self else {
+            let mut session = self.read().await?;
+            let sql = "SELECT oid FROM pg_database WHERE datname = current_database()";
+            let rows = session.query(format!("SELECT ({sql})::bigint")).await?;
+            let database = rows.first().map_or(Ok(0), |row| row.integer(0))?;
+            drop(session);
+            // Who may not ask is told apart by the database alone.
+            let sql = "SELECT system_identifier::text FROM pg_control_system()".to_string();
+            let system = match self.query(sql).await {
+                Ok(rows) => rows.first().map_or(Ok(String::new()), |row| row.text(0))?,
+                Err(_) => String::new(),
+            };
+            return Ok(Place {
+                name: format!("postgres:{system}/{database}"),
+                file: String::new(),
+                folder: None,
+            });
+        };
+        Ok(Place::of_file(Path::new(path)))
+    }
+}
+
+impl Catalog {
+    /// Where the catalog is.
+    pub async fn place(&self) -> Result<Place> {
+        again_if_lost(|| self.inner.database.place()).await
+    }
+
+    /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into since.
+    pub async fn identity(&self) -> Result<Option<Identity>> {
+        again_if_lost(|| async { identity(&mut self.inner.database.read().await?).await }).await
+    }
+
+    /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced it since it was found to be
+    /// `before`. Returns the one that there is now.
+    pub async fn set_identity(
+        &self,
+        before: Option<&Identity>,
+        after: &Identity,
+        data_path: &str,
+    ) -> Result<Identity> {
+        again_if_lost(|| async {
+            let mut session = self.inner.database.write().await?;
+            let now = identity(&mut session).await?;
+            if let Some(now) = now.filter(|now| Some(now) != before) {
+                return Ok(now);
+            }
+            let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
+            session
+                .execute(format!(
+                    "DELETE FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys}, 'data_path')"
+                ))
+                .await?;
+            let path = format!("('data_path', {}, NULL, NULL)", text(data_path)?);
+            session.execute(format!("{INSERT} {path}, {}", rows(after)?)).await?;
+            session.commit().await?;
+            tracing::info!(id = after.id, place = after.place, data_path, "the warehouse is known by its identity");
+            Ok(after.clone())
+        })
+        .await
+    }
+}
+
+const INSERT: &str = "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES";
+
+/// The rows of `ducklake_metadata` that hold an identity.
+pub(crate) fn rows(identity: &Identity) -> Result<String> {
+    let former = identity.former.join(",");
+    let values = [&identity.id, &former, &identity.place, &identity.file];
+    let row = |(key, value): (&str, &String)| Ok(format!("('{key}', {}, NULL, NULL)", text(value)?));
+    Ok(KEYS.into_iter().zip(values).map(row).collect::<Result<Vec<_>>>()?.join(", "))
+}
+
+async fn identity(session: &mut Session) -> Result<Option<Identity>> {
+    let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
+    let sql = format!(
+        "SELECT \"key\", \"value\" FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys})"
+    );
+    let mut found: [Option<String>; KEYS.len()] = Default::default();
+    for row in session.query(sql).await? {
+        let key = row.text(0)?;
+        if let Some(at) = KEYS.iter().position(|known| *known == key) {
+            found[at] = row.optional_text(1)?;
+        }
+    }
+    let [id, former, place, file] = found;
+    Ok(id.map(|id| Identity {
+        id,
+        former: former
+            .unwrap_or_default()
+            .split(',')
+            .filter(|id| !id.is_empty())
+            .map(str::to_string)
+            .collect(),
+        place: place.unwrap_or_default(),
+        file: file.unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_file_is_the_same_and_a_copy_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("a"), "x").unwrap();
+        let first = Place::of_file(&path("a"));
+        std::fs::copy(path("a"), path("b")).unwrap();
+        let copy = Place::of_file(&path("b"));
+        std::fs::rename(path("a"), path("c")).unwrap();
+        let renamed = Place::of_file(&path("c"));
+        assert!(renamed.is_of(&first.name, &first.file) && !renamed.is_at(&first.name, &first.file));
+        assert!(!copy.is_of(&first.name, &first.file));
+        // Another file at the same place, as one that was restored; the same file seen from another host.
+        std::fs::rename(path("b"), path("a")).unwrap();
+        assert!(Place::of_file(&path("a")).is_of(&first.name, &first.file));
+        let elsewhere =
+            Place { name: renamed.name.replacen(path_in(&renamed.name), "", 1) + "x", ..renamed.clone() };
+        assert!(elsewhere.is_of(&renamed.name, &renamed.file));
+        let other_host = Place { name: format!("other:{}", path_in(&renamed.name)), ..renamed.clone() };
+        assert!(other_host.is_at(&renamed.name, &renamed.file));
+    }
+
+    #[test]
+    fn writers_are_known_by_the_identity() {
+        let identity = Identity::new(&Place::of_file(Path::new("/lake/catalog.sqlite")));
+        let copy = identity.of_copy(&Place::of_file(Path::new("/copy/catalog.sqlite")));
+        let name = writer_name(Some(&identity.id));
+        assert_eq!(name.len(), WRITER_DIGITS);
+        assert_ne!(name, writer_name(Some(&identity.id)));
+        assert!(identity.is_of_writer(&name) && copy.is_of_writer(&name));
+        assert!(!identity.is_of_writer(&writer_name(Some(&copy.id))));
+        assert!(!identity.is_of_writer(&writer_name(None)));
+        assert!(!identity.is_of_writer(&name[..31]) && !identity.is_of_writer(&format!("{}x", &name[..31])));
+        assert!(copy.has_been(&identity.id) && !identity.has_been(&copy.id));
+    }
+
+    #[test]
+    fn a_folder_moves_with_its_catalog() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().display().to_string();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let moved = |stored: &str, place: Option<&str>| data_path_now(stored, place, Some(&here));
+        let place = Some("host:/a/lake/catalog.sqlite");
+        assert_eq!(moved("/a/lake/data/", place), format!("{here}/data/"));
+        // Left behind, in another folder, in a store.
+        for stored in ["/a/lake/files/", "/a/lakes/data/", "s3://a/lake/data/"] {
+            assert_eq!(moved(stored, place), stored);
+        }
+        assert_eq!(data_path_now("/a/lake/data/", Some("postgres:1/2"), None), "/a/lake/data/");
+        let same = format!("host:{here}/catalog.sqlite");
+        assert_eq!(moved(&format!("{here}/elsewhere/"), Some(&same)), format!("{here}/elsewhere/"));
+        // One of an earlier version.
+        assert_eq!(moved("/a/lake/data/", None), format!("{here}/data/"));
+        assert_eq!(moved("/a/lake/files/", None), "/a/lake/files/");
+    }
+}
