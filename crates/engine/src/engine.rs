@@ -204,6 +204,14 @@ impl Engine {
     /// Who may do what in the warehouse, as it is now. One small query of the catalog; as long as there is no warehouse, everybody
     /// may everything.
     ///
+    /// Ends the connections to the catalog. To be called when no session is used any more: a catalog in a file is whole in that file then,
+    /// unless other processes have it open.
+    pub async fn close(&self) {
+        if let Some(warehouse) = self.warehouse() {
+            warehouse.close().await;
+        }
+    }
+
     /// Errors: the catalog cannot be read (08006, 58030, …).
     pub async fn access(&self) -> Result<Arc<Access>, SqlError> {
         let Some(warehouse) = self.warehouse() else {

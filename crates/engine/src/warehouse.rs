@@ -14,6 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -78,6 +79,8 @@ pub(crate) use upkeep::{expire, span, vacuum, vacuum_dry_run};
 const CATALOG_FILE: &str = "catalog.sqlite";
 /// The folder of the data files in a warehouse's folder.
 const DATA_FOLDER: &str = "data/";
+/// How long the end of a process waits for its connections to the catalog.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a warehouse is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +163,16 @@ impl Warehouse {
         let made = self.catalog.lock().await.insert(made).clone();
         self.claim(&made).await?;
         Ok(made)
+    }
+
+    /// Ends the connections to the catalog, if they end soon: a catalog in a file is whole in that file then, unless others have it open.
+    pub(crate) async fn close(&self) {
+        let catalog = self.catalog.lock().await.take();
+        if let Some(catalog) = catalog
+            && tokio::time::timeout(CLOSE_PATIENCE, catalog.close()).await.is_err()
+        {
+            tracing::debug!("the catalog is used still and was not closed");
+        }
     }
 
     /// Makes sure that the data folder is this catalog's. To be called before files are written into it.

@@ -61,7 +61,7 @@ impl Drop for Writers {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = catalog.end_writing(&names).await {
-                    tracing::warn!(%error, "the catalog could not be told that a transaction was rolled back");
+                    tracing::debug!(%error, "the catalog could not be told that a transaction was rolled back");
                 }
             });
         }

@@ -260,6 +260,29 @@ fn a_process_that_is_killed_leaves_the_state_as_it_was() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
+/// Whoever copies the file of the catalog has all of it, once the last process has ended as it should.
+#[test]
+fn the_catalog_is_whole_in_its_file_when_nobody_has_it_open() {
+    let warehouse = Warehouse::new();
+    let mut one = warehouse.session();
+    run(&mut one, "CREATE TABLE t (v BIGINT)");
+    run(&mut one, "INSERT INTO t VALUES (1), (2)");
+    drop(one);
+    let sql = |folder: &std::path::Path, sql: &str| {
+        let mut command = Command::new(crate::command::BINARY);
+        command.args(["sql", "--format", "csv", "-c", sql, "--warehouse"]).arg(folder);
+        let run = harrier_launch::finish(command, Duration::from_secs(120));
+        assert!(run.success, "{run:?}");
+        run.stdout
+    };
+    sql(&warehouse.folder(), "INSERT INTO t VALUES (3)");
+    let left = |name: &str| warehouse.folder().join(format!("catalog.sqlite{name}")).exists();
+    assert!(left("") && !left("-wal") && !left("-shm"));
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(warehouse.folder().join("catalog.sqlite"), copy.path().join("catalog.sqlite")).unwrap();
+    assert_eq!(sql(copy.path(), "SELECT sum(v) FROM t").lines().last(), Some("6"));
+}
+
 /// What a writer that died leaves under a name of the warehouse's goes, and what others have laid there stays.
 #[test]
 fn vacuum_knows_its_own_files() {
