@@ -227,7 +227,7 @@ impl Session {
         };
         let compression: FileCompressionType = compression.parse()?;
         let state = self.context().state();
-        let urls = files::locations(&state, file)?;
+        let urls = files::locations(&state, file).await?;
         let layout = layout(&options, format, Header::Present)?;
         let names = files::below(&state, &urls, file).await?;
         let [first, ..] = urls.as_slice() else {

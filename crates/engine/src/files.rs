@@ -32,6 +32,7 @@ use parking_lot::RwLock;
 use url::Url;
 
 use crate::hive::{FolderOptions, FolderTable, Place};
+use crate::store_names;
 use crate::store_options::{self, TableOptions};
 use crate::warehouse::{SessionRole, Viewer};
 
@@ -85,7 +86,7 @@ fn is_compression(extension: &str) -> bool {
     COMPRESSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-fn has_wildcard(name: &str) -> bool {
+pub(crate) fn has_wildcard(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
@@ -116,7 +117,7 @@ impl FileTables {
                 return Ok(None);
             }
             let state = self.state()?;
-            let table = open(&state, name, locations(&state, name)?, None).await?;
+            let table = open(&state, name, locations(&state, name).await?, None).await?;
             Ok(Some(table))
         }
         .boxed()
@@ -165,8 +166,11 @@ impl UrlTableFactory for FileTables {
 }
 
 /// The places that `name` stands for, checked to exist where they are local.
-pub(crate) fn locations(state: &SessionState, name: &str) -> Result<Vec<ListingTableUrl>> {
+pub(crate) async fn locations(state: &SessionState, name: &str) -> Result<Vec<ListingTableUrl>> {
     let none = TableOptions::default();
+    if store_names::is_in_store(name) && has_wildcard(name) {
+        return store_names::matching(state, name, &none).await;
+    }
     let place = |location| parse_url(&store_options::place(state, location, &none)?);
     resolve(name)?.into_iter().map(place).collect()
 }
@@ -187,7 +191,7 @@ pub(crate) async fn table(
             .filter(|compression| !compression.is_empty()),
         suffix: String::new(),
     });
-    open(state, name, locations(state, name)?, forced).await
+    open(state, name, locations(state, name).await?, forced).await
 }
 
 /// What the name of a file says of its format and compression.
@@ -324,7 +328,7 @@ fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
 }
 
 /// What a file's name says about its content.
-struct FileKind {
+pub(crate) struct FileKind {
     format: &'static str,
     options: &'static [(&'static str, &'static str)],
     compression: Option<String>,
@@ -334,7 +338,7 @@ struct FileKind {
 
 impl FileKind {
     /// `None` for unknown extensions and for hidden files such as `.part.crc` and `_SUCCESS`.
-    fn of(path: &str) -> Option<Self> {
+    pub(crate) fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         if name.starts_with(['.', '_']) {
             return None;
@@ -458,7 +462,7 @@ async fn find_culprit(
 }
 
 /// `error`, which happened while `name` was opened, as one that names it.
-fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
+pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
     let sqlstate = sqlstate::of(&error);
     let cause = crate::SqlError::from(error);
     let detail = match (&cause.detail, cause.message.as_str()) {
@@ -493,11 +497,11 @@ fn missing(name: &str) -> CodedError {
     CodedError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", shown(name)))
 }
 
-fn no_match(name: &str) -> CodedError {
+pub(crate) fn no_match(name: &str) -> CodedError {
     CodedError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", shown(name)))
 }
 
-fn parse_url(location: &str) -> Result<ListingTableUrl> {
+pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {
     ListingTableUrl::parse(location).map_err(|error| {
         CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
             .with_detail(error.strip_backtrace())
@@ -506,11 +510,11 @@ fn parse_url(location: &str) -> Result<ListingTableUrl> {
 }
 
 /// The places that `name` stands for, as DataFusion reads them, checked to exist where they are local.
-/// Names with a scheme (`s3://…`) come back as they are.
+/// Names with a scheme (`s3://…`) come back as URLs.
 fn resolve(name: &str) -> Result<Vec<String>> {
     let local = match name.split_once("://") {
         Some(("file", path)) => path,
-        Some(_) => return Ok(vec![name.to_string()]),
+        Some(_) => return Ok(vec![store_names::as_url(name)]),
         None => name,
     };
     let path = match local.strip_prefix("~/") {
@@ -645,7 +649,7 @@ fn folders_below(folder: &Path, found: &mut Vec<String>) {
 }
 
 /// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges, and `!` for all others).
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {
         [] => name.is_empty(),
         [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
@@ -718,6 +722,11 @@ impl ExternalTables {
             }
             let mut locations = Vec::with_capacity(command.locations.len());
             for location in &command.locations {
+                if store_names::is_in_store(location) && has_wildcard(location) {
+                    let Some(state) = state.as_any().downcast_ref::<SessionState>() else { continue };
+                    locations.extend(store_names::expand(state, location, &store_options).await?);
+                    continue;
+                }
                 match resolve(location) {
                     Ok(found) => locations.extend(found),
                     // With its columns given, a table may begin empty and be filled by INSERT.
@@ -836,14 +845,13 @@ fn as_folder(
 /// A place in a store that `location` stands for: a folder, unless there is a file of this name.
 async fn folder_in_store(state: &SessionState, location: String) -> Result<String> {
     let is_elsewhere = location.split_once("://").is_some_and(|(scheme, _)| scheme != "file");
-    if !is_elsewhere || location.ends_with('/') || has_wildcard(&location) {
+    if !is_elsewhere || location.ends_with('/') || FileKind::of(&location).is_some() {
         return Ok(location);
     }
     let url = parse_url(&location)?;
     let store = object_store(state, &url)?;
     match store.head(url.prefix()).await {
         Ok(_) => Ok(location),
-        Err(_) if FileKind::of(&location).is_some() => Ok(location),
         Err(_) => Ok(location + "/"),
     }
 }

@@ -81,6 +81,7 @@ pub mod settings;
 mod spill;
 pub mod split;
 mod sql_types;
+mod store_names;
 mod store_options;
 mod stored;
 mod stores;

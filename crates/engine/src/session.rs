@@ -87,6 +87,7 @@ use crate::series::Series;
 use crate::settings::{self, HarrierSettings};
 use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
+use crate::store_names;
 use crate::store_options::{self, TableOptions};
 use crate::targets::{self, Staged};
 use crate::texts_of_times::TextsOfTimes;
@@ -1055,7 +1056,8 @@ fn check_change(plan: &LogicalPlan) -> Result<()> {
 fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let placed = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
-            copy.output_url = store_options::place(state, copy.output_url, &TableOptions::default())?;
+            let target = store_names::target_url(&copy.output_url);
+            copy.output_url = store_options::place(state, target, &TableOptions::default())?;
             if copy.file_type.get_ext() == "parquet" {
                 copy.input = Arc::new(targets::as_told(Arc::unwrap_or_clone(copy.input))?);
             }

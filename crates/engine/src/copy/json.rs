@@ -57,7 +57,7 @@ pub(super) async fn table(
         .get_file_format_factory("json")
         .ok_or_else(|| DataFusionError::Internal("no reader for format json".to_string()))?
         .create(state, &options)?;
-    let config = ListingTableConfig::new_with_multi_paths(files::locations(state, name)?)
+    let config = ListingTableConfig::new_with_multi_paths(files::locations(state, name).await?)
         .with_listing_options(ListingOptions::new(format).with_file_extension(""))
         .infer_partitions_from_path(state)
         .await?;
