@@ -12,6 +12,7 @@ use datafusion::prelude::SessionConfig;
 use harrier_catalog::Fence;
 use harrier_catalog::access::Access;
 use harrier_exec::Gang;
+use harrier_exec::account::AccountedPool;
 use harrier_exec::desk::Desk;
 use harrier_exec::disks::{Disks, Folder};
 use harrier_exec::front::Link;
@@ -138,6 +139,7 @@ impl Engine {
         if let Some(bytes) = options.memory_bytes {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), TOP_CONSUMERS);
+            let pool = AccountedPool::new(Arc::new(pool), bytes as u64);
             runtime = runtime.with_memory_pool(Arc::new(pool) as Arc<dyn MemoryPool>);
         }
         let runtime = runtime.build_arc()?;

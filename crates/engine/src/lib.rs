@@ -28,6 +28,7 @@ mod analyze_options;
 mod array_texts;
 mod assignments;
 mod auto_analyze;
+mod bounded_values;
 mod checked;
 mod client;
 mod coalesce;

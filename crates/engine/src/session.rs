@@ -44,6 +44,7 @@ use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
+use crate::bounded_values::BoundedValues;
 use crate::checked::CheckedIntegers;
 use crate::coalesce;
 use crate::compact_views::CompactViews;
@@ -233,6 +234,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
+        builder = builder.with_analyzer_rule(Arc::new(BoundedValues));
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));

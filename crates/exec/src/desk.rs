@@ -328,7 +328,9 @@ impl Desk {
         let scope = Scope::new(request.limits());
         scope.set(&mut config);
         scope.fit(&mut config);
-        let environment = self.gang.environment(Scope::of(&config))?;
+        let scope = Scope::of(&config);
+        self.gang.account(scope).install(config.options_mut());
+        let environment = self.gang.environment(scope)?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(environment);

@@ -8,8 +8,8 @@ use datafusion::logical_expr::ScalarUDF;
 
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, lengths, local_times,
-    long_texts, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times, whole_times,
+    arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, large_values, lengths,
+    local_times, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times, whole_times,
     written_rows,
 };
 
@@ -32,8 +32,8 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     ];
     arithmetic::functions()
         .chain(own)
+        .chain(large_values::functions())
         .chain(lengths::functions())
-        .chain(long_texts::functions())
         .chain(patterns::functions())
         .chain(times::functions())
         .chain(whole_times::functions())
@@ -54,7 +54,7 @@ pub(crate) fn install(builder: &mut SessionStateBuilder) {
 /// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
 pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     session.register_udaf(sums::sum())?;
-    for function in lengths::functions().chain(long_texts::functions()) {
+    for function in lengths::functions().chain(large_values::callable()) {
         session.register_udf(function)?;
     }
     session.register_udf(date_trunc::function())?;

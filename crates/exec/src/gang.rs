@@ -9,6 +9,7 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
+use crate::account::Account;
 use crate::broadcasts::Broadcasts;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::clocks::{self, Answer};
@@ -357,6 +358,11 @@ impl Gang {
         }
     }
 
+    /// Of what functions of a statement make on this rank.
+    pub(crate) fn account(&self, scope: Option<Scope>) -> Account {
+        Account::new(self.runtime_env(), scope)
+    }
+
     fn runtime_env(&self) -> &Arc<RuntimeEnv> {
         self.inner.runtime_env.get().expect("Gang::attach comes before any statement")
     }
@@ -653,11 +659,16 @@ async fn build_session(
     gang: Weak<Inner>,
     tasks: Tasks,
 ) -> Result<SessionState> {
-    if let (Some(scope), Some(inner)) = (Scope::read(&context.headers), gang.upgrade()) {
-        *context.builder.runtime_env() = Some(Gang { inner }.environment(Some(scope))?);
+    let scope = Scope::read(&context.headers);
+    let gang = gang.upgrade().map(|inner| Gang { inner });
+    if let (Some(scope), Some(gang)) = (scope, &gang) {
+        *context.builder.runtime_env() = Some(gang.environment(Some(scope))?);
     }
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
+    if let Some(gang) = gang {
+        gang.account(scope).install(config.options_mut());
+    }
     tasks.watch(&context.headers, config);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
@@ -21,6 +21,7 @@ use futures::future::{BoxFuture, ready};
 use super::barrier::Barrier;
 use super::visible_rows::VisibleRowsExec;
 use super::write::{WriteFilesExec, WriteSpec, output_schema};
+use crate::account::Account;
 use crate::colocate::colocate;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
@@ -102,6 +103,9 @@ pub fn physical_plan<'a>(
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
     async move {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(OwnNodes)]);
+        // What is planned from here on runs, with the memory of the statement.
+        let accounted = session.as_any().downcast_ref::<SessionState>().map(Account::in_session);
+        let session = accounted.as_ref().map_or(session, |state| state as &dyn Session);
         colocate(planner.create_physical_plan(plan, session).await?, ranks)
     }
     .boxed()
