@@ -630,19 +630,18 @@ fn all_writes(session: &mut Session, location: &str) {
     run(session, "DROP TABLE n");
 }
 
-/// Without a warehouse.
-fn without_warehouse(mut configuration: Configuration) -> Configuration {
+/// Without a warehouse. `lease_seconds`: how long a writer may be silent.
+fn without_warehouse(mut configuration: Configuration, lease_seconds: &str) -> Configuration {
     configuration.warehouse = None;
     configuration.arguments.clear();
-    // Six writes have to fit into it, and HDFS takes its time for each.
-    configuration.environment.push(("HARRIER_STORE_LEASE_SECONDS".into(), "10".into()));
+    configuration.environment.push(("HARRIER_STORE_LEASE_SECONDS".into(), lease_seconds.into()));
     configuration
 }
 
 #[test]
 fn external_tables_are_written_on_s3() {
     let Some(bucket) = Bucket::new() else { return };
-    let alone = without_warehouse(bucket.configuration());
+    let alone = without_warehouse(bucket.configuration(), "10");
     all_writes(&mut Session::start(&alone).unwrap(), &format!("s3://{}/one", bucket.name));
     let names = bucket.server.objects(&bucket.name);
     let hidden: Vec<&String> =
@@ -658,7 +657,8 @@ fn external_tables_are_written_on_s3() {
 fn external_tables_are_written_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let alone = without_warehouse(configuration(folder.path(), "", &[]));
+    // Six writes have to fit into it, and HDFS takes its time for each, most of all beside other tests.
+    let alone = without_warehouse(configuration(folder.path(), "", &[]), "60");
     all_writes(&mut Session::start(&alone).unwrap(), &format!("{}/external/one", server.url()));
     let Some(ranks) = on_ranks(&alone) else { return };
     let _turn = harrier_launch::alone();
@@ -671,7 +671,7 @@ fn external_tables_are_written_on_hdfs() {
 fn external_tables_on_s3_are_seen_whole() {
     const ROWS: usize = 1000;
     let Some(bucket) = Bucket::new() else { return };
-    let configuration = without_warehouse(bucket.configuration());
+    let configuration = without_warehouse(bucket.configuration(), "10");
     let table = format!(
         "CREATE EXTERNAL TABLE e (v INT, k INT) STORED AS PARQUET PARTITIONED BY (k) LOCATION 's3://{}/t/'",
         bucket.name
