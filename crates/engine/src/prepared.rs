@@ -1,10 +1,12 @@
-//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the tables of its moment.
+//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the tables
+//! of its moment. What they return has the columns that it had when they were prepared, or they fail.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DFSchema, ParamValues, metadata::ScalarAndMetadata};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
@@ -26,7 +28,16 @@ use crate::zones::session_zone;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
-pub(crate) struct PreparedStatements(Mutex<HashMap<String, (Arc<ast::Statement>, SystemTime)>>);
+pub(crate) struct PreparedStatements(Mutex<HashMap<String, Prepared>>);
+
+#[derive(Debug, Clone)]
+struct Prepared {
+    /// The PREPARE.
+    statement: Arc<ast::Statement>,
+    since: SystemTime,
+    /// The names and types of what it returns.
+    columns: Arc<[(String, DataType)]>,
+}
 
 impl PreparedStatements {
     /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done.
@@ -34,14 +45,16 @@ impl PreparedStatements {
     /// Errors: there is one of its name (42P05); what planning it says.
     pub(crate) async fn prepare(&self, state: &SessionState, prepare: &ast::Statement) -> Result<()> {
         let name = name_of(prepare)?;
-        planned(state, prepare).await?;
+        let (input, _) = planned(state, prepare).await?;
+        let columns = columns_of(&input).into();
         match self.0.lock().entry(name) {
             Entry::Occupied(taken) => {
                 let message = format!("prepared statement \"{}\" already exists", taken.key());
                 Err(CodedError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into())
             }
             Entry::Vacant(free) => {
-                free.insert((Arc::new(prepare.clone()), SystemTime::now()));
+                let statement = Arc::new(prepare.clone());
+                free.insert(Prepared { statement, since: SystemTime::now(), columns });
                 Ok(())
             }
         }
@@ -49,13 +62,12 @@ impl PreparedStatements {
 
     /// All of them, in the order of their names.
     pub(crate) fn list(&self) -> Vec<PreparedStatement> {
-        let one =
-            |(name, (statement, since)): (&String, &(Arc<ast::Statement>, SystemTime))| PreparedStatement {
-                name: name.clone(),
-                text: statement.to_string(),
-                since: since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
-                is_of_sql: true,
-            };
+        let one = |(name, prepared): (&String, &Prepared)| PreparedStatement {
+            name: name.clone(),
+            text: prepared.statement.to_string(),
+            since: prepared.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
+            is_of_sql: true,
+        };
         let mut all: Vec<_> = self.0.lock().iter().map(one).collect();
         all.sort_by(|left, right| left.name.cmp(&right.name));
         all
@@ -80,7 +92,7 @@ impl PreparedStatements {
     pub(crate) fn statement(&self, name: &ast::ObjectName) -> Result<ast::Statement> {
         let name =
             name.0.iter().filter_map(|part| part.as_ident()).map(names::plain).collect::<Vec<_>>().join(".");
-        match &*self.get(&name)? {
+        match self.get(&name)?.statement.as_ref() {
             ast::Statement::Prepare { statement, .. } => Ok(ast::Statement::clone(statement)),
             other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
         }
@@ -88,14 +100,19 @@ impl PreparedStatements {
 
     /// The plan of an EXECUTE, with its values in their places.
     ///
-    /// Errors: there is no such statement (26000); values do not fit its parameters (42804).
+    /// Errors: there is no such statement (26000); values do not fit its parameters (42804); it returns other
+    /// columns than when it was prepared (0A000).
     pub(crate) async fn plan(&self, state: &SessionState, execute: &ast::Statement) -> Result<LogicalPlan> {
         let plan = state.statement_to_plan(Statement::Statement(Box::new(execute.clone()))).await?;
         let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
             return Err(DataFusionError::Internal("EXECUTE was planned as something else".to_string()));
         };
-        let prepare = self.get(&execute.name)?;
-        let (input, fields) = planned(state, &prepare).await?;
+        let prepared = self.get(&execute.name)?;
+        let (input, fields) = planned(state, &prepared.statement).await?;
+        if columns_of(&input)[..] != prepared.columns[..] {
+            let message = "cached plan must not change result type";
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         let simplifier = ExprSimplifier::new(
             SimplifyContext::builder()
                 .with_schema(Arc::new(DFSchema::empty()))
@@ -128,16 +145,13 @@ impl PreparedStatements {
         input.replace_params_with_values(&ParamValues::List(values))
     }
 
-    fn get(&self, name: &str) -> Result<Arc<ast::Statement>> {
-        self.0.lock().get(name).map(|(statement, _)| Arc::clone(statement)).ok_or_else(|| unknown(name))
+    fn get(&self, name: &str) -> Result<Prepared> {
+        self.0.lock().get(name).cloned().ok_or_else(|| unknown(name))
     }
 }
 
 /// The plan of what a PREPARE prepares, and the types of its parameters.
-async fn planned(
-    state: &SessionState,
-    prepare: &ast::Statement,
-) -> Result<(LogicalPlan, Vec<datafusion::arrow::datatypes::FieldRef>)> {
+async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<FieldRef>)> {
     let prepare = Statement::Statement(Box::new(prepare.clone()));
     let prepare = default_values::filled(state, &prepare).await?.into_owned();
     match Box::pin(aliased_deletes::plan(state, prepare)).await? {
@@ -145,6 +159,28 @@ async fn planned(
             Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
         }
         _ => Err(DataFusionError::Internal("PREPARE was planned as something else".to_string())),
+    }
+}
+
+/// What a plan returns, as clients know it.
+fn columns_of(plan: &LogicalPlan) -> Vec<(String, DataType)> {
+    let fields = plan.schema().fields().iter();
+    fields.map(|field| (field.name().clone(), client_type(field.data_type()))).collect()
+}
+
+/// A type without what clients do not hear of it: how texts and bytes are laid out in memory, and the zone of
+/// moments, which is the session's.
+fn client_type(of: &DataType) -> DataType {
+    match of {
+        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("UTC".into())),
+        DataType::List(item) | DataType::LargeList(item) => {
+            let item = item.as_ref().clone();
+            let plain = client_type(item.data_type());
+            DataType::List(Arc::new(item.with_data_type(plain)))
+        }
+        other => other.clone(),
     }
 }
 

@@ -50,6 +50,11 @@ impl Failure {
         Self { is_fatal: true, ..Self::new(sqlstate, message) }
     }
 
+    /// Rows of a prepared statement are not what its client knows them as: a table was altered meanwhile.
+    pub(crate) fn changed_result() -> Self {
+        Self::new("0A000", "cached plan must not change result type")
+    }
+
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self

@@ -7,6 +7,7 @@
 mod histories;
 mod hostile;
 mod operate;
+mod prepared;
 mod protocol;
 mod retry;
 #[path = "../support/served.rs"]

@@ -86,7 +86,8 @@ impl Prepared {
         consumer: &mut dyn Consumer,
     ) -> Result<Done, Failure> {
         let parsed = self.parsed.clone().filter(|_| turn.session_id() == self.session);
-        turn.run(&self.text, Given { parsed, values, ..Given::default() }, consumer).await
+        let expected = self.description.as_ref().and_then(|description| description.columns.as_deref());
+        turn.run(&self.text, Given { parsed, values, expected, ..Given::default() }, consumer).await
     }
 
     fn check_count(&self, given: usize) -> Result<(), Failure> {

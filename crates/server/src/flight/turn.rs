@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_flight::FlightData;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -159,6 +159,8 @@ pub(super) struct Given<'a> {
     /// As this session parsed it.
     pub parsed: Option<Statement>,
     pub values: &'a [ArrayRef],
+    /// The columns that the client was told when it prepared the statement.
+    pub expected: Option<&'a Schema>,
     /// What COPY reads.
     pub input: Option<BoxStream<'a, Result<Bytes, Failure>>>,
     /// It may open and end transactions: the protocol asks for it.
@@ -311,6 +313,9 @@ async fn work(
     }
     match session.execute(&statement, given.values, entry).await? {
         Outcome::Rows { schema, mut rows } => {
+            if let Some(expected) = given.expected {
+                check_columns(session, &statement, &schema, expected).await?;
+            }
             consumer.begin(&schema).await?;
             let mut count = 0;
             while let Some(batch) = rows.next().await {
@@ -332,6 +337,29 @@ async fn work(
         },
         Outcome::CopyOut(_) => Err(Failure::new("0A000", "cannot copy to the client over Flight SQL")
             .with_hint("Select the rows, which arrive as Arrow batches.")),
+    }
+}
+
+/// Errors: the statement would be described otherwise now than it was (0A000).
+async fn check_columns(
+    session: &dyn Session,
+    statement: &Statement,
+    schema: &Schema,
+    expected: &Schema,
+) -> Result<(), Failure> {
+    let of = |schema: &Schema| -> Vec<(String, DataType)> {
+        let schema = wire_schema(schema);
+        schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
+    };
+    let described = of(expected);
+    if of(schema) == described {
+        return Ok(());
+    }
+    // With values in the places of parameters, types may differ from what is described, too.
+    let again = session.describe(statement, &[]).await.ok().and_then(|description| description.columns);
+    match again {
+        Some(columns) if of(&columns) == described => Ok(()),
+        _ => Err(Failure::changed_result()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Schema};
 
 use super::feed::Feed;
 use super::own::Own;
@@ -18,6 +19,8 @@ pub(crate) enum Prepared {
         description: Description,
         /// The types of the parameters as the client knows them.
         types: Vec<PgType>,
+        /// Those that the client has said.
+        given: Vec<Option<DataType>>,
     },
     Own {
         own: Own,
@@ -26,6 +29,14 @@ pub(crate) enum Prepared {
         description: Description,
         types: Vec<PgType>,
     },
+}
+
+/// What a client was told of a statement's rows when it prepared the statement.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) columns: &'a Schema,
+    /// The types of parameters that it was described with.
+    pub(crate) given: &'a [Option<DataType>],
 }
 
 /// A statement with its values.

@@ -340,6 +340,32 @@ async fn prepared_queries_run_for_every_row_of_parameters() {
 }
 
 #[tokio::test]
+async fn prepared_queries_fail_where_their_columns_are_others() {
+    let served = start(|_| {}).await;
+    let mut client = served.client().await;
+    let make = |columns: &str| format!("CREATE TABLE \"t\" ({columns})");
+    const FIRST: &str = "\"a\" bigint, \"b\" text";
+    client.execute_update(make(FIRST), None).await.unwrap();
+    let mut select = client.prepare("SELECT * FROM \"t\"".to_string(), None).await.unwrap();
+    let info = select.execute().await.unwrap();
+    assert_eq!(fetch(&mut client, info).await.unwrap().num_columns(), 2);
+    for columns in [
+        "\"b\" text, \"a\" bigint",
+        "\"a\" bigint",
+        "\"a\" double precision, \"b\" text",
+        "\"a\" bigint, \"c\" text",
+    ] {
+        client.execute_update("DROP TABLE \"t\"".to_string(), None).await.unwrap();
+        client.execute_update(make(columns), None).await.unwrap();
+        check(select.execute().await, Code::Unimplemented, "0A000");
+    }
+    client.execute_update("DROP TABLE \"t\"".to_string(), None).await.unwrap();
+    client.execute_update(make(FIRST), None).await.unwrap();
+    let info = select.execute().await.unwrap();
+    assert_eq!(fetch(&mut client, info).await.unwrap().num_columns(), 2);
+}
+
+#[tokio::test]
 async fn transactions_are_seen_when_they_are_committed() {
     let served = start(|flight| flight.limits.busy = Duration::from_millis(50)).await;
     let (mut client, mut other) = (served.client().await, served.client().await);

@@ -140,7 +140,7 @@ impl Conversation {
                 self.registry.never_ran(&self.guard.entry, query, failure);
             }
         })?;
-        match self.start(&statement, values, &[], false).await? {
+        match self.start(&statement, values, &[], false, None).await? {
             Some(rows) => Ok(rows),
             None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),
         }

@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 
 use super::super::messages::{Bind, Target};
 use super::super::own::{self, Count, Own};
-use super::super::portal::{Portal, PortalState, Prepared};
+use super::super::portal::{Expected, Portal, PortalState, Prepared};
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
 use super::interrupt::until;
@@ -61,13 +61,13 @@ impl Conversation {
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
             let description = Description::default();
-            return Ok(Prepared::Sql { statement, description, types: vec![] });
+            return Ok(Prepared::Sql { statement, description, types: vec![], given: vec![] });
         }
         if self.session.transaction() == TransactionState::Failed {
             return Err(failed_transaction().into());
         }
-        let known: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
-        let described = self.session.describe(&statement, &known);
+        let given: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
+        let described = self.session.describe(&statement, &given);
         let description = until(&mut self.io, &mut self.stops, None, described).await??;
         let types = description
             .parameters
@@ -81,7 +81,7 @@ impl Conversation {
                 oid => PgType { oid, ..PgType::of(data_type) },
             })
             .collect();
-        Ok(Prepared::Sql { statement, description, types })
+        Ok(Prepared::Sql { statement, description, types, given })
     }
 
     pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Trouble> {
@@ -202,13 +202,14 @@ impl Conversation {
                 self.tell_parameters();
                 return Ok(());
             }
-            (PortalState::New, Prepared::Sql { statement, .. }) => {
+            (PortalState::New, Prepared::Sql { statement, description, given, .. }) => {
                 if matches!(statement.kind, Kind::Begin | Kind::Control) {
                     self.join_implicit(statement).await?;
                 } else if statement.kind == Kind::Plain && !self.is_last().await? {
                     self.begin_implicit().await?;
                 }
-                let started = self.start(statement, &portal.values, &portal.formats, false).await?;
+                let expected = description.columns.as_deref().map(|columns| Expected { columns, given });
+                let started = self.start(statement, &portal.values, &portal.formats, false, expected).await?;
                 self.tell_parameters();
                 match started {
                     Some(rows) => rows,

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrow::array::ArrayRef;
+use arrow::datatypes::Schema;
 use bytes::Bytes;
 
 use super::super::feed::Feed;
-use super::super::portal::OpenRows;
+use super::super::portal::{Expected, OpenRows};
 use super::super::rows;
 use super::interrupt::{send, terminated, until};
 use super::{Conversation, Trouble, failure_of, settled};
@@ -34,12 +35,15 @@ impl Conversation {
     }
 
     /// Runs a statement. Returns its rows, if it has any; else all was told.
+    ///
+    /// Errors: its columns are not as `expected` (0A000); those of running it.
     pub(super) async fn start(
         &mut self,
         statement: &Statement,
         values: &[ArrayRef],
         formats: &[i16],
         tells_columns: bool,
+        expected: Option<Expected<'_>>,
     ) -> Result<Option<OpenRows>, Trouble> {
         let deadline = self.deadline();
         self.tell_named(&statement.text);
@@ -54,16 +58,26 @@ impl Conversation {
             entry.set_phase(Phase::Running);
         }
         let done = match outcome {
-            Ok(Ok(Outcome::Rows { schema, rows })) => match rows::columns(&schema, formats) {
-                Ok(columns) => {
-                    if tells_columns {
-                        self.io.reply.columns(&columns);
+            Ok(Ok(Outcome::Rows { schema, rows })) => {
+                let checked = match expected {
+                    Some(expected) => self.check_columns(statement, &schema, expected, deadline).await,
+                    None => Ok(()),
+                };
+                match checked.and_then(|()| Ok(rows::columns(&schema, formats)?)) {
+                    Ok(columns) => {
+                        if tells_columns {
+                            self.io.reply.columns(&columns);
+                        }
+                        let feed = Feed::new(columns, rows);
+                        let registry = Arc::clone(&self.registry);
+                        return Ok(Some(OpenRows::new(registry, entry, statement.tag, feed)));
                     }
-                    let feed = Feed::new(columns, rows);
-                    return Ok(Some(OpenRows::new(Arc::clone(&self.registry), entry, statement.tag, feed)));
+                    Err(trouble) => {
+                        drop(rows);
+                        Err(trouble)
+                    }
                 }
-                Err(failure) => Err(failure.into()),
-            },
+            }
             Ok(Ok(Outcome::Done(done))) => Ok(done),
             Ok(Ok(Outcome::CopyIn(copy))) => self.copy_in(copy, &entry, deadline).await,
             Ok(Ok(Outcome::CopyOut(copy))) => self.copy_out(copy, &entry, deadline).await,
@@ -83,6 +97,28 @@ impl Conversation {
         }
         self.io.reply.complete(&done.tag);
         Ok(None)
+    }
+
+    /// Errors: the statement would be described otherwise now than it was (0A000).
+    async fn check_columns(
+        &mut self,
+        statement: &Statement,
+        schema: &Schema,
+        expected: Expected<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Trouble> {
+        let described = rows::columns(expected.columns, &[])?;
+        if rows::columns(schema, &[])? == described {
+            return Ok(());
+        }
+        // With values in the places of parameters, types may differ from what is described, too.
+        let again = self.session.describe(statement, expected.given);
+        let again = until(&mut self.io, &mut self.stops, deadline, again).await?;
+        let columns = again.ok().and_then(|description| description.columns);
+        match columns.map(|columns| rows::columns(&columns, &[])).transpose()? {
+            Some(columns) if columns == described => Ok(()),
+            _ => Err(Failure::changed_result().into()),
+        }
     }
 
     /// When a statement that begins now is to have ended.

@@ -29,7 +29,7 @@ impl Conversation {
                         gone => gone,
                     })?;
                     let description = Description::default();
-                    Prepared::Sql { statement, description, types: vec![] }
+                    Prepared::Sql { statement, description, types: vec![], given: vec![] }
                 }
             };
             parsed.push((part.offset, prepared));
@@ -71,7 +71,7 @@ impl Conversation {
             Kind::Begin | Kind::Control => self.take_over(&statement)?,
             Kind::Plain | Kind::Alone => {}
         }
-        let open = self.start(&statement, &[], &[], true).await?;
+        let open = self.start(&statement, &[], &[], true, None).await?;
         match open {
             Some(rows) => self.rest(rows).await,
             None => Ok(()),
