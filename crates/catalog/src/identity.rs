@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Database, Session, text};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The keys of `ducklake_metadata`.
 pub(crate) const ID: &str = "harrier_id";
@@ -33,7 +33,8 @@ const PREFIX_DIGITS: usize = 12;
 pub struct Place {
     /// `HOST:PATH` of an SQLite file, `postgres:SYSTEM/DATABASE` of a database.
     pub name: String,
-    /// The number of the SQLite file and its time of birth: a renamed file keeps them, a copy has others. Empty of a database.
+    /// The number of the SQLite file and its time of birth, or that of the database: one that is renamed keeps them, a copy has others.
+    /// Empty where nobody may ask.
     pub file: String,
     /// The folder of the SQLite file: absolute, without a `/` at its end.
     pub folder: Option<String>,
@@ -178,9 +179,10 @@ impl Database {
     pub(crate) async fn place(&self) -> Result<Place> {
         let Self::Sqlite { path, .. } = self else {
             let mut session = self.read().await?;
-            let sql = "SELECT oid FROM pg_database WHERE datname = current_database()";
-            let rows = session.query(format!("SELECT ({sql})::bigint")).await?;
-            let database = rows.first().map_or(Ok(0), |row| row.integer(0))?;
+            let sql = "SELECT oid::bigint, datname::text FROM pg_database WHERE datname = current_database()";
+            let rows = session.query(sql).await?;
+            let row = rows.first().ok_or_else(|| Error::Corrupt("the database has no name".to_string()))?;
+            let (number, database) = (row.integer(0)?, row.text(1)?);
             drop(session);
             // Who may not ask is told apart by the database alone.
             let sql = "SELECT system_identifier::text FROM pg_control_system()".to_string();
@@ -188,11 +190,8 @@ impl Database {
                 Ok(rows) => rows.first().map_or(Ok(String::new()), |row| row.text(0))?,
                 Err(_) => String::new(),
             };
-            return Ok(Place {
-                name: format!("postgres:{system}/{database}"),
-                file: String::new(),
-                folder: None,
-            });
+            let file = if system.is_empty() { String::new() } else { format!("{system}.{number}-") };
+            return Ok(Place { name: format!("postgres:{system}/{database}"), file, folder: None });
         };
         Ok(Place::of_file(Path::new(path)))
     }
