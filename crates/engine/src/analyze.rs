@@ -18,6 +18,7 @@ use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
 use harrier_exec::slices::{expect, slices, slices_expecting, with_metrics};
 use harrier_exec::took::Before;
+use harrier_exec::whole_sinks::WholeFiles;
 use harrier_pgcatalog::TYPE_KEY;
 
 use crate::estimates;
@@ -79,7 +80,12 @@ pub(crate) async fn answer(
             let before = Before::of(gang).await?;
             let began_ns = now_ns();
             let started = Instant::now();
-            let mut rows = guarded_stream(execute_stream(Arc::clone(&physical), context()?)?);
+            let (context, files) = WholeFiles::of(&physical, context()?)?;
+            let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
+            let mut rows = match files {
+                Some(files) => files.after(rows),
+                None => rows,
+            };
             let mut batches = Vec::new();
             while let Some(batch) = rows.next().await {
                 let batch = batch?;

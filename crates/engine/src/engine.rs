@@ -19,6 +19,7 @@ use harrier_exec::front::Link;
 use harrier_exec::history::History;
 use harrier_exec::limits::SORT_SHARES;
 use harrier_exec::sqlstate::{self, SqlState};
+use harrier_exec::whole_sinks;
 
 use crate::SqlError;
 use crate::explain;
@@ -175,7 +176,12 @@ impl Engine {
     /// that still run fail when they spill.
     pub fn remove_temporary_files(&self) {
         self.inner.spill.iter().for_each(SpillFolder::remove);
-        crate::targets::remove_staged(None);
+        whole_sinks::remove_local();
+    }
+
+    /// Waits until stores have given up what canceled statements have begun there, some seconds at most.
+    pub async fn settle_stores(&self) {
+        whole_sinks::given_up().await;
     }
 
     /// What sessions are made with.

@@ -36,6 +36,7 @@ use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::whole_sinks::WholeFiles;
 use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_files};
 use parking_lot::Mutex;
 
@@ -90,7 +91,7 @@ use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
-use crate::targets::{self, Staged};
+use crate::targets;
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
@@ -868,8 +869,8 @@ impl Session {
         let watched = state.config().get_extension::<Watched>();
         let progress = Progress::of(&plan);
         let scanned = files::scanned(&plan);
-        let staged = Staged::below(target.clone());
-        let stream = guarded_stream(execute_stream(Arc::clone(&plan), self.task_ctx(state)?)?);
+        let (task_context, files) = WholeFiles::of(&plan, self.task_ctx(state)?)?;
+        let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
             Some(watched) => watched.checked(stream),
             None => stream,
@@ -887,6 +888,11 @@ impl Session {
             Some(history) => history.watch(text, &plan, self.engine.gang(), stream),
             None => stream,
         };
+        // Behind everything that may fail the statement.
+        let stream = match files {
+            Some(files) => files.after(stream),
+            None => stream,
+        };
         let schema = stream.schema();
         let explained = stream.map_err(move |error| match &target {
             Some(target) => targets::explain(files::about_scan(error, &scanned), target),
@@ -898,7 +904,6 @@ impl Session {
                 verb,
                 text: text.to_string(),
                 stream,
-                staged,
                 folder: None,
                 progress,
                 pending: None,

@@ -86,49 +86,6 @@ pub(crate) fn as_told(rows: LogicalPlan) -> Result<LogicalPlan> {
     LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()
 }
 
-/// Removes, when dropped, the unfinished files of a COPY that was canceled or failed.
-pub(crate) struct Staged(Option<String>);
-
-impl Staged {
-    pub(crate) fn below(target: Option<String>) -> Self {
-        Self(target)
-    }
-
-    /// The COPY is done; there is nothing to remove.
-    pub(crate) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if let Some(path) = self.0.as_deref().and_then(local_path) {
-            remove_staged(Some(&path));
-        }
-    }
-}
-
-/// Removes the files, named `<target>#<n>`, that this process has open because the object store writes them before it
-/// gives them their final names; all of them, or those of one target. The store removes them itself, but from a task
-/// that a process about to end does not wait for.
-pub(crate) fn remove_staged(target: Option<&Path>) {
-    let target = target.and_then(|target| std::path::absolute(target).ok());
-    // Open files are listed here on Linux alone; elsewhere the store's own task has to do.
-    let Ok(open) = fs::read_dir("/proc/self/fd") else {
-        return;
-    };
-    for path in open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
-        let text = path.to_string_lossy();
-        let Some((finished, number)) = text.rsplit_once('#') else {
-            continue;
-        };
-        let is_staged = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        if is_staged && target.as_ref().is_none_or(|target| Path::new(finished).starts_with(target)) {
-            let _ = fs::remove_file(&path);
-        }
-    }
-}
-
 fn is_full(path: &Path) -> bool {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     nix::sys::statvfs::statvfs(existing)
@@ -148,25 +105,6 @@ fn local_path(target: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unfinished_files_are_removed() {
-        let root = std::env::temp_dir().join(format!("harrier-staged-{}", std::process::id()));
-        fs::create_dir_all(root.join("folder")).unwrap();
-        let names = ["x.csv#1", "y.csv#1", "folder/z.csv#12", "x.csv", "x.csv#a"];
-        let _open: Vec<_> = names.iter().map(|name| fs::File::create(root.join(name)).unwrap()).collect();
-        fs::write(root.join("x.csv#2"), "of another process").unwrap();
-        let left = || -> Vec<bool> { names.iter().map(|name| root.join(name).exists()).collect() };
-        let target = |name: &str| Some(root.join(name).to_str().unwrap().to_string());
-        Staged::below(target("y.csv")).keep();
-        assert_eq!(left(), [true; 5]);
-        drop(Staged::below(target("x.csv")));
-        assert_eq!(left(), [false, true, true, true, true]);
-        drop(Staged::below(target("folder/")));
-        assert_eq!(left(), [false, true, false, true, true]);
-        assert!(root.join("x.csv#2").exists());
-        fs::remove_dir_all(&root).unwrap();
-    }
 
     #[test]
     fn targets_are_checked() {

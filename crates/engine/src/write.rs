@@ -15,16 +15,13 @@ use crate::copy::CopyCheck;
 use crate::hive::FolderWrite;
 use crate::kept::Kept;
 use crate::progress::Progress;
-use crate::targets::Staged;
 use crate::warehouse::Pending;
 
 /// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
 pub struct Write {
     pub(crate) verb: &'static str,
     pub(crate) text: String,
-    // Before `staged`, whose files it writes: fields are dropped in this order.
     pub(crate) stream: SendableRecordBatchStream,
-    pub(crate) staged: Staged,
     /// What the rows come to, if they are those of files that are to be shown in a folder.
     pub(crate) folder: Option<FolderWrite>,
     pub progress: Progress,
@@ -54,9 +51,9 @@ impl Write {
     async fn finished(self) -> Result<Written, SqlError> {
         // The files that are staged go after what writes them: what is bound last is dropped first.
         let Self { folder, .. } = self;
-        let Self { verb, text, staged, pending, auto_analyze, check, mut unfinished, stream, .. } = self;
+        let Self { verb, text, pending, auto_analyze, check, mut unfinished, stream, .. } = self;
         let outcome = match (pending, folder) {
-            (None, None) => check.check(Self::count(stream, staged).await).await,
+            (None, None) => check.check(Self::count(stream).await).await,
             (None, Some(folder)) => match check.check(stream.try_collect::<Vec<_>>().await).await {
                 Ok((batches, counted)) => {
                     let shown = folder.publish(batches).await;
@@ -93,12 +90,8 @@ impl Write {
         Ok(Written { tag: format!("{verb}{zero} {rows}"), notice })
     }
 
-    async fn count(stream: SendableRecordBatchStream, staged: Staged) -> Result<u64> {
-        // Dropped in the reverse order: first what writes, then what it wrote.
-        let staged = staged;
-        let stream = stream;
+    async fn count(stream: SendableRecordBatchStream) -> Result<u64> {
         let batches: Vec<_> = stream.try_collect().await?;
-        staged.keep();
         let rows = batches
             .iter()
             .filter_map(|batch| batch.columns().first()?.as_primitive_opt::<UInt64Type>())

@@ -41,6 +41,7 @@ use crate::slices::{Measured, Slice, slices, with_metrics};
 use crate::table_files::TableFilesCodec;
 use crate::tasks;
 use crate::took::{Before, Took};
+use crate::whole_sinks::WholeFiles;
 use crate::wire::RankReport;
 
 /// The longest request, in bytes: a plan names every file that it reads.
@@ -309,8 +310,13 @@ impl Desk {
 
     async fn start(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SendableRecordBatchStream)> {
         let (plan, state) = self.plan(request).await?;
-        let rows = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+        let (context, files) = WholeFiles::of(&plan, state.task_ctx())?;
+        let rows = execute_stream(Arc::clone(&plan), context)?;
         let rows = self.gang.until_loss(&plan, rows);
+        let rows = match files {
+            Some(files) => files.after(rows),
+            None => rows,
+        };
         Ok((plan, rows))
     }
 

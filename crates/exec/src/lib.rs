@@ -116,6 +116,7 @@ pub mod tasks;
 mod texts;
 pub mod took;
 pub mod unordered;
+pub mod whole_sinks;
 pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};

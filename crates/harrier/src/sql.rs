@@ -187,6 +187,7 @@ pub(crate) fn on_ranks(
         }
     };
     let status = runtime.block_on(run_rank(engine.clone(), work));
+    runtime.block_on(engine.settle_stores());
     runtime.block_on(engine.close());
     runtime.shutdown_timeout(SHUTDOWN);
     engine.remove_temporary_files();

@@ -29,8 +29,8 @@ use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
-    UploadPart,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    RenameTargetMode, Result, UploadPart,
 };
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
@@ -203,8 +203,10 @@ impl Hdfs {
     }
 }
 
-/// Where a file is written that is to take the place of the one at `path`.
-fn beside(path: &Path) -> Result<Path> {
+/// Where a file is written that is to be at `path`, perhaps in the place of another one: a name that nothing else has.
+///
+/// Errors: `path` is not one of a file.
+pub fn beside(path: &Path) -> Result<Path> {
     Ok(Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?)
 }
 
@@ -363,6 +365,10 @@ impl ObjectStore for Hdfs {
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        if finished_name(from.as_ref()).is_some() {
+            let overwrite = options.target_mode == RenameTargetMode::Overwrite;
+            return self.rename_own(from, to, overwrite).await;
+        }
         self.ask(from, Again::Wrong, || self.inner.rename_opts(from, to, options.clone())).await
     }
 }
@@ -371,6 +377,8 @@ impl ObjectStore for Hdfs {
 enum Step {
     Part(PutPayload, oneshot::Sender<Result<()>>),
     Complete(oneshot::Sender<Result<()>>),
+    /// Answered when the file is deleted.
+    GiveUp(oneshot::Sender<()>),
 }
 
 /// A file whose parts come one after the other. Memory bound: whoever puts parts waits for them; see `BufWriter`.
@@ -415,6 +423,12 @@ async fn write_parts(
                 let _ = answer.send(completed);
                 return;
             }
+            Step::GiveUp(answer) => {
+                drop(writer);
+                store.forget(&at).await;
+                let _ = answer.send(());
+                return;
+            }
         }
     }
     drop(writer);
@@ -444,9 +458,11 @@ impl MultipartUpload for Upload {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // The writer hears the end of the parts, and deletes the file.
+        let (answer, deleted) = oneshot::channel();
         let parts = self.parts.take().ok_or_else(over)?;
-        drop(parts);
+        // A writer that has failed deletes the file by itself.
+        let _ = parts.send(Step::GiveUp(answer));
+        let _ = deleted.await;
         Ok(())
     }
 }

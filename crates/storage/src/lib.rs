@@ -30,7 +30,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use url::Url;
 
-pub use hdfs::finished_name;
+pub use hdfs::{beside, finished_name};
 pub use options::Options;
 pub use profiles::{adopt, encoded, profile_of, with_options, without_profiles};
 pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
