@@ -5,23 +5,37 @@
 //! all: this rule puts [`harrier_exec::large_values`] in their place. A chain of `||` becomes one call, so
 //! that the type of each part is not looked up again for every other one. A long text that a statement has
 //! for a column, or gives to an aggregate, is one of these calls, too: it is written out for every row of a
-//! batch.
+//! batch. Aggregates over windows become those of
+//! [`harrier_exec::framed_values`].
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, WindowFunctionDefinition,
+};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::framed_values::FramedAggregates;
 use harrier_exec::large_values;
 
 use crate::rewriting::{rewritten, schema_below};
 
 /// The rule; to stand behind all others, which may bring such functions in.
 #[derive(Debug)]
-pub(crate) struct BoundedValues;
+pub(crate) struct BoundedValues {
+    framed: FramedAggregates,
+}
+
+impl BoundedValues {
+    /// For statements of a process with this environment.
+    pub fn new(process: &RuntimeEnv) -> Self {
+        Self { framed: FramedAggregates::of_process(process) }
+    }
+}
 
 impl AnalyzerRule for BoundedValues {
     fn name(&self) -> &str {
@@ -29,13 +43,13 @@ impl AnalyzerRule for BoundedValues {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(bounded)?.data)
+        Ok(plan.transform_up_with_subqueries(|plan| bounded(plan, &self.framed))?.data)
     }
 }
 
-fn bounded(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn bounded(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
     let schema = schema_below(&plan)?;
-    let bounded = rewritten(plan, |expr| Ok(replaced(expr, &schema)))?;
+    let bounded = rewritten(plan, |expr| Ok(replaced(expr, &schema, framed)))?;
     bounded.transform_data(|plan| match plan {
         LogicalPlan::Projection(projection) if projection.expr.iter().any(is_long) => {
             let input = projection.input;
@@ -80,7 +94,16 @@ fn constant(expr: Expr) -> Expr {
     }
 }
 
-fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transformed<Expr> {
+    if let Expr::WindowFunction(call) = &expr
+        && let WindowFunctionDefinition::AggregateUDF(aggregate) = &call.fun
+        && let Some(kind) = expr.get_type(schema).ok()
+        && let Some(aggregate) = framed.in_place_of(aggregate, &kind)
+    {
+        let mut call = call.clone();
+        call.fun = WindowFunctionDefinition::AggregateUDF(aggregate);
+        return Transformed::yes(Expr::WindowFunction(call));
+    }
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match large_values::bounded(&func) {
             Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),

@@ -235,7 +235,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
-        builder = builder.with_analyzer_rule(Arc::new(BoundedValues));
+        builder = builder.with_analyzer_rule(Arc::new(BoundedValues::new(engine.runtime_env())));
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));

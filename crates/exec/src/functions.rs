@@ -6,11 +6,13 @@ use datafusion::common::Result;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 
+use crate::account::Account;
+use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, large_values, lengths,
-    local_times, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times, whole_times,
-    written_rows,
+    local_times, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times,
+    whole_times, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -46,8 +48,11 @@ pub(crate) fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
 
 /// Gives a session that decodes plans all of them.
 pub(crate) fn install(builder: &mut SessionStateBuilder) {
+    let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
+    let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
     builder.scalar_functions().get_or_insert_default().extend(scalar());
-    builder.aggregate_functions().get_or_insert_default().extend([sums::sum(), samples::sample()]);
+    let aggregates = [sums::sum(), samples::sample()].into_iter().chain(framed.all());
+    builder.aggregate_functions().get_or_insert_default().extend(aggregates);
     builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
 }
 

@@ -63,6 +63,7 @@ pub mod desk;
 pub mod disks;
 pub mod exact_doubles;
 pub mod file_formats;
+pub mod framed_values;
 pub mod front;
 pub mod interval_texts;
 pub mod large_values;
