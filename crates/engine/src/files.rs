@@ -20,7 +20,6 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
-use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
@@ -204,7 +203,7 @@ pub(crate) async fn below(
     state: &SessionState,
     urls: &[ListingTableUrl],
     name: &str,
-) -> Result<Vec<ObjectPath>> {
+) -> Result<Vec<ObjectMeta>> {
     let mut files = Vec::new();
     for url in urls {
         let store = object_store(state, url)?;
@@ -214,13 +213,13 @@ pub(crate) async fn below(
             .try_collect()
             .await
             .map_err(|error| about_file(error, name))?;
-        files.extend(found.into_iter().map(|file| file.location));
+        files.extend(found);
     }
-    files.retain(|file| !file.filename().unwrap_or_default().starts_with(['.', '_']));
+    files.retain(|file| !file.location.filename().unwrap_or_default().starts_with(['.', '_']));
     if files.is_empty() {
         return Err(no_match(name).into());
     }
-    files.sort();
+    files.sort_by(|left, right| left.location.cmp(&right.location));
     Ok(files)
 }
 

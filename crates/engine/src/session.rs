@@ -29,6 +29,7 @@ use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
+use harrier_exec::arrow_files::ArrowFilesFactory;
 use harrier_exec::avro::AvroFormatFactory;
 use harrier_exec::delimited::DelimitedFormatFactory;
 use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
@@ -258,6 +259,9 @@ impl Session {
         }
         if let Err(error) = state.register_file_format(OrcFormatFactory::new(), true) {
             tracing::warn!(%error, "ORC files cannot be read");
+        }
+        if let Err(error) = state.register_file_format(Arc::new(ArrowFilesFactory::default()), true) {
+            tracing::warn!(%error, "Arrow's files are read as DataFusion does");
         }
         if let Err(error) = state.register_file_format(AvroFormatFactory::new(), true) {
             tracing::warn!(%error, "Avro files cannot be written");

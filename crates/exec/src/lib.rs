@@ -56,6 +56,7 @@
 //!   call by name; [`arithmetic`]: functions in the place of operators.
 
 pub mod arithmetic;
+pub mod arrow_files;
 pub mod as_is;
 pub mod avro;
 pub mod delimited;

@@ -387,6 +387,8 @@ pub fn of_object_store(error: &object_store::Error) -> SqlState {
         E::NotFound { .. } => SqlState::UNDEFINED_FILE,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => SqlState::INSUFFICIENT_PRIVILEGE,
         E::AlreadyExists { .. } => SqlState::DUPLICATE_FILE,
+        // Only what is read has conditions: it is not what was listed any more.
+        E::Precondition { .. } => SqlState::SERIALIZATION_FAILURE,
         E::NotSupported { .. } | E::NotImplemented { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => SqlState::INVALID_PARAMETER_VALUE,
         E::JoinError { source } if source.is_cancelled() => SqlState::QUERY_CANCELED,

@@ -30,8 +30,9 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, CopyOptions, Error, GetOptions,
-    GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig, UploadPart,
+    GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig,
+    UploadPart,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -139,8 +140,16 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     let said = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
     let may_be_open =
         said(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)).eq_ignore_ascii_case("true");
+    // The library takes the one for S3 alone before the other.
+    let endpoint = Some(said(AmazonS3ConfigKey::S3Endpoint)).filter(|endpoint| !endpoint.is_empty());
+    let endpoint = endpoint.unwrap_or_else(|| said(AmazonS3ConfigKey::Endpoint));
+    let is_open = is_of_scheme(&endpoint, "http://");
+    if !endpoint.is_empty() && !is_open && !is_of_scheme(&endpoint, "https://") {
+        let message = format!("its endpoint \"{endpoint}\" does not begin with https:// or http://");
+        return Err(wrong(STORE, message));
+    }
     // The library's own error for it says nothing.
-    if said(AmazonS3ConfigKey::Endpoint).starts_with("http://") && !may_be_open {
+    if is_open && !may_be_open {
         return Err(wrong(
             STORE,
             "its endpoint is without TLS, which has to be wanted: s3.allow_http or AWS_ALLOW_HTTP is true",
@@ -169,6 +178,10 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
         region: region.unwrap_or_else(|| REGION.to_string()),
         is_signed,
     })
+}
+
+fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
+    endpoint.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
 }
 
 /// Makes the library's connections as the library does, and keeps what the last ones go through: after those that ask for credentials, it
@@ -289,9 +302,28 @@ impl ObjectStore for S3 {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let is_head = options.head;
+        let wanted = match &options.range {
+            Some(GetRange::Bounded(range)) => Some(range.clone()),
+            _ => None,
+        };
         let mut found =
             self.inner.get_opts(location, options).await.map_err(|error| explain(&self.bucket, error))?;
         found.meta = told_apart(found.meta);
+        if is_head {
+            return Ok(found);
+        }
+        let name: Arc<str> = format!("{self}/{location}").into();
+        if let Some(wanted) = wanted.filter(|wanted| found.range != *wanted) {
+            // Who asks for a range has been told how long the object is.
+            let size = found.meta.size;
+            let what = format!("{name} has {size} bytes, and {} were there before", wanted.end);
+            return Err(Error::Precondition { path: location.to_string(), source: what.into() });
+        }
+        let bytes = found.range.end - found.range.start;
+        if let GetResultPayload::Stream(stream) = found.payload {
+            found.payload = GetResultPayload::Stream(whole_answer(name, bytes, stream));
+        }
         Ok(found)
     }
 
@@ -363,6 +395,29 @@ async fn delete_some(
                 .collect());
         }
     }
+}
+
+/// A body, with an error where it does not have as many bytes as the answer's head says.
+fn whole_answer(
+    name: Arc<str>,
+    bytes: u64,
+    stream: BoxStream<'static, Result<Bytes>>,
+) -> BoxStream<'static, Result<Bytes>> {
+    let wrong_length = move |what: &str| wrong(STORE, format!("{name}: an answer {what} its {bytes} bytes"));
+    let checked = futures::stream::try_unfold((stream, bytes), move |(mut stream, left)| {
+        let (longer, shorter) = (wrong_length("is longer than"), wrong_length("ends before"));
+        async move {
+            match stream.try_next().await? {
+                Some(piece) => match left.checked_sub(piece.len() as u64) {
+                    Some(left) => Ok(Some((piece, (stream, left)))),
+                    None => Err(longer),
+                },
+                None if left > 0 => Err(shorter),
+                None => Ok(None),
+            }
+        }
+    });
+    checked.boxed()
 }
 
 /// The same object with a time of its last change that is its own, to less than a millisecond. Caches of footers know an object by its
@@ -708,8 +763,44 @@ mod tests {
     fn unknown_options_are_refused_by_name_only() {
         let error = opened(Options::default().with("secret_acces_key", "hush")).unwrap_err().to_string();
         assert!(error.contains("secret_acces_key") && !error.contains("hush"), "{error}");
-        for known in ["aws.region", "s3.endpoint", "allow_http", "aws_session_token"] {
+        for known in ["aws.region", "allow_http", "aws_session_token"] {
             assert!(opened(Options::default().with(known, "true")).is_ok(), "{known}");
+        }
+        opened(Options::default().with("s3.endpoint", "https://here")).unwrap();
+    }
+
+    #[test]
+    fn an_endpoint_has_a_scheme() {
+        for endpoint in ["localhost:9000", "127.0.0.1:9000", "s3.example.com", "ftp://here", "é"] {
+            let error = opened(Options::default().with("endpoint", endpoint)).unwrap_err().to_string();
+            let expected = format!("\"{endpoint}\" does not begin with https:// or http://");
+            assert!(error.contains(&expected), "{error}");
+        }
+        for endpoint in ["https://here", "HTTPS://here:9000"] {
+            opened(Options::default().with("endpoint", endpoint)).unwrap();
+        }
+        let open = Options::default().with("endpoint", "http://here:9000");
+        let error = opened(open.clone()).unwrap_err().to_string();
+        assert!(error.contains("AWS_ALLOW_HTTP"), "{error}");
+        opened(open.with("allow_http", "true")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_its_length_or_is_an_error() {
+        let read = async |pieces: &[&'static str], bytes| -> Result<Vec<Bytes>> {
+            let pieces: Vec<_> =
+                pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
+            whole_answer("s3://b/x".into(), bytes, futures::stream::iter(pieces).boxed()).try_collect().await
+        };
+        assert_eq!(read(&["ab", "", "c"], 3).await.unwrap().concat(), b"abc");
+        assert_eq!(read(&[], 0).await.unwrap().len(), 0);
+        for (pieces, bytes, expected) in [
+            (&["ab", "c"][..], 4, "s3://b/x: an answer ends before its 4 bytes"),
+            (&[], 1, "s3://b/x: an answer ends before its 1 bytes"),
+            (&["ab", "c"], 2, "s3://b/x: an answer is longer than its 2 bytes"),
+        ] {
+            let error = read(pieces, bytes).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

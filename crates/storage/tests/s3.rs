@@ -191,6 +191,25 @@ fn puts_may_have_conditions() {
     });
 }
 
+/// Whoever asks for a range was told how long the object is: if it ends before, it is another one.
+#[test]
+fn a_range_is_whole_or_an_error() {
+    let Some(bucket) = bucket() else { return };
+    run(async {
+        let (store, path) = (&bucket.store, Path::from("short"));
+        store.put(&path, text("0123456789")).await.unwrap();
+        assert_eq!(&store.get_range(&path, 4..10).await.unwrap()[..], b"456789");
+        let failed = store.get_range(&path, 4..11).await;
+        assert!(matches!(failed, Err(Error::Precondition { .. })), "{failed:?}");
+        let said = said(&failed.unwrap_err());
+        assert!(said.contains("short has 10 bytes"), "{said}");
+        let failed = store.get_ranges(&path, &[0..2, 4..11]).await;
+        assert!(matches!(failed, Err(Error::Precondition { .. })), "{failed:?}");
+        // Behind its end there is nothing at all.
+        store.get_range(&path, 20..30).await.unwrap_err();
+    });
+}
+
 #[test]
 fn what_is_refused_for_the_moment_is_tried_again() {
     let Some(bucket) = bucket() else { return };

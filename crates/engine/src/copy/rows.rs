@@ -15,8 +15,7 @@ use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUn
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::object_store::path::Path;
-use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
@@ -60,7 +59,7 @@ pub(crate) enum Source {
     /// What a client sends.
     Client(mpsc::Receiver<Bytes>),
     /// Files, one after the other, each with its header.
-    Files { store: Arc<dyn ObjectStore>, files: Vec<Path>, compression: FileCompressionType },
+    Files { store: Arc<dyn ObjectStore>, files: Vec<ObjectMeta>, compression: FileCompressionType },
 }
 
 /// The rows of a source, as batches with the columns of `schema`. They can be read once.
@@ -179,7 +178,7 @@ impl Reading {
                 for file in files {
                     let (sender, pieces) = mpsc::channel(QUEUE);
                     let pumping = handle.spawn(pump(Arc::clone(&store), file.clone(), compression, sender));
-                    self.file = Some(file.filename().unwrap_or_default().to_string());
+                    self.file = Some(file.location.filename().unwrap_or_default().to_string());
                     let read = self.one(Pieces::new(pieces), &mut send);
                     // Why the pieces ended matters more than what their end was taken for.
                     match handle.block_on(pumping) {
@@ -382,13 +381,23 @@ fn sql_name(kind: &DataType) -> String {
 }
 
 /// Reads a file in pieces, without its compression.
+///
+/// Errors: it is not the one that was listed (40001).
 async fn pump(
     store: Arc<dyn ObjectStore>,
-    file: Path,
+    file: ObjectMeta,
     compression: FileCompressionType,
     sender: mpsc::Sender<Bytes>,
 ) -> Result<()> {
-    let stream = store.get(&file).await?.into_stream().map_err(DataFusionError::from).boxed();
+    let found = store.get(&file.location).await?;
+    if found.meta.size != file.size {
+        let (path, bytes, listed) = (&file.location, found.meta.size, file.size);
+        let message = format!("file \"{path}\" has {bytes} bytes, and had {listed} when it was listed");
+        return Err(CodedError::new(SqlState::SERIALIZATION_FAILURE, message)
+            .with_hint("The statement can be tried again.")
+            .into());
+    }
+    let stream = found.into_stream().map_err(DataFusionError::from).boxed();
     let mut stream = compression.convert_stream(stream)?;
     while let Some(bytes) = stream.next().await {
         if sender.send(bytes?).await.is_err() {

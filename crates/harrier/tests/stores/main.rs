@@ -5,6 +5,7 @@
 //! `cargo test -p harrier --test stores options::`.
 
 mod failed_copies;
+mod formats;
 mod names;
 mod options;
 #[path = "../support/served.rs"]
