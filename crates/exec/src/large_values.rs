@@ -21,7 +21,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, LargeBinary
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use datafusion::arrow::compute::{cast, concat};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::{core, encoding, regex, string, unicode};
@@ -253,7 +253,9 @@ impl ScalarUDFImpl for Bounded {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = arguments.number_rows;
-        if self.rule.factor().is_some_and(|factor| at_most(&arguments.args, rows, factor) <= SMALL_BYTES) {
+        let account = Account::of(&arguments.config_options).cloned();
+        let small_bytes = if account.is_some() { SMALL_BYTES } else { CONSTANT_BYTES_MAX };
+        if self.rule.factor().is_some_and(|factor| at_most(&arguments.args, rows, factor) <= small_bytes) {
             return self.call(arguments);
         }
         let kind = arguments.return_type().clone();
@@ -267,8 +269,8 @@ impl ScalarUDFImpl for Bounded {
             self.check(*bound, &kind)?;
         }
         let total = bounds.iter().copied().fold(Bound::default(), sum_of);
-        let account = match Account::of(&arguments.config_options) {
-            Some(account) => account.clone(),
+        let account = match account {
+            Some(account) => account,
             None if is_constant && total.bytes > CONSTANT_BYTES_MAX => {
                 let message = format!("a constant of {} bytes in a statement that is planned", total.bytes);
                 return Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into());
@@ -405,6 +407,12 @@ impl ScalarUDFImpl for Concatenation {
             }
             _ => internal_err!("no concatenation of {arguments:?}"),
         }
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        let kinds: Vec<_> = arguments.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let is_nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&kinds)?, is_nullable)))
     }
 
     fn is_strict(&self) -> bool {

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{
     Date32Array, Int64Array, IntervalMonthDayNanoArray, ListBuilder, StringArray, StringBuilder,
     StringViewArray, TimestampNanosecondArray,
 };
-use datafusion::arrow::datatypes::{Field, IntervalMonthDayNanoType};
+use datafusion::arrow::datatypes::IntervalMonthDayNanoType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 
@@ -363,6 +363,13 @@ fn a_large_constant_is_not_computed_while_a_statement_is_planned() {
     let planned = |bytes| call(&FUNCTIONS["repeat"], vec![text("x"), number(bytes)], ConfigOptions::new());
     assert!(planned(1 << 16).is_ok());
     assert_eq!(state_of(planned((1 << 16) + 1)), "54000");
+    let side = "x".repeat(1 << 15);
+    let chained = |other: &str| call(&concatenation(), vec![text(&side), text(other)], ConfigOptions::new());
+    assert!(chained(&side[1..]).is_ok());
+    assert_eq!(state_of(chained(&format!("{side}x"))), "54000");
+    // A text by itself, which a rule has put there.
+    let own = |bytes| call(&concatenation(), vec![text(&"x".repeat(bytes))], ConfigOptions::new());
+    assert_eq!(state_of(own(100_000)), "54000");
 }
 
 #[test]
