@@ -10,7 +10,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate;
 
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
@@ -62,9 +62,7 @@ impl RecordBatchStream for GuardedStream {
 }
 
 fn error_of(payload: &(dyn Any + Send)) -> DataFusionError {
-    CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {}", text_of(payload)))
-        .with_hint("this is a bug in the engine; please report it with the statement")
-        .into()
+    sqlstate::of_panic(text_of(payload)).into()
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {
@@ -81,7 +79,7 @@ mod tests {
 
     use datafusion::arrow::datatypes::Schema;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-    use harrier_exec::sqlstate;
+    use harrier_exec::sqlstate::SqlState;
 
     use super::*;
 
@@ -90,6 +88,8 @@ mod tests {
         let error = guarded::<()>(async { panic!("boom {}", 1) }).await.unwrap_err();
         assert_eq!(sqlstate::of(&error), SqlState::INTERNAL_ERROR);
         assert_eq!(error.to_string(), "External error: internal error: boom 1");
+        let error = guarded::<()>(async { panic!("offset overflow") }).await.unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
 
         let schema = Arc::new(Schema::empty());
         let batch = RecordBatch::new_empty(schema.clone());

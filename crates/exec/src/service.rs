@@ -10,6 +10,7 @@ use crate::convert::to_failure;
 use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
+use crate::sqlstate::{self, SqlState};
 use crate::streams::RankCounts;
 use crate::tasks::{self, Tasks};
 use crate::wire::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksTold};
@@ -266,5 +267,10 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
         .map(|what| what.to_string())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "unknown cause".to_string());
-    Failure::new("XX000", format!("query code panicked: {what}"))
+    match sqlstate::of_panic(&what) {
+        bug if bug.sqlstate == SqlState::INTERNAL_ERROR => {
+            Failure::new(bug.sqlstate.as_str(), format!("query code panicked: {what}"))
+        }
+        known => Failure::new(known.sqlstate.as_str(), known.message),
+    }
 }

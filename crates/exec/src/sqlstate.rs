@@ -215,6 +215,19 @@ impl From<RemoteError> for DataFusionError {
     }
 }
 
+/// What a panic of query code means to a client, by its text.
+///
+/// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join repeats
+/// bring about: that is 54000. Any other panic is a bug (XX000).
+pub fn of_panic(text: &str) -> CodedError {
+    match text.contains("offset overflow") {
+        true => CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
+            .with_detail("its values take more than 2147483647 bytes or elements"),
+        false => CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {text}"))
+            .with_hint("this is a bug in the engine; please report it with the statement"),
+    }
+}
+
 /// The error of another rank, wrapped so that [`of`] finds `state` again.
 pub fn remote(state: SqlState, message: impl Into<String>) -> DataFusionError {
     RemoteError::new(state, message).into()
