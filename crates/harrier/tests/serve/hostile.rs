@@ -1,6 +1,7 @@
 //! A role without privileges sends what may end, stop or fill a server: deep and wide statements, listed and drawn. Each is answered or refused
 //! with an SQLSTATE that says so, the server lives, and others are answered meanwhile.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -13,7 +14,7 @@ use crate::served::{Client, Served};
 /// Levels may be nested as far as the parser lets them.
 const NO_LIMIT: &str = "SET datafusion.sql_parser.recursion_limit = 1000000000";
 
-fn low(served: &Served) -> Client {
+pub(crate) fn low(served: &Served) -> Client {
     Client::connect(served.port, &[("user", "low"), ("database", "warehouse")]).unwrap()
 }
 
@@ -24,7 +25,7 @@ fn server() -> Served {
 }
 
 /// Does `attack` while a client of another role asks something small over and over, which has to be answered.
-fn beside_others(served: &Served, attack: impl FnOnce()) {
+pub(crate) fn beside_others(served: &Served, attack: impl FnOnce()) {
     let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -34,9 +35,10 @@ fn beside_others(served: &Served, attack: impl FnOnce()) {
                 answers.fetch_add(1, Ordering::Relaxed);
             }
         });
-        attack();
+        let outcome = panic::catch_unwind(AssertUnwindSafe(attack));
         is_over.store(true, Ordering::Relaxed);
         other.join().unwrap();
+        outcome.unwrap_or_else(|panic| panic::resume_unwind(panic));
     });
     assert!(answers.load(Ordering::Relaxed) > 0);
 }
