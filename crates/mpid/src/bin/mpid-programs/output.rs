@@ -54,7 +54,9 @@ fn make(folder: &Path, inputs: &[&Path], has_checkpoint: bool, is_first: bool) -
         for name in earlier.iter().filter(|name| begins(name.trim_start_matches('.'))) {
             std::fs::remove_file(folder.join(name)).map_err(named)?;
         }
-        std::fs::write(&mark, this_job()).map_err(named)?;
+        // In one step: other ranks may be reading what an earlier job has written there.
+        let staged = folder.join(format!("{UNFINISHED}-{:016x}", rand::random::<u64>()));
+        std::fs::write(&staged, this_job()).and_then(|()| std::fs::rename(&staged, &mark)).map_err(named)?;
     }
     Ok(())
 }
