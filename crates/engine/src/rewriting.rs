@@ -16,10 +16,15 @@ pub(crate) fn rewritten(
     mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
-    let changed = plan.map_expressions(|expr| {
+    let mut named = |expr: Expr| {
         let name = names.save(&expr);
         let changed = expr.transform_up(&mut replace)?;
         Ok(changed.update_data(|expr| name.restore(expr)))
+    };
+    let changed = plan.map_expressions(|expr| match expr {
+        // Under a name a grouping set would be none: its columns have theirs.
+        Expr::GroupingSet(_) => expr.map_children(&mut named),
+        expr => named(expr),
     })?;
     match changed.transformed {
         true => changed.map_data(LogicalPlan::recompute_schema),
