@@ -74,10 +74,7 @@ impl Place {
 
     /// The same file under the same name, seen from another host or not.
     fn is_at(&self, name: &str, file: &str) -> bool {
-        match self.file.is_empty() || file.is_empty() {
-            true => self.name == name,
-            false => is_same_file(&self.file, file) && path_in(&self.name) == path_in(name),
-        }
+        self.name == name || is_same_file(&self.file, file) && path_in(&self.name) == path_in(name)
     }
 }
 

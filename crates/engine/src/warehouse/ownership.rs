@@ -304,10 +304,7 @@ mod tests {
             Claim::Take(own.moved_to(&renamed))
         );
         let restored = place("host:/a/catalog.sqlite", "8-1", Some("/a"));
-        assert_eq!(
-            decide(Some(&own), &restored, "s3://b/", Some(&marker)),
-            Claim::Take(own.moved_to(&restored))
-        );
+        assert_eq!(decide(Some(&own), &restored, "s3://b/", Some(&marker)), Claim::Held);
         let mounted = place("other:/a/catalog.sqlite", "7-", Some("/a"));
         assert_eq!(decide(Some(&own), &mounted, "s3://b/", Some(&marker)), Claim::Held);
         // A copy, with its files and without.
