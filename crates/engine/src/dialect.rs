@@ -3,6 +3,7 @@
 
 mod calls;
 mod fetch;
+mod grouping;
 mod insert;
 mod joined_changes;
 mod lexing;
@@ -106,7 +107,10 @@ impl VisitorMut for Dialect {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
         match truths::in_select(select) {
-            Ok(()) => ControlFlow::Continue(()),
+            Ok(()) => {
+                grouping::complete(select);
+                ControlFlow::Continue(())
+            }
             Err(error) => ControlFlow::Break(error),
         }
     }

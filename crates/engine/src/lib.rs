@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod aggregate_filters;
 mod aliased_deletes;
 mod analyze;
 mod analyze_options;

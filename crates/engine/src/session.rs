@@ -18,7 +18,7 @@ use datafusion::execution::{
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
 };
-use datafusion::optimizer::Analyzer;
+use datafusion::optimizer::{Analyzer, Optimizer};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -42,6 +42,7 @@ use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_f
 use parking_lot::Mutex;
 
 use crate::SqlError;
+use crate::aggregate_filters;
 use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
@@ -219,6 +220,9 @@ impl Session {
         optimizer.rules.insert(0, Arc::new(GroupingSets));
         optimizer.rules.push(Arc::new(YieldingJoins));
         builder = builder.with_physical_optimizer_rules(optimizer.rules);
+        let mut logical = Optimizer::new();
+        aggregate_filters::guard(&mut logical.rules);
+        builder = builder.with_optimizer_rules(logical.rules);
         let mut analyzer = Analyzer::new();
         analyzer.rules.insert(0, Arc::new(IntervalComparisons));
         analyzer.rules.insert(0, Arc::new(JoinSubqueries));

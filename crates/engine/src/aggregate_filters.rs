@@ -1,0 +1,79 @@
+//! Filters on their way down a logical plan, past aggregates and windows.
+//!
+//! DataFusion moves a condition below an aggregate when all of its columns are keys. A condition without columns has them all, so
+//! `SELECT count(*) FROM t HAVING (SELECT max(x) FROM u) > 5` filtered the rows of `t` and returned a count of 0 where there is no
+//! row. An aggregate without keys, or with the grouping set `()`, has a row whatever comes in, so no condition passes it
+//! (other engines had the same fault: SPARK-22983). A volatile condition is about each row that comes out, so it passes neither
+//! aggregates nor windows.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// A rule that moves filters, with those out of its sight that it must not move.
+#[derive(Debug)]
+struct AggregateFilters(Arc<dyn OptimizerRule + Send + Sync>);
+
+/// Has the rule that pushes filters down leave those alone that it would move too far.
+pub(crate) fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "push_down_filter") {
+        *rule = Arc::new(AggregateFilters(Arc::clone(rule)));
+    }
+}
+
+impl OptimizerRule for AggregateFilters {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match &plan {
+            LogicalPlan::Filter(filter) if must_stay(filter) => Ok(Transformed::no(plan)),
+            _ => self.0.rewrite(plan, config),
+        }
+    }
+}
+
+fn must_stay(filter: &Filter) -> bool {
+    match filter.input.as_ref() {
+        // The rule makes one filter of several above each other.
+        LogicalPlan::Filter(below) => must_stay(below) || is_volatile(filter) && is_above_groups(below),
+        LogicalPlan::Aggregate(aggregate) => always_has_a_row(aggregate) || is_volatile(filter),
+        LogicalPlan::Window(_) => is_volatile(filter),
+        _ => false,
+    }
+}
+
+fn is_above_groups(filter: &Filter) -> bool {
+    match filter.input.as_ref() {
+        LogicalPlan::Filter(below) => is_above_groups(below),
+        LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => true,
+        _ => false,
+    }
+}
+
+fn is_volatile(filter: &Filter) -> bool {
+    split_conjunction(&filter.predicate).into_iter().any(Expr::is_volatile)
+}
+
+/// Whether there is a row of all rows, were they none.
+fn always_has_a_row(aggregate: &Aggregate) -> bool {
+    aggregate.group_expr.iter().all(|key| match key {
+        Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_)) => true,
+        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),
+        _ => false,
+    })
+}
