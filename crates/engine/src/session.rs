@@ -468,6 +468,7 @@ impl Session {
         let tokens = dialect::merge_tokens(text, tokens, dialect.as_ref());
         let tokens = dialect::word_tokens(text, tokens, dialect.as_ref())?;
         let tokens = dialect::operator_tokens(text, tokens, dialect.as_ref());
+        let tokens = dialect::quantified_tokens(text, tokens, dialect.as_ref());
         let tokens = dialect::only_tokens(text, tokens, dialect.as_ref());
         let input = match dialect::table_tokens(text, tokens, dialect.as_ref()) {
             Some(tokens) => ParserInput::from(tokens),

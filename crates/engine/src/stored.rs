@@ -165,7 +165,7 @@ fn statement(text: &str) -> Result<Statement> {
 
 fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
     nesting::bounded(text, || {
-        let input = match dialect::table_tokens(text, None, dialect) {
+        let input = match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
             Some(tokens) => ParserInput::from(tokens),
             None => ParserInput::from(text),
         };
