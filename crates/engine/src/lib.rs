@@ -35,6 +35,7 @@ mod client;
 mod coalesce;
 mod compact_views;
 mod copy;
+mod correlated_names;
 mod counted_rows;
 mod default_values;
 mod describe;

@@ -52,6 +52,7 @@ use crate::checked::CheckedIntegers;
 use crate::coalesce;
 use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
+use crate::correlated_names::CorrelatedNames;
 use crate::counted_rows::CountedRows;
 use crate::default_values;
 use crate::describe;
@@ -241,6 +242,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
         builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
         builder = builder.with_analyzer_rule(Arc::new(BoundedValues::new(engine.runtime_env())));
+        builder = builder.with_analyzer_rule(Arc::new(CorrelatedNames));
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
