@@ -1,4 +1,4 @@
-//! Files that a library encodes on a thread of its own, one piece after the other: ORC and Avro.
+//! Files that are encoded on a thread of their own, one piece after the other: ORC and Avro.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -75,7 +75,7 @@ pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn
 #[derive(Debug)]
 struct EncodedFiles {
     encoding: Encoding,
-    /// As the library encodes the columns.
+    /// As the columns are encoded.
     schema: SchemaRef,
 }
 
@@ -113,7 +113,7 @@ impl OwnSink for EncodedFiles {
     }
 }
 
-/// Writes one file; the library encodes on a thread of its own.
+/// Writes one file, which is encoded on a thread of its own.
 async fn write_file(
     store: Arc<dyn ObjectStore>,
     path: Path,

@@ -3,7 +3,7 @@
 //! Columns are found by their names, or by their places in files of old versions of Hive, which name them `_col0`, `_col1`, ….
 //! Timestamps have microseconds. A scan is cut between stripes.
 //!
-//! What is written has no decimal and no nested columns: the library does not encode them (0A000).
+//! They are read by a library, and written by crate `orc` (docs/decisions/0034-own-orc-writer.md).
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ mod source;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::sqlstate::{CodedError, SqlState};
-pub(crate) use encode::encode;
+pub(crate) use encode::{encode, written_schema};
 pub use source::Stripes;
 
 /// Reads and writes ORC.
@@ -74,14 +74,6 @@ impl Codec {
             }
         })
     }
-}
-
-/// The columns of a file as they are written.
-///
-/// Errors: one has a type that cannot be (0A000).
-pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
-    let fields = schema.fields().iter().map(|field| encode::encoded(field)).collect::<Result<Vec<_>>>()?;
-    Ok(Arc::new(Schema::new(fields)))
 }
 
 impl OwnFormat for Codec {

@@ -221,7 +221,8 @@ impl Column {
     /// Bytes in memory.
     pub fn size(&self) -> usize {
         let children: usize = self.children.iter().map(Self::size).sum();
-        self.present.size() + self.content.size() + children
+        let groups = self.groups.len() * size_of::<Group>();
+        self.present.size() + self.content.size() + groups + children
     }
 
     pub fn begin_group(&mut self) {
@@ -379,10 +380,6 @@ impl Column {
         }
     }
 
-    fn unfit(&self, message: String) -> Error {
-        Error::Value { column: self.name.clone(), message }
-    }
-
     fn booleans(&mut self, array: &BooleanArray, nulls: Option<&NullBuffer>) -> Result<()> {
         let Content::Booleans(bits) = &mut self.content else { return Ok(()) };
         for_valid(array.len(), nulls, |at| {
@@ -416,7 +413,9 @@ impl Column {
             }
             Err(_) => too_large = Some(values[at]),
         });
-        too_large.map_or(Ok(()), |value| Err(self.unfit(format!("{value} is out of range"))))
+        too_large.map_or(Ok(()), |value| {
+            Err(Error::Number { column: self.name.clone(), value: value.to_string() })
+        })
     }
 
     fn floats<const N: usize>(
@@ -501,7 +500,7 @@ impl Column {
         };
         let data = array.to_data();
         let values = &data.buffer::<i64>(0)[data.offset()..][..data.len()];
-        let mut unfit = None;
+        let mut fits = true;
         for_valid(values.len(), nulls, |at| {
             let (whole, part) = (values[at].div_euclid(units), values[at].rem_euclid(units) * unit_nanos);
             let is_rounded_up = whole < 0 && part > 999_999;
@@ -512,11 +511,10 @@ impl Column {
                     nanos.push(shortened(part));
                     self.of_group.values.time(whole, part);
                 }
-                Some(_) => unfit = Some("the second before 1970-01-01 has no fractions"),
-                None => unfit = Some("a timestamp is out of range"),
+                _ => fits = false,
             }
         });
-        unfit.map_or(Ok(()), |message| Err(self.unfit(message.to_string())))
+        if fits { Ok(()) } else { Err(Error::Time { column: self.name.clone() }) }
     }
 
     fn structs(&mut self, array: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<()> {

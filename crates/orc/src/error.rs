@@ -18,8 +18,11 @@ pub enum Error {
         /// Of that part, not of the whole column.
         kind: DataType,
     },
-    /// The format has no place for a value, whose column's type it has.
-    Value { column: String, message: String },
+    /// An integer without a sign is too large.
+    Number { column: String, value: String },
+    /// The format has no number for a point in time: it is in the last second before 1970 and has a fraction
+    /// of a millisecond or more, or it is some 290 thousand million years away.
+    Time { column: String },
     /// A batch does not have the columns of the file.
     Schema { expected: DataType, found: DataType },
     /// Of Arrow's, while a column was taken apart.
@@ -34,8 +37,11 @@ impl fmt::Display for Error {
             Self::Type { column, kind } => {
                 write!(f, "column \"{column}\" of type {kind} cannot be written to an ORC file")
             }
-            Self::Value { column, message } => {
-                write!(f, "a value of column \"{column}\" cannot be written to an ORC file: {message}")
+            Self::Number { column, value } => {
+                write!(f, "value {value} of column \"{column}\" cannot be written to an ORC file")
+            }
+            Self::Time { column } => {
+                write!(f, "a timestamp of column \"{column}\" cannot be written to an ORC file")
             }
             Self::Schema { expected, found } => {
                 write!(f, "rows of {found} for an ORC file of {expected}")
@@ -51,7 +57,7 @@ impl std::error::Error for Error {
         match self {
             Self::Arrow(error) => Some(error),
             Self::Io(error) => Some(error),
-            Self::Type { .. } | Self::Value { .. } | Self::Schema { .. } => None,
+            Self::Type { .. } | Self::Number { .. } | Self::Time { .. } | Self::Schema { .. } => None,
         }
     }
 }

@@ -27,9 +27,10 @@ const PIECE_ROWS: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub codec: Codec,
-    /// Bytes of a stripe before they are compressed, after which it is written; 64 MiB by default.
+    /// Bytes of a stripe before they are compressed, and of its index, after which it is written; 64 MiB by
+    /// default.
     pub stripe_bytes: usize,
-    /// Rows of a group of the row index; 10 000 by default.
+    /// Rows of a group of the row index, one or more; 10 000 by default.
     pub group_rows: usize,
 }
 
@@ -59,6 +60,7 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Errors: a column has a type that cannot be written; the output's.
     pub fn new(output: W, schema: SchemaRef, options: Options) -> Result<Self> {
+        let options = Options { group_rows: options.group_rows.max(1), ..options };
         let (root, types) = types::columns(&schema)?;
         let mut writer = Self {
             output,

@@ -69,7 +69,7 @@ impl WriteFormat {
         }
     }
 
-    /// `None`: it is no format that a library encodes on a thread.
+    /// `None`: it is no format that is encoded on a thread.
     fn encoding(&self) -> Option<Encoding> {
         match self {
             Self::Parquet | Self::Csv(_) | Self::Json(_) | Self::Delimited(_) => None,

@@ -5,6 +5,7 @@
 
 mod checks;
 mod dumps;
+mod orc_files;
 mod regress;
 #[path = "../support/served.rs"]
 mod served;
