@@ -22,7 +22,7 @@ const SECONDS_MAX: u64 = 50 * 60;
 const ITEM_SECONDS_MAX: u64 = 3600;
 
 /// The parts, with what they look for.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     (
         "chaos",
         "half an hour in which everything around a served warehouse is killed, stopped, cut off or filled",
@@ -32,6 +32,7 @@ const PARTS: [(&str, &str); 6] = [
     ("fuzz", "frames that a rank does not bear, by what they reach"),
     ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
     ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
+    ("differential", "twenty thousand random statements beside PostgreSQL, on one process and on ranks"),
 ];
 
 /// One thing to do.
@@ -155,6 +156,7 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
                 item("queries".to_owned(), What::Command([&bench[..], &ways[..]].concat()), vec![]),
             ]
         }
+        "differential" => seeded("serve::differential", "HARRIER_SEED", 40, &[("HARRIER_STATEMENTS", "500")]),
         _ => {
             // A thousand in all: 20 queries have 20 seeds.
             let queries = seeded("testkit::random_queries", "HARRIER_SEED", 30, &[("HARRIER_QUERIES", "20")]);

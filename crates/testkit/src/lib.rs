@@ -2,6 +2,7 @@
 //! the binary. It knows the binary by its command line alone and depends on no crate that is shipped.
 
 pub mod binary;
+pub mod differential;
 pub mod history;
 pub mod plain;
 pub mod random_query;

@@ -1,0 +1,168 @@
+//! Random statements of SQL for an oracle that is another engine: every seed is one statement, and a printed seed repeats it.
+//!
+//! The statements read or change the tables of [`tables`]. They are made so that SQL leaves nothing of their answer open: a limit
+//! comes only with an order by every column, functions that tell peers apart only over an order that has none, aggregates that
+//! mind the order of their rows only with one; numbers are exact; nothing divides by zero or leaves its type.
+//!
+//! A statement whose answers differ is made again from fewer choices as long as they still differ, before it is reported.
+
+mod changes;
+mod choices;
+mod expressions;
+mod queries;
+mod scope;
+
+use choices::Choices;
+
+/// How often a failing statement is run again to make it smaller.
+const SHRINK_RUNS_MAX: usize = 400;
+
+/// Rows as text, NULL is `None`.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// Rows, or SQLSTATE and message.
+pub type Answer = Result<Rows, (String, String)>;
+
+/// One random statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    pub sql: String,
+    /// Reads afterwards what it has changed; `None` for a query.
+    pub check: Option<String>,
+    /// The order of the rows is part of the answer.
+    pub is_ordered: bool,
+}
+
+/// What two engines answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Same,
+    /// Both refuse it, or the oracle does, with its SQLSTATE and message.
+    Invalid(String),
+    /// The engine says that it does not support it (0A000), with its message.
+    Unsupported(String),
+    Different(String),
+}
+
+impl Statement {
+    /// The statement of a seed; the same for ever, as long as the generator is not changed.
+    pub fn new(seed: u64) -> Self {
+        Self::made_from(&mut Choices::of_seed(seed))
+    }
+
+    fn made_from(choices: &mut Choices) -> Self {
+        match choices.happens(1, 6) {
+            true => changes::statement(choices),
+            false => queries::statement(choices),
+        }
+    }
+}
+
+/// The smallest statement found, made from the choices of `seed`, of which `differs` holds.
+pub fn shrink(seed: u64, mut differs: impl FnMut(&Statement) -> bool) -> Statement {
+    let mut choices = Choices::of_seed(seed);
+    Statement::made_from(&mut choices);
+    let made_from = |numbers: &[u32]| Statement::made_from(&mut Choices::given(numbers.to_vec()));
+    let smallest =
+        choices::shrink(choices.into_numbers(), SHRINK_RUNS_MAX, |numbers| differs(&made_from(numbers)));
+    made_from(&smallest)
+}
+
+/// Statements that make the tables. `options` stands behind each CREATE TABLE.
+pub fn tables(options: &str) -> Vec<String> {
+    vec![
+        format!("CREATE TABLE a (id INT, k INT, n NUMERIC(8,2), s TEXT, d DATE, f BOOLEAN){options}"),
+        "INSERT INTO a VALUES (1, 1, 1.50, 'a', '2024-01-31', true), (2, 2, NULL, 'b', '2024-02-29', false), \
+         (3, 2, -2.25, NULL, NULL, NULL)"
+            .to_owned(),
+        "INSERT INTO a VALUES (4, NULL, 0.00, '', '1999-12-31', true), (5, 3, 1.50, 'ab', '2024-02-29', NULL)"
+            .to_owned(),
+        "INSERT INTO a VALUES (6, 5, 10.00, 'a', '2024-03-01', false), (7, NULL, NULL, NULL, NULL, true)"
+            .to_owned(),
+        format!("CREATE TABLE b (id INT, k INT, n NUMERIC(8,2), s TEXT, t TIMESTAMP, f BOOLEAN){options}"),
+        "INSERT INTO b VALUES (1, 2, 2.50, 'b', '2024-02-29 12:30:00', false), \
+         (2, 2, 1.50, 'abc', '2024-02-29 23:59:59', true)"
+            .to_owned(),
+        "INSERT INTO b VALUES (3, 4, NULL, 'a', NULL, NULL), (4, NULL, -1.00, 'b', '2024-01-01 00:00:00', true), \
+         (5, 3, 3.00, NULL, '1999-12-31 00:00:01', NULL)"
+            .to_owned(),
+        "INSERT INTO b VALUES (6, 1, 0.25, '', '2024-03-01 00:00:00', false)".to_owned(),
+        format!("CREATE TABLE c (id INT, k INT, s TEXT){options}"),
+        "INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b')".to_owned(),
+        "INSERT INTO c VALUES (3, 3, 'c')".to_owned(),
+        format!("CREATE TABLE e (id INT, k INT, n NUMERIC(8,2), s TEXT){options}"),
+    ]
+}
+
+/// Compares what an engine answered with what the oracle did.
+pub fn compare(statement: &Statement, oracle: &Answer, engine: &Answer) -> Outcome {
+    match (oracle, engine) {
+        (Err((code, message)), _) => Outcome::Invalid(format!("{code} {message}")),
+        (Ok(_), Err((code, message))) if code == "0A000" => Outcome::Unsupported(message.clone()),
+        (Ok(expected), Err((code, message))) => Outcome::Different(format!(
+            "error {code} {message}\nexpected {}",
+            text(&comparable(statement, expected))
+        )),
+        (Ok(expected), Ok(actual)) => {
+            let (expected, actual) = (comparable(statement, expected), comparable(statement, actual));
+            match expected == actual {
+                true => Outcome::Same,
+                false => {
+                    Outcome::Different(format!("expected {}\nactual   {}", text(&expected), text(&actual)))
+                }
+            }
+        }
+    }
+}
+
+/// Rows in an order of their own unless that is part of the answer; numbers without zeros at their end.
+fn comparable(statement: &Statement, rows: &Rows) -> Rows {
+    let mut rows: Rows =
+        rows.iter().map(|row| row.iter().map(|value| value.as_deref().map(trimmed)).collect()).collect();
+    if !statement.is_ordered {
+        rows.sort();
+    }
+    rows
+}
+
+fn trimmed(value: &str) -> String {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_number = digits.contains('.') && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match is_number {
+        false => value.to_owned(),
+        true => {
+            let short = value.trim_end_matches('0').trim_end_matches('.');
+            if short == "-0" { "0".to_owned() } else { short.to_owned() }
+        }
+    }
+}
+
+fn text(rows: &Rows) -> String {
+    let row = |row: &Vec<Option<String>>| {
+        row.iter().map(|value| value.as_deref().unwrap_or("NULL")).collect::<Vec<_>>().join(",")
+    };
+    format!("{} rows: {}", rows.len(), rows.iter().map(row).collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_one_statement() {
+        for seed in 0..200 {
+            assert_eq!(Statement::new(seed), Statement::new(seed));
+        }
+        assert_ne!(Statement::new(1), Statement::new(2));
+    }
+
+    #[test]
+    fn order_counts_where_the_statement_asks_for_it() {
+        let mut statement = Statement { sql: String::new(), check: None, is_ordered: false };
+        let rows = |values: &[&str]| Ok(values.iter().map(|value| vec![Some((*value).to_owned())]).collect());
+        assert_eq!(compare(&statement, &rows(&["1.50", "2"]), &rows(&["2", "1.5"])), Outcome::Same);
+        statement.is_ordered = true;
+        assert!(matches!(compare(&statement, &rows(&["1", "2"]), &rows(&["2", "1"])), Outcome::Different(_)));
+        assert!(matches!(compare(&statement, &rows(&["1"]), &rows(&["1", "1"])), Outcome::Different(_)));
+    }
+}

@@ -1,0 +1,502 @@
+//! Queries: what they read from, how they join, group, order and limit it.
+
+use super::Statement;
+use super::choices::Choices;
+use super::expressions::Maker;
+use super::scope::{Column, Kind, Scope};
+
+/// The tables with their columns; the first identifies a row.
+const TABLES: [(&str, &[(&str, Kind)]); 4] = [
+    (
+        "a",
+        &[
+            ("id", Kind::Int),
+            ("k", Kind::Int),
+            ("n", Kind::Numeric),
+            ("s", Kind::Text),
+            ("d", Kind::Date),
+            ("f", Kind::Bool),
+        ],
+    ),
+    (
+        "b",
+        &[
+            ("id", Kind::Int),
+            ("k", Kind::Int),
+            ("n", Kind::Numeric),
+            ("s", Kind::Text),
+            ("t", Kind::Time),
+            ("f", Kind::Bool),
+        ],
+    ),
+    ("c", &[("id", Kind::Int), ("k", Kind::Int), ("s", Kind::Text)]),
+    ("e", &[("id", Kind::Int), ("k", Kind::Int), ("n", Kind::Numeric), ("s", Kind::Text)]),
+];
+
+/// A query that is a statement.
+pub(super) fn statement(choices: &mut Choices) -> Statement {
+    let mut maker = Maker::new(choices);
+    let count = 1 + maker.choices.choose(3);
+    let kinds: Vec<Kind> = (0..count).map(|_| maker.kind()).collect();
+    let mut with = String::new();
+    let mut scope = Scope::default();
+    if maker.choices.happens(1, 8) {
+        // A common table expression is read as a derived table by its name; it is read twice as often as not.
+        let kind = maker.kind();
+        with = format!("WITH w(v) AS ({}) ", maker.query(&[kind], 2, &scope));
+        scope.outer.push(Column::new("(SELECT max(v) FROM w)".to_owned(), kind));
+        if kind == Kind::Bool {
+            scope.outer.clear();
+        }
+    }
+    let query = maker.query(&kinds, 3, &scope);
+    let is_ordered = maker.choices.happens(1, 3);
+    let order = match is_ordered {
+        true => maker.total_order(kinds.len()),
+        false => String::new(),
+    };
+    let limit = match is_ordered {
+        true => maker.limit(),
+        false => String::new(),
+    };
+    let query = match order.is_empty() {
+        true => query,
+        // The query may have an order of its own.
+        false => format!("SELECT * FROM ({query}) AS z{order}{limit}"),
+    };
+    Statement { sql: format!("{with}{query}"), check: None, is_ordered }
+}
+
+impl Maker<'_> {
+    /// A query with columns of these types.
+    pub(super) fn query(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        if depth > 0 && self.choices.happens(1, 6) {
+            return self.set_operation(kinds, depth - 1, scope);
+        }
+        let query = match self.choices.choose(8) {
+            0..=2 => self.plain_select(kinds, depth, scope),
+            3 | 4 => self.grouped_select(kinds, depth, scope),
+            5 => self.distinct_select(kinds, depth, scope),
+            _ => self.windowed_select(kinds, depth, scope),
+        };
+        match self.choices.happens(1, 8) {
+            true => format!("{query}{}{}", self.total_order(kinds.len()), self.limit()),
+            false => query,
+        }
+    }
+
+    fn set_operation(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let operator = self.choices.one_of(&[
+            "UNION ALL",
+            "UNION",
+            "INTERSECT",
+            "EXCEPT",
+            "INTERSECT ALL",
+            "EXCEPT ALL",
+        ]);
+        let (left, right) = (self.query(kinds, depth, scope), self.query(kinds, depth, scope));
+        format!("({left}) {operator} ({right})")
+    }
+
+    /// ` ORDER BY` every column, by number.
+    pub(super) fn total_order(&mut self, count: usize) -> String {
+        let keys: Vec<String> = (1..=count)
+            .map(|number| {
+                let how = self.choices.one_of(&[
+                    "",
+                    " DESC",
+                    " NULLS FIRST",
+                    " DESC NULLS LAST",
+                    " ASC NULLS LAST",
+                ]);
+                format!("{number}{how}")
+            })
+            .collect();
+        format!(" ORDER BY {}", keys.join(", "))
+    }
+
+    /// A limit, or none.
+    fn limit(&mut self) -> String {
+        match self.choices.choose(5) {
+            0 | 1 => String::new(),
+            2 => format!(" LIMIT {}", self.choices.choose(5)),
+            3 => format!(" OFFSET {}", self.choices.choose(4)),
+            _ => format!(" LIMIT {} OFFSET {}", self.choices.choose(5), self.choices.choose(3)),
+        }
+    }
+
+    pub(super) fn plain_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let (from, scope, _) = self.from(depth, scope);
+        let filter = self.filter(depth, &scope);
+        let list = self.list(kinds, depth, &scope);
+        format!("SELECT {list} FROM {from}{filter}")
+    }
+
+    fn distinct_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let (from, scope, _) = self.from(depth, scope);
+        let filter = self.filter(depth, &scope);
+        let items: Vec<String> = kinds.iter().map(|kind| self.expr(*kind, depth.min(2), &scope)).collect();
+        if self.choices.happens(1, 2) {
+            return format!("SELECT DISTINCT {} FROM {from}{filter}", named(&items));
+        }
+        // Distinct on the first column; the others decide which row, so that equal rows are the same.
+        let order: Vec<String> = (1..=items.len()).map(|number| number.to_string()).collect();
+        let query = format!(
+            "SELECT DISTINCT ON (c1) * FROM (SELECT {} FROM {from}{filter}) AS {}",
+            named(&items),
+            self.alias()
+        );
+        format!("{query} ORDER BY {}", order.join(", ")).replacen("SELECT", "SELECT * FROM (SELECT", 1)
+            + &format!(") AS {}", self.alias())
+    }
+
+    fn list(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let items: Vec<String> = kinds.iter().map(|kind| self.expr(*kind, depth.min(2), scope)).collect();
+        named(&items)
+    }
+
+    fn filter(&mut self, depth: usize, scope: &Scope) -> String {
+        match self.choices.happens(2, 3) {
+            true => format!(" WHERE {}", self.condition(depth.min(2), scope)),
+            false => String::new(),
+        }
+    }
+
+    /// What is read: its text, its columns, and those that identify a row where there are some.
+    pub(super) fn from(&mut self, depth: usize, outer: &Scope) -> (String, Scope, Option<Vec<String>>) {
+        let mut scope = Scope { columns: vec![], outer: outer.outer.clone() };
+        let (mut text, mut keys) = self.relation(depth, &mut scope, false);
+        let joins = match depth {
+            0 => 0,
+            _ => self.choices.choose(3),
+        };
+        for _ in 0..joins {
+            let before = scope.columns.len();
+            let kind = self.choices.choose(7);
+            let is_lateral = kind >= 5;
+            let (right, right_keys) = self.relation(depth - 1, &mut scope, is_lateral);
+            keys = keys.zip(right_keys).map(|(left, right)| [left, right].concat());
+            let equal = self.join_condition(before, &scope);
+            text = match kind {
+                0 => format!("{text} JOIN {right} ON {equal}"),
+                1 => format!("{text} LEFT JOIN {right} ON {}", self.odd(&equal, &scope)),
+                2 => format!("{text} RIGHT JOIN {right} ON {}", self.odd(&equal, &scope)),
+                3 => format!("{text} FULL JOIN {right} ON {equal}"),
+                4 => format!("{text} CROSS JOIN {right}"),
+                5 => format!("{text} CROSS JOIN {right}"),
+                _ => format!("{text} LEFT JOIN {right} ON true"),
+            };
+        }
+        (text, scope, keys)
+    }
+
+    /// Equality of a column of either side.
+    fn join_condition(&mut self, before: usize, scope: &Scope) -> String {
+        let (left, right) = scope.columns.split_at(before);
+        for kind in [Kind::Int, Kind::Text, Kind::Numeric, Kind::Bool, Kind::Date, Kind::Time] {
+            let left: Vec<&Column> = left.iter().filter(|column| column.kind == kind).collect();
+            let right: Vec<&Column> = right.iter().filter(|column| column.kind == kind).collect();
+            if left.is_empty() || right.is_empty() {
+                continue;
+            }
+            let (left, right) =
+                (left[self.choices.choose(left.len())], right[self.choices.choose(right.len())]);
+            return format!("{} = {}", left.text, right.text);
+        }
+        "true".to_owned()
+    }
+
+    fn odd(&mut self, equal: &str, scope: &Scope) -> String {
+        match self.choices.choose(4) {
+            0 | 1 => equal.to_owned(),
+            2 => format!("{equal} AND {}", self.condition(0, scope)),
+            _ => self.condition(0, scope),
+        }
+    }
+
+    /// A table, or a query in its place, whose columns come to those of the scope.
+    fn relation(
+        &mut self,
+        depth: usize,
+        scope: &mut Scope,
+        is_lateral: bool,
+    ) -> (String, Option<Vec<String>>) {
+        let alias = self.alias();
+        let kind = match depth {
+            _ if is_lateral => 3,
+            0 => 0,
+            _ => self.choices.choose(6),
+        };
+        match kind {
+            0..=2 => {
+                let (table, columns) = TABLES[[0, 1, 0, 1, 2, 3][self.choices.choose(6)]];
+                scope
+                    .columns
+                    .extend(columns.iter().map(|(name, kind)| Column::new(format!("{alias}.{name}"), *kind)));
+                (format!("{table} AS {alias}"), Some(vec![format!("{alias}.id")]))
+            }
+            3 | 4 => {
+                let kinds = [Kind::Int, self.kind()];
+                let inside = match is_lateral {
+                    true => scope.inside(),
+                    false => Scope { columns: vec![], outer: scope.outer.clone() },
+                };
+                let outside = match is_lateral {
+                    true => inside,
+                    // Only what stands around this query is known in a derived table.
+                    false => inside.clone_outer(),
+                };
+                let query = self.query(&kinds, depth.min(1), &outside);
+                for (number, kind) in kinds.iter().enumerate() {
+                    scope.columns.push(Column::new(format!("{alias}.c{}", number + 1), *kind));
+                }
+                let lateral = if is_lateral { "LATERAL " } else { "" };
+                (format!("{lateral}({query}) AS {alias}(c1, c2)"), None)
+            }
+            _ => {
+                let (table, columns) = TABLES[self.choices.choose(2)];
+                let (name, kind) = columns[self.choices.choose(columns.len())];
+                let constant = self.atom(Kind::Int, &Scope::default());
+                scope.columns.push(Column::new(format!("{alias}.c"), kind));
+                scope.columns.push(Column::new(format!("{alias}.flag"), Kind::Int));
+                (format!("(SELECT {name} AS c, {constant} AS flag FROM {table}) AS {alias}"), None)
+            }
+        }
+    }
+
+    /// A query of one aggregate without GROUP BY.
+    pub(super) fn one_aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
+        let (from, scope, _) = self.from(1, scope);
+        let filter = self.filter(1, &scope);
+        let aggregate = self.aggregate(kind, &scope);
+        format!("SELECT {aggregate} FROM {from}{filter}")
+    }
+
+    /// An aggregate of a type.
+    fn aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
+        // Aggregates over columns of outer queries alone belong to those.
+        let inner = Scope { columns: scope.columns.clone(), outer: vec![] };
+        let saved = std::mem::take(&mut self.subqueries);
+        let of = match inner.of_kind(kind).is_empty() {
+            true => self.first_column_as(kind, &inner),
+            false => self.column(kind, &inner),
+        };
+        let call = match kind {
+            Kind::Int => match self.choices.choose(6) {
+                0 => "count(*)".to_owned(),
+                1 => format!("count({of})"),
+                2 => format!("count(DISTINCT {of})"),
+                3 => format!("sum({of})"),
+                4 => format!("max({of})"),
+                _ => format!("min({of})"),
+            },
+            Kind::Numeric => match self.choices.choose(4) {
+                0 => format!("sum({of})"),
+                1 => format!("max({of})"),
+                2 => format!("sum(DISTINCT {of})"),
+                _ => format!("round(avg({of}), 2)"),
+            },
+            Kind::Text => match self.choices.choose(3) {
+                0 => format!("max({of})"),
+                1 => format!("min({of})"),
+                _ => format!("string_agg({of}, ',' ORDER BY {of})"),
+            },
+            Kind::Date | Kind::Time => {
+                let function = self.choices.one_of(&["max", "min"]);
+                format!("{function}({of})")
+            }
+            Kind::Bool => {
+                let function = self.choices.one_of(&["bool_and", "bool_or"]);
+                format!("{function}({of})")
+            }
+        };
+        let filter = match !call.starts_with("round") && self.choices.happens(1, 5) {
+            true => format!(" FILTER (WHERE {})", self.condition(0, &inner)),
+            false => String::new(),
+        };
+        self.subqueries = saved;
+        format!("{call}{filter}")
+    }
+
+    fn column(&mut self, kind: Kind, scope: &Scope) -> String {
+        let columns = scope.of_kind(kind);
+        columns[self.choices.choose(columns.len())].text.clone()
+    }
+
+    /// Something of a type that speaks of a column of the scope, which has none of the type.
+    fn first_column_as(&mut self, kind: Kind, scope: &Scope) -> String {
+        let column = &scope.columns[0].text;
+        let value = self.atom(kind, &Scope::default());
+        format!("CASE WHEN {column} IS NOT NULL THEN {value} END")
+    }
+
+    fn grouped_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let (from, scope, _) = self.from(depth, scope);
+        let filter = self.filter(depth, &scope);
+        let count = self.choices.choose(3);
+        let mut keys: Vec<Column> = Vec::new();
+        for _ in 0..count {
+            let column = scope.columns[self.choices.choose(scope.columns.len())].clone();
+            if keys.iter().all(|key| key.text != column.text) {
+                keys.push(column);
+            }
+        }
+        let texts: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+        let group = match (keys.is_empty(), self.choices.choose(8)) {
+            (true, 7) => " GROUP BY ()".to_owned(),
+            (true, _) => String::new(),
+            (false, 4) => format!(" GROUP BY ROLLUP ({})", texts.join(", ")),
+            (false, 5) => format!(" GROUP BY CUBE ({})", texts.join(", ")),
+            (false, 6) => format!(" GROUP BY GROUPING SETS (({}), ())", texts.join(", ")),
+            (false, _) => format!(" GROUP BY {}", texts.join(", ")),
+        };
+        let is_plain = !group.contains('(') || group.ends_with("()");
+        let mut above = Scope { columns: keys, outer: scope.outer.clone() };
+        if !is_plain {
+            // What stands for a key is NULL in some sets; subqueries that speak of it are tried as well.
+            above.outer.clear();
+        }
+        for kind in kinds {
+            let aggregate = self.aggregate(*kind, &scope);
+            above.columns.push(Column::value(aggregate, *kind));
+        }
+        let having = match self.choices.happens(1, 4) {
+            true => format!(" HAVING {}", self.condition(1, &above)),
+            false => String::new(),
+        };
+        let items: Vec<String> = kinds
+            .iter()
+            .map(|kind| match self.choices.happens(1, 3) {
+                true => self.expr(*kind, 1, &above),
+                false => self.column(*kind, &above),
+            })
+            .collect();
+        let list = named(&items);
+        // Without a group, an aggregate must be there for the query to be one of one row.
+        let having = match (group.is_empty(), having.is_empty()) {
+            (true, true) => " HAVING count(*) >= 0".to_owned(),
+            _ => having,
+        };
+        format!("SELECT {list} FROM {from}{filter}{group}{having}")
+    }
+
+    fn windowed_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let (from, scope, unique) = self.from(depth, scope);
+        let filter = self.filter(depth, &scope);
+        let items: Vec<String> = kinds
+            .iter()
+            .map(|kind| match self.choices.happens(2, 3) {
+                true => self.window(*kind, &scope, unique.as_deref()),
+                false => self.expr(*kind, 1, &scope),
+            })
+            .collect();
+        format!("SELECT {} FROM {from}{filter}", named(&items))
+    }
+
+    /// A function over a window whose answer is determined.
+    fn window(&mut self, kind: Kind, scope: &Scope, unique: Option<&[String]>) -> String {
+        let partition = match self.choices.happens(1, 2) {
+            true => {
+                let column = &scope.columns[self.choices.choose(scope.columns.len())].text;
+                format!("PARTITION BY {column} ")
+            }
+            false => String::new(),
+        };
+        let first = scope.columns[self.choices.choose(scope.columns.len())].text.clone();
+        let how = self.choices.one_of(&["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]);
+        let inner = Scope { columns: scope.columns.clone(), outer: vec![] };
+        let saved = std::mem::take(&mut self.subqueries);
+        let call = match (unique, kind, self.choices.choose(5)) {
+            (Some(keys), _, way) if way < 3 => {
+                let direction = self.choices.one_of(&["", " DESC"]);
+                let last: Vec<String> = keys.iter().map(|key| format!("{key}{direction}")).collect();
+                let order = format!("ORDER BY {first}{how}, {}", last.join(", "));
+                let call = self.row_function(kind, &inner);
+                let frame = match call.ends_with("(*)") || call.contains("sum(") || call.contains("_value(") {
+                    true => self.frame(),
+                    false => "",
+                };
+                format!("{call} OVER ({partition}{order}{frame})")
+            }
+            (_, Kind::Int, 3) => {
+                let function = self.choices.one_of(&["rank()", "dense_rank()"]);
+                format!("{function} OVER ({partition}ORDER BY {first}{how})")
+            }
+            (_, kind, way) => {
+                let aggregate = self.order_free_aggregate(kind, &inner);
+                let order = match way % 2 {
+                    0 => String::new(),
+                    _ => format!("ORDER BY {first}{how}"),
+                };
+                format!("{aggregate} OVER ({partition}{order})")
+            }
+        };
+        self.subqueries = saved;
+        call
+    }
+
+    /// A function that tells the rows of a window apart.
+    fn row_function(&mut self, kind: Kind, scope: &Scope) -> String {
+        let of = match scope.of_kind(kind).is_empty() {
+            true => self.first_column_as(kind, scope),
+            false => self.column(kind, scope),
+        };
+        match (kind, self.choices.choose(9)) {
+            (Kind::Int, 6) => "row_number()".to_owned(),
+            (Kind::Int, 7) => "count(*)".to_owned(),
+            (Kind::Int, 8) => format!("ntile({})", 1 + self.choices.choose(3)),
+            (Kind::Numeric, 6..) => format!("sum({of})"),
+            (_, 0) => format!("lag({of})"),
+            (_, 1) => format!("lead({of}, {})", 1 + self.choices.choose(2)),
+            (_, 2) => {
+                let default = self.atom(kind, &Scope::default());
+                format!("lag({of}, 1, {default})")
+            }
+            (_, 3) => format!("nth_value({of}, {})", 1 + self.choices.choose(2)),
+            (_, 4) => format!("last_value({of})"),
+            _ => format!("first_value({of})"),
+        }
+    }
+
+    fn frame(&mut self) -> &'static str {
+        self.choices.one_of(&[
+            "",
+            " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+            " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+            " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+            " ROWS 2 PRECEDING",
+            " RANGE UNBOUNDED PRECEDING",
+        ])
+    }
+
+    /// An aggregate that does not mind the order of its rows.
+    fn order_free_aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
+        let of = match scope.of_kind(kind).is_empty() {
+            true => self.first_column_as(kind, scope),
+            false => self.column(kind, scope),
+        };
+        let call = match kind {
+            Kind::Int => self.choices.one_of(&["count", "sum", "max", "min"]),
+            Kind::Numeric => self.choices.one_of(&["sum", "max", "min"]),
+            Kind::Bool => self.choices.one_of(&["bool_and", "bool_or"]),
+            _ => self.choices.one_of(&["max", "min"]),
+        };
+        let filter = match self.choices.happens(1, 4) {
+            true => format!(" FILTER (WHERE {})", self.condition(0, scope)),
+            false => String::new(),
+        };
+        format!("{call}({of}){filter}")
+    }
+}
+
+impl Scope {
+    /// The same without columns of its own.
+    fn clone_outer(&self) -> Scope {
+        Scope { columns: vec![], outer: self.outer.clone() }
+    }
+}
+
+fn named(items: &[String]) -> String {
+    let items = items.iter().enumerate().map(|(number, item)| format!("{item} AS c{}", number + 1));
+    items.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,59 @@
+//! What the expressions of a statement can speak of.
+
+/// Types, as far as expressions mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Int,
+    Numeric,
+    Text,
+    Date,
+    Time,
+    Bool,
+}
+
+pub(super) const KINDS: [Kind; 6] =
+    [Kind::Int, Kind::Numeric, Kind::Text, Kind::Bool, Kind::Date, Kind::Time];
+
+/// A column, or what stands for one, as an aggregate does above a GROUP BY.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub(super) text: String,
+    pub(super) kind: Kind,
+    /// Subqueries may speak of it, which an aggregate may not.
+    pub(super) is_name: bool,
+}
+
+impl Column {
+    pub(super) fn new(text: String, kind: Kind) -> Self {
+        Self { text, kind, is_name: true }
+    }
+
+    pub(super) fn value(text: String, kind: Kind) -> Self {
+        Self { text, kind, is_name: false }
+    }
+}
+
+/// The columns of one query, and those of the queries around it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scope {
+    pub(super) columns: Vec<Column>,
+    pub(super) outer: Vec<Column>,
+}
+
+impl Scope {
+    /// What a subquery at this place finds around it.
+    pub(super) fn inside(&self) -> Scope {
+        let names = self.columns.iter().filter(|column| column.is_name);
+        // Correlation over one level only is what most subqueries have; the next levels come last.
+        let outer = names.chain(&self.outer).cloned().collect();
+        Scope { columns: vec![], outer }
+    }
+
+    pub(super) fn of_kind(&self, kind: Kind) -> Vec<&Column> {
+        self.columns.iter().filter(|column| column.kind == kind).collect()
+    }
+
+    pub(super) fn outer_of_kind(&self, kind: Kind) -> Vec<&Column> {
+        self.outer.iter().filter(|column| column.kind == kind).collect()
+    }
+}
