@@ -67,6 +67,7 @@ mod merge;
 mod names;
 pub mod nesting;
 mod not_in;
+mod outer_joins;
 mod own_catalog;
 mod parameter_types;
 mod parameters;

@@ -79,6 +79,7 @@ use crate::memory_tables;
 use crate::names;
 use crate::nesting;
 use crate::not_in::NotIn;
+use crate::outer_joins::OuterJoins;
 use crate::own_catalog::OwnCatalog;
 use crate::parameter_types::TypedParameters;
 use crate::parameters::{Change, Parameters};
@@ -219,6 +220,7 @@ impl Session {
         let mut optimizer = PhysicalOptimizer::new();
         told_apart::guard(&mut optimizer.rules);
         optimizer.rules.insert(0, Arc::new(GroupingSets));
+        optimizer.rules.insert(0, Arc::new(OuterJoins));
         optimizer.rules.push(Arc::new(YieldingJoins));
         builder = builder.with_physical_optimizer_rules(optimizer.rules);
         let mut logical = Optimizer::new();
