@@ -5,6 +5,7 @@
 //! poll, because the producing side forgets plans that nobody asks for.
 
 use crate::convert::from_stream;
+use crate::plan_codec;
 use crate::settings::RowCodec;
 use crate::streams::StreamMeter;
 use crate::wire::{self, Ask, Request};
@@ -16,7 +17,8 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder}
 use datafusion_distributed::grpc::DefaultChannelResolver;
 use datafusion_distributed::{
     BytesMetricExt, ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
-    GetWorkerInfoResponse, SetPlanRequest, WorkerChannel, WorkerResolver, WorkerToCoordinatorMsg,
+    GetWorkerInfoResponse, MaybeEncoded, SetPlanRequest, WorkerChannel, WorkerResolver,
+    WorkerToCoordinatorMsg,
 };
 use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
@@ -70,9 +72,51 @@ impl ChannelResolver for RankChannels {
         url: &'b Url,
     ) -> BoxFuture<'f, Result<Box<dyn WorkerChannel>>> {
         match url.scheme() {
-            "http" => self.grpc.get_worker_client_for_url(url),
+            "http" => async move {
+                let channel = self.grpc.get_worker_client_for_url(url).await?;
+                Ok(Box::new(GrpcChannel(channel)) as _)
+            }
+            .boxed(),
             _ => ready(self.channel(url)).boxed(),
         }
+    }
+}
+
+/// datafusion-distributed's own channel, with plans as they go to ranks in the other one.
+struct GrpcChannel(Box<dyn WorkerChannel>);
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl WorkerChannel for GrpcChannel {
+    fn coordinator_channel<'a: 'f, 'b: 'f, 'f>(
+        &'a mut self,
+        headers: HeaderMap,
+        mut set_plan_request: SetPlanRequest,
+        to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+        metrics: ExecutionPlanMetricsSet,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
+        match plan_codec::for_worker(set_plan_request.plan) {
+            Ok(plan) => set_plan_request.plan = MaybeEncoded::Encoded(plan),
+            Err(error) => return ready(Err(error)).boxed(),
+        }
+        self.0.coordinator_channel(headers, set_plan_request, to_worker, metrics, context)
+    }
+
+    fn execute_task<'a: 'f, 'b: 'f, 'f>(
+        &'a mut self,
+        headers: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<Vec<BoxStream<'static, Result<RecordBatch>>>>> {
+        self.0.execute_task(headers, request, metrics, context)
+    }
+
+    fn get_worker_info<'a: 'f, 'f>(
+        &'a mut self,
+        request: GetWorkerInfoRequest,
+    ) -> BoxFuture<'f, Result<GetWorkerInfoResponse>> {
+        self.0.get_worker_info(request)
     }
 }
 
@@ -89,9 +133,8 @@ impl RankChannel {
         set_plan_request: SetPlanRequest,
         mut to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         metrics: &ExecutionPlanMetricsSet,
-        context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let plan = wire::encode_set_plan(headers, set_plan_request, context)?;
+        let plan = wire::encode_set_plan(headers, set_plan_request)?;
         MetricBuilder::new(metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
         let request = Request { ask: Some(Ask::SetPlan(plan)) }.encode_to_vec();
         let (messages, answers) = self.interconnect.call(self.to, &request);
@@ -145,9 +188,9 @@ impl WorkerChannel for RankChannel {
         set_plan_request: SetPlanRequest,
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         metrics: ExecutionPlanMetricsSet,
-        context: &'b Arc<TaskContext>,
+        _context: &'b Arc<TaskContext>,
     ) -> BoxFuture<'f, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
-        ready(self.send_plan(&headers, set_plan_request, to_worker, &metrics, context)).boxed()
+        ready(self.send_plan(&headers, set_plan_request, to_worker, &metrics)).boxed()
     }
 
     fn execute_task<'a: 'f, 'b: 'f, 'f>(

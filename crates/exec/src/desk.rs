@@ -18,8 +18,6 @@ use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
-use datafusion_proto::physical_plan::AsExecutionPlan;
-use datafusion_proto::protobuf::PhysicalPlanNode;
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
@@ -35,10 +33,10 @@ use crate::functions;
 use crate::gang::{Gang, StatementOptions, Transport};
 use crate::limits::Scope;
 use crate::look::Look;
+use crate::plan_codec;
 use crate::planner;
 use crate::settings;
 use crate::slices::{Measured, Slice, slices, with_metrics};
-use crate::table_files::TableFilesCodec;
 use crate::tasks;
 use crate::took::{Before, Took};
 use crate::whole_sinks::WholeFiles;
@@ -343,8 +341,7 @@ impl Desk {
         functions::install(&mut builder);
         let mut state = self.gang.configure(builder).build();
         statement.apply(state.config_mut())?;
-        let node = PhysicalPlanNode::try_decode(&request.plan)?;
-        let one_rank = node.try_into_physical_plan(&state.task_ctx(), &TableFilesCodec)?;
+        let one_rank = plan_codec::decode(&request.plan, &state.task_ctx())?;
         let plan = planner::spread(one_rank, &state).await?;
         Ok((plan, state))
     }

@@ -39,8 +39,6 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::prelude::SessionConfig;
-use datafusion_proto::physical_plan::AsExecutionPlan;
-use datafusion_proto::protobuf::PhysicalPlanNode;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -55,11 +53,11 @@ use crate::disks::DiskStatus;
 use crate::dispatch::{marked, scanned_bytes};
 use crate::limits::{Scope, StatementLimits};
 use crate::look::Look;
+use crate::plan_codec;
 use crate::planner;
 use crate::settings;
 use crate::sqlstate::{self, SqlState};
 use crate::streams::RankCounts;
-use crate::table_files::TableFilesCodec;
 use crate::table_files::plan::physical_plan;
 
 /// The largest frame that either side takes: a batch may be large, a length that is none is larger.
@@ -512,9 +510,7 @@ impl GangExec {
         bytes_min: usize,
     ) -> Result<Self> {
         let marked = marked(Arc::clone(&plan));
-        let node = PhysicalPlanNode::try_from_physical_plan(marked, &TableFilesCodec)?;
-        let mut bytes = Vec::new();
-        node.try_encode(&mut bytes)?;
+        let bytes = plan_codec::encode(&marked)?;
         let request = Request {
             asked: Asked::Run.into(),
             plan: bytes,

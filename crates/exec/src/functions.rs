@@ -47,7 +47,7 @@ pub(crate) fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
 }
 
 /// Gives a session that decodes plans all of them.
-pub(crate) fn install(builder: &mut SessionStateBuilder) {
+pub fn install(builder: &mut SessionStateBuilder) {
     let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
     let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
     builder.scalar_functions().get_or_insert_default().extend(scalar());

@@ -15,6 +15,8 @@ use http::HeaderMap;
 use std::sync::{Arc, OnceLock};
 use url::Url;
 
+use crate::plan_codec;
+
 /// Channels to the workers of this process, by rank.
 pub struct LoopbackChannels(pub Arc<OnceLock<Vec<Worker>>>);
 
@@ -42,16 +44,15 @@ struct Loopback(Worker);
 
 impl Loopback {
     /// Gives the worker a plan.
-    fn boxed_coordinator_channel<'a>(
-        &'a self,
+    fn boxed_coordinator_channel(
+        &self,
         headers: HeaderMap,
         mut set_plan_request: SetPlanRequest,
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
-        context: &'a Arc<TaskContext>,
-    ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
         async move {
             // Encoded all the same: operators keep state, and the ranks' copies of a plan must not share it.
-            set_plan_request.plan = MaybeEncoded::Encoded(set_plan_request.plan.encode(context)?);
+            set_plan_request.plan = MaybeEncoded::Encoded(plan_codec::for_worker(set_plan_request.plan)?);
             self.0.coordinator_channel(headers, set_plan_request, to_worker.map(Ok).boxed()).await
         }
         .boxed()
@@ -77,9 +78,9 @@ impl WorkerChannel for Loopback {
         set_plan_request: SetPlanRequest,
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         _metrics: ExecutionPlanMetricsSet,
-        context: &'b Arc<TaskContext>,
+        _context: &'b Arc<TaskContext>,
     ) -> BoxFuture<'f, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
-        self.boxed_coordinator_channel(headers, set_plan_request, to_worker, context)
+        self.boxed_coordinator_channel(headers, set_plan_request, to_worker)
     }
 
     fn execute_task<'a: 'f, 'b: 'f, 'f>(

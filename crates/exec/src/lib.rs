@@ -103,6 +103,7 @@ pub mod look;
 mod loss;
 mod metrics;
 pub mod only;
+pub mod plan_codec;
 mod planner;
 mod planning;
 pub mod row_numbers;

@@ -5,6 +5,7 @@
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
 //! - functions that wait, such as `pg_advisory_lock`: they are the session's;
 //! - scans of compressed text: that it is compressed is not in the form in which plans travel;
+//! - plans with a redistribution by an expression that is nested very deeply, which does not fit into the message that asks for rows;
 //! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved, and
 //!   datafusion-distributed does not merge them in order.
 //!
@@ -44,6 +45,9 @@ use std::sync::Arc;
 
 /// Operators whose rows exist in one process only, or whose functions are of the session.
 const ONE_RANK_ONLY: [&str; 4] = ["RecursiveQueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
+
+/// Of an expression that rows are redistributed by. Each is up to three levels of a message, which a decoder takes 100 of.
+const KEY_LEVELS_MAX: usize = 25;
 
 /// Makes `builder` plan for the gang.
 pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -143,12 +147,17 @@ pub fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return false;
     }
     if let Some(repartition) = plan.downcast_ref::<RepartitionExec>()
-        && matches!(repartition.partitioning(), Partitioning::Hash(_, _))
-        && plan.output_ordering().is_some()
+        && let Partitioning::Hash(keys, _) = repartition.partitioning()
+        && (plan.output_ordering().is_some() || keys.iter().any(|key| levels(key) > KEY_LEVELS_MAX))
     {
         return false;
     }
     plan.children().into_iter().all(may_spread)
+}
+
+/// How deep an expression is nested; 1: it has no parts.
+fn levels(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    1 + expr.children().into_iter().map(levels).max().unwrap_or(0)
 }
 
 /// Puts a gather above every single output partition that an operator needs to be the only one. `once`: `plan` is in a

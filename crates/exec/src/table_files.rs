@@ -13,7 +13,7 @@
 mod barrier;
 mod bucket;
 mod checksum;
-mod codec;
+pub(crate) mod codec;
 mod destination;
 mod far_times;
 mod format;

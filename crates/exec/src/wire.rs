@@ -5,6 +5,7 @@
 
 use crate::disks::DiskStatus;
 use crate::metrics;
+use crate::plan_codec;
 use crate::streams::RankCounts;
 use crate::tasks::TaskTold;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
@@ -317,16 +318,12 @@ pub fn decode_headers(headers: Vec<Header>) -> Result<HeaderMap> {
         .collect()
 }
 
-pub fn encode_set_plan(
-    headers: &HeaderMap,
-    request: SetPlanRequest,
-    context: &Arc<TaskContext>,
-) -> Result<SetPlan> {
+pub fn encode_set_plan(headers: &HeaderMap, request: SetPlanRequest) -> Result<SetPlan> {
     Ok(SetPlan {
         headers: encode_headers(headers),
         key: request.task_key.into(),
         task_count: request.task_count as u64,
-        plan: request.plan.encode(context)?,
+        plan: plan_codec::for_worker(request.plan)?,
         feeds: request
             .work_unit_feed_declarations
             .into_iter()

@@ -9,6 +9,7 @@ mod contract;
 mod exchange_contract;
 mod faults;
 mod ledger;
+mod plans;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

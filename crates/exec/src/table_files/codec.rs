@@ -27,6 +27,7 @@ use crate::delimited::{self, DelimitedSource};
 use crate::dispatch::{Bucket, DispatchExec};
 use crate::functions::scalar_function;
 use crate::orc::{OrcSource, Stripes};
+use crate::plan_codec;
 use crate::planning::file_scan;
 use crate::unordered::UnorderedExec;
 use crate::{avro, orc, wire};
@@ -37,7 +38,7 @@ pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     kind: Option<Kind>,
 }
 
@@ -58,6 +59,14 @@ enum Kind {
     Dispatch(Dispatch),
     #[prost(message, tag = "7")]
     Unordered(Unordered),
+    /// As [`plan_codec::encode`] has it.
+    #[prost(bytes, tag = "8")]
+    WholePlan(Vec<u8>),
+}
+
+/// What becomes the plan that [`plan_codec::encode`] has made bytes of.
+pub(crate) fn whole_plan(plan: Vec<u8>) -> Vec<u8> {
+    Node { kind: Some(Kind::WholePlan(plan)) }.encode_to_vec()
 }
 
 /// The bucket that everything below is in.
@@ -351,6 +360,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let node: Node = wire::decode(buf)?;
         let kind = node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))?;
+        if let Kind::WholePlan(plan) = &kind {
+            return plan_codec::decode(plan, context);
+        }
         let scan = match &kind {
             Kind::OrcScan(scan) => Some((scan, None)),
             Kind::DelimitedScan(DelimitedScan { scan, layout }) => match (scan, layout) {
@@ -384,7 +396,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::Dispatch(Dispatch { number, count }) => {
                 Arc::new(DispatchExec::new(input, Bucket { number, count }))
             }
-            Kind::OrcScan(_) | Kind::DelimitedScan(_) => return internal_err!("a scan with an input"),
+            Kind::OrcScan(_) | Kind::DelimitedScan(_) | Kind::WholePlan(_) => {
+                return internal_err!("a scan with an input");
+            }
         })
     }
 

@@ -1,0 +1,160 @@
+//! Plans as ranks get them: encoded, and decoded with the functions that a rank has, they give what they give where they were planned.
+
+use std::sync::Arc;
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use harrier_engine::nesting::THREAD_STACK_BYTES;
+use harrier_engine::{Engine, EngineOptions, Session};
+use harrier_exec::{functions, plan_codec};
+
+use crate::together;
+
+/// Groups of several rows, NULLs in each column but `id`, and values that come more than once.
+const TABLE: &str = "(VALUES (1, 1, 10, true, 'a'), (2, 2, 20, true, 'b'), (3, 1, NULL, NULL, 'c'), (4, 2, 40, false, NULL), \
+     (5, 1, 50, true, 'e'), (6, 2, NULL, true, 'f'), (7, 1, 10, false, 'a'), (8, 2, 20, false, 'h'), (9, NULL, 90, true, 'i')) \
+     AS t (id, g, v, p, s)";
+
+const AGGREGATES: [&str; 16] = [
+    "count(*)",
+    "count(v)",
+    "sum(v)",
+    "avg(v)",
+    "min(v)",
+    "max(s)",
+    "bool_and(p)",
+    "bool_or(p)",
+    "bit_xor(v)",
+    "stddev(v)",
+    "var_pop(v)",
+    "corr(v, id)",
+    "regr_slope(v, id)",
+    "median(v)",
+    "array_agg(v)",
+    "string_agg(s, ',')",
+];
+
+/// Those for which DISTINCT does not work at all.
+const NO_DISTINCT: [&str; 6] =
+    ["count(*)", "corr(v, id)", "regr_slope(v, id)", "stddev(v)", "var_pop(v)", "bit_xor(v)"];
+
+fn session() -> Session {
+    Engine::try_new(EngineOptions::default()).expect("an engine").session()
+}
+
+async fn planned(session: &Session, sql: &str) -> Arc<dyn ExecutionPlan> {
+    let planned = async { session.context().sql(sql).await?.create_physical_plan().await };
+    planned.await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+async fn text(sql: &str, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> String {
+    let batches = collect(plan, context).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    pretty_format_batches(&batches).expect("a table").to_string()
+}
+
+/// The rows of a statement, which are the same when its plan has been on the way.
+async fn rows(session: &Session, sql: &str) -> String {
+    let plan = planned(session, sql).await;
+    let bytes = plan_codec::encode(&plan).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let here = text(sql, plan, session.context().task_ctx()).await;
+    let mut rank = SessionStateBuilder::new_with_default_features();
+    functions::install(&mut rank);
+    let context = rank.build().task_ctx();
+    let plan = plan_codec::decode(&bytes, &context).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    assert_eq!(text(sql, plan, context).await, here, "{sql}");
+    here
+}
+
+#[tokio::test]
+async fn aggregates_stay_whole() {
+    let _together = together();
+    let session = session();
+    for function in AGGREGATES {
+        let (name, arguments) = function.split_once('(').expect("a call");
+        let mut calls = vec![function.to_string(), format!("{function} FILTER (WHERE p)")];
+        if !NO_DISTINCT.contains(&function) {
+            calls.push(format!("{name}(DISTINCT {arguments}"));
+        }
+        if matches!(name, "array_agg" | "string_agg") {
+            calls.pop();
+            let arguments = arguments.trim_end_matches(')');
+            calls.push(format!("{name}({arguments} ORDER BY id DESC)"));
+            calls.push(format!("{name}({arguments} ORDER BY p, id) FILTER (WHERE id > 2)"));
+        }
+        for call in calls {
+            rows(&session, &format!("SELECT g, {call} FROM {TABLE} GROUP BY g ORDER BY g")).await;
+        }
+    }
+    for function in ["first_value", "last_value"] {
+        let sql = format!(
+            "SELECT g, {function}(v ORDER BY id DESC), {function}(v ORDER BY id) IGNORE NULLS FROM {TABLE} \
+             GROUP BY g ORDER BY g"
+        );
+        rows(&session, &sql).await;
+    }
+    rows(&session, &format!("SELECT nth_value(v, 2 ORDER BY id DESC) FROM {TABLE}")).await;
+}
+
+/// On a thread with the stack that those of the program have.
+#[test]
+fn plans_may_be_deep() {
+    let _together = together();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES);
+    let thread = thread.spawn(move || runtime.block_on(compare_deep_plans())).expect("a thread");
+    thread.join().expect("plans that stay the same");
+}
+
+async fn compare_deep_plans() {
+    let session = session();
+    let terms = |count: usize, term: &dyn Fn(usize) -> String, between: &str| {
+        (0..count).map(term).collect::<Vec<_>>().join(between)
+    };
+    let sum = terms(200, &|at| format!("id * {at}"), " + ");
+    let cases = terms(100, &|at| format!("CASE WHEN id = {at} THEN {at} ELSE 0 END"), " + ");
+    let either = terms(150, &|at| format!("id * {at} = v"), " OR ");
+    let nested =
+        (0..16).fold("id".to_string(), |inner, at| format!("CASE WHEN id > {at} THEN {inner} ELSE {at} END"));
+    let joins = terms(
+        40,
+        &|at| format!("LEFT JOIN {} ON t{at}.id = t.id", TABLE.replace("AS t", &format!("AS t{at}"))),
+        " ",
+    );
+    for sql in [
+        format!("SELECT id, {sum} AS a, {cases} AS b FROM {TABLE} WHERE {either} OR id > 3 ORDER BY id"),
+        format!("SELECT sum({sum}) AS a, max({nested}) AS b FROM {TABLE} GROUP BY g ORDER BY ({sum}) % 3, 1"),
+        format!("SELECT id, count(*) OVER (PARTITION BY {cases} ORDER BY {sum}) FROM {TABLE} ORDER BY id"),
+        format!("SELECT count(*) FROM {TABLE} {joins}"),
+    ] {
+        let sql = sql.replace(" GROUP BY g ORDER BY ", " GROUP BY id ORDER BY ");
+        rows(&session, &sql).await;
+    }
+    let mut plan = planned(&session, &format!("SELECT id FROM {TABLE}")).await;
+    for _ in 0..500 {
+        plan = Arc::new(datafusion::physical_plan::limit::LocalLimitExec::new(plan, 7));
+    }
+    let bytes = plan_codec::encode(&plan).expect("bytes");
+    let context = session.context().task_ctx();
+    let decoded = plan_codec::decode(&bytes, &context).expect("a plan");
+    assert_eq!(text("", decoded, Arc::clone(&context)).await, text("", plan, context).await);
+}
+
+#[tokio::test]
+async fn series_stay_whole() {
+    let _together = together();
+    let session = session();
+    for sql in [
+        "SELECT count(*) FROM generate_series(1, 10)",
+        "SELECT 7 AS c FROM generate_series(5, 1, -2)",
+        "SELECT 7 AS c FROM generate_series(1, NULL)",
+        "SELECT 7 AS c FROM generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day')",
+        "SELECT 7 AS c FROM generate_series(date '2024-01-01', date '2024-03-01', interval '1 month')",
+        "SELECT sum(r * value) FROM (SELECT value, rank() OVER (PARTITION BY value ORDER BY value) AS r \
+         FROM generate_series(3, 1, -1)) q",
+        "SELECT value FROM generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day') \
+         ORDER BY value",
+    ] {
+        rows(&session, sql).await;
+    }
+}
