@@ -96,6 +96,7 @@ mod told_apart;
 mod type_names;
 mod waiting_functions;
 mod warehouse;
+mod window_functions;
 mod write;
 mod yielding_joins;
 mod zeros;

@@ -104,6 +104,7 @@ use crate::warehouse::{
     self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
     TableClauses, Transactions,
 };
+use crate::window_functions::WindowFunctions;
 use crate::write::{Unfinished, Write};
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
@@ -245,6 +246,7 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
         builder = builder.with_analyzer_rule(Arc::new(BoundedValues::new(engine.runtime_env())));
         builder = builder.with_analyzer_rule(Arc::new(CorrelatedNames));
+        builder = builder.with_analyzer_rule(Arc::new(WindowFunctions));
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
         builder = builder.with_type_planner(Arc::new(SqlTypes));

@@ -12,7 +12,7 @@ use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, large_values, lengths,
     local_times, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times,
-    whole_times, written_rows,
+    whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -54,6 +54,7 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let aggregates = [sums::sum(), samples::sample()].into_iter().chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
     builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
+    window_functions::install(builder);
 }
 
 /// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.

@@ -120,6 +120,7 @@ mod texts;
 pub mod took;
 pub mod unordered;
 pub mod whole_sinks;
+pub mod window_functions;
 pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};

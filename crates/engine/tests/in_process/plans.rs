@@ -35,9 +35,39 @@ const AGGREGATES: [&str; 16] = [
     "string_agg(s, ',')",
 ];
 
+/// Those that can take rows back, as frames whose start moves need.
+const MOVING: [&str; 7] = ["count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(s)", "array_agg(v)"];
+
 /// Those for which DISTINCT does not work at all.
 const NO_DISTINCT: [&str; 6] =
     ["count(*)", "corr(v, id)", "regr_slope(v, id)", "stddev(v)", "var_pop(v)", "bit_xor(v)"];
+
+const FUNCTIONS: [&str; 13] = [
+    "row_number()",
+    "rank()",
+    "dense_rank()",
+    "percent_rank()",
+    "cume_dist()",
+    "ntile(2)",
+    "lag(v)",
+    "lag(v, 2, -1)",
+    "lead(v)",
+    "lead(v, 2, -1)",
+    "first_value(v)",
+    "last_value(v)",
+    "nth_value(v, 2)",
+];
+
+/// Windows, and for each one that is ordered the other way round.
+const WINDOWS: [(&str, &str); 4] = [
+    ("PARTITION BY g ORDER BY id", "PARTITION BY g ORDER BY id DESC"),
+    ("ORDER BY id DESC", "ORDER BY id"),
+    (
+        "PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+        "PARTITION BY g ORDER BY id DESC",
+    ),
+    ("ORDER BY id ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING", "ORDER BY id DESC"),
+];
 
 fn session() -> Session {
     Engine::try_new(EngineOptions::default()).expect("an engine").session()
@@ -64,6 +94,50 @@ async fn rows(session: &Session, sql: &str) -> String {
     let plan = plan_codec::decode(&bytes, &context).unwrap_or_else(|error| panic!("{sql}: {error}"));
     assert_eq!(text(sql, plan, context).await, here, "{sql}");
     here
+}
+
+/// The calls of one function in one statement, over a window and beside another one: rows of each are those that it has alone.
+async fn beside(session: &Session, calls: &[String], window: &str, other: &str) {
+    let columns: Vec<String> =
+        calls.iter().enumerate().map(|(at, call)| format!("{call} OVER ({window}) AS c{at}")).collect();
+    let columns = columns.join(", ");
+    let alone = format!("SELECT id, {columns} FROM {TABLE} ORDER BY id");
+    let names: Vec<String> = (0..calls.len()).map(|at| format!("c{at}")).collect();
+    let both = format!(
+        "SELECT id, {} FROM (SELECT id, {columns}, row_number() OVER ({other}) AS r FROM {TABLE}) AS q \
+         WHERE r > 0 ORDER BY id",
+        names.join(", ")
+    );
+    assert_eq!(rows(session, &both).await, rows(session, &alone).await, "{both}");
+}
+
+#[tokio::test]
+async fn windows_stay_whole() {
+    let _together = together();
+    let session = session();
+    for (window, other) in WINDOWS {
+        for function in AGGREGATES {
+            if window.contains("2 PRECEDING") && !MOVING.contains(&function) {
+                continue;
+            }
+            let calls = [
+                function.to_string(),
+                format!("{function} FILTER (WHERE p)"),
+                format!("{function} FILTER (WHERE v > 15 AND id <> 2)"),
+                format!("{function} FILTER (WHERE NULL)"),
+            ];
+            beside(&session, &calls, window, other).await;
+        }
+        for function in FUNCTIONS {
+            let mut calls = vec![function.to_string()];
+            if function.contains("(v") {
+                calls.push(format!("{function} IGNORE NULLS"));
+            }
+            beside(&session, &calls, window, other).await;
+        }
+    }
+    let distinct = ["count(DISTINCT v)", "sum(DISTINCT v)", "count(DISTINCT s) FILTER (WHERE p)"];
+    beside(&session, &distinct.map(String::from), WINDOWS[0].0, WINDOWS[0].1).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,64 @@
+//! Window functions with FILTER or IGNORE NULLS, or that the planner would reverse, in the form in which ranks get them whole.
+//!
+//! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the other.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::NullTreatment;
+use datafusion::logical_expr::{Expr, LogicalPlan, WindowFunctionDefinition};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::window_functions;
+
+use crate::rewriting::rewritten;
+
+/// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other aggregates in.
+#[derive(Debug)]
+pub(crate) struct WindowFunctions;
+
+impl AnalyzerRule for WindowFunctions {
+    fn name(&self) -> &str {
+        "window_functions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let whole = |plan| rewritten(plan, |expr| Ok(whole(expr)));
+        Ok(plan.transform_up_with_subqueries(whole)?.data)
+    }
+}
+
+fn whole(expr: Expr) -> Transformed<Expr> {
+    let Expr::WindowFunction(mut call) = expr else { return Transformed::no(expr) };
+    let params = &mut call.params;
+    let is_changed = match &call.fun {
+        WindowFunctionDefinition::AggregateUDF(aggregate) => match params.filter.take() {
+            Some(filter) => {
+                params.args.push(*filter);
+                call.fun = WindowFunctionDefinition::AggregateUDF(window_functions::filtered(aggregate));
+                true
+            }
+            None => match window_functions::in_place_of_aggregate(aggregate) {
+                Some(aggregate) => {
+                    call.fun = WindowFunctionDefinition::AggregateUDF(aggregate);
+                    true
+                }
+                None => false,
+            },
+        },
+        WindowFunctionDefinition::WindowUDF(function) => {
+            let ignores_nulls = params.null_treatment == Some(NullTreatment::IgnoreNulls);
+            match window_functions::in_place_of(function, ignores_nulls) {
+                Some(function) => {
+                    params.null_treatment = None;
+                    call.fun = WindowFunctionDefinition::WindowUDF(function);
+                    true
+                }
+                None => false,
+            }
+        }
+    };
+    match is_changed {
+        true => Transformed::yes(Expr::WindowFunction(call)),
+        false => Transformed::no(Expr::WindowFunction(call)),
+    }
+}
