@@ -2,6 +2,8 @@
 //!
 //! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must stay on the coordinator as a whole:
 //! - recursive queries: the work table lives in one process;
+//! - subqueries that are values, where a front end has planned them as such: the values are set in the process that computes them
+//!   (plans made on ranks join such subqueries);
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
 //! - functions that wait, such as `pg_advisory_lock`: they are the session's;
 //! - scans of compressed text: that it is compressed is not in the form in which plans travel;
@@ -44,7 +46,8 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 
 /// Operators whose rows exist in one process only, or whose functions are of the session.
-const ONE_RANK_ONLY: [&str; 4] = ["RecursiveQueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
+const ONE_RANK_ONLY: [&str; 5] =
+    ["RecursiveQueryExec", "ScalarSubqueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
 
 /// Of an expression that rows are redistributed by. Each is up to three levels of a message, which a decoder takes 100 of.
 const KEY_LEVELS_MAX: usize = 25;

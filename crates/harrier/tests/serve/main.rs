@@ -9,6 +9,7 @@ mod filling;
 mod histories;
 mod hostile;
 mod operate;
+mod plans;
 mod prepared;
 mod protocol;
 mod retry;
