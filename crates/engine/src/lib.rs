@@ -65,6 +65,7 @@ pub mod memory;
 mod memory_tables;
 mod merge;
 mod names;
+mod needed_orders;
 pub mod nesting;
 mod not_in;
 mod outer_joins;

@@ -77,6 +77,7 @@ use crate::limits::{self, Limits};
 use crate::listing;
 use crate::memory_tables;
 use crate::names;
+use crate::needed_orders::NeededOrders;
 use crate::nesting;
 use crate::not_in::NotIn;
 use crate::outer_joins::OuterJoins;
@@ -222,6 +223,8 @@ impl Session {
         told_apart::guard(&mut optimizer.rules);
         optimizer.rules.insert(0, Arc::new(GroupingSets));
         optimizer.rules.insert(0, Arc::new(OuterJoins));
+        let check = optimizer.rules.iter().position(|rule| rule.name() == "SanityCheckPlan");
+        optimizer.rules.insert(check.unwrap_or(optimizer.rules.len()), Arc::new(NeededOrders));
         optimizer.rules.push(Arc::new(YieldingJoins));
         builder = builder.with_physical_optimizer_rules(optimizer.rules);
         let mut logical = Optimizer::new();

@@ -1,0 +1,61 @@
+//! Orders that a plan has come to lack.
+//!
+//! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are constant or equal. A later rule that
+//! moves a filter, a projection or a side of a join may make it forget that, and the check at the end refuses the plan. So whatever is not
+//! known to be ordered then is sorted.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+/// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the check of plans.
+#[derive(Debug)]
+pub(crate) struct NeededOrders;
+
+impl PhysicalOptimizerRule for NeededOrders {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            let mut is_changed = false;
+            let mut children = Vec::with_capacity(plan.children().len());
+            for (child, needed) in plan.children().into_iter().zip(plan.required_input_ordering()) {
+                let child = Arc::clone(child);
+                let Some(needed) = needed.map(|needed| needed.into_single()) else {
+                    children.push(child);
+                    continue;
+                };
+                if child.equivalence_properties().ordering_satisfy_requirement(needed.clone())? {
+                    children.push(child);
+                    continue;
+                }
+                is_changed = true;
+                let is_split = child.output_partitioning().partition_count() > 1;
+                let sort = SortExec::new(LexOrdering::from(needed), child);
+                children.push(Arc::new(sort.with_preserve_partitioning(is_split)));
+            }
+            Ok(match is_changed {
+                true => Transformed::yes(replace_children_if_necessary(plan, children)?),
+                false => Transformed::no(plan),
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "NeededOrders"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
