@@ -24,7 +24,6 @@ use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::config::CsvOptions;
 use datafusion::common::{Column as ColumnName, ScalarValue, TableReference};
-use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::datasource::provider_as_source;
@@ -38,6 +37,7 @@ use futures::{FutureExt, StreamExt};
 use harrier_exec::bytes_of_texts;
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::text_scans::TextFiles;
 use tokio::sync::mpsc;
 
 mod batches;
@@ -243,6 +243,8 @@ impl Session {
             && layout.null.is_empty()
             && !compression.is_compressed()
             && !has_bytes
+            // Of one column, an empty line is a row.
+            && target.columns.len() > 1
             && may_scan(&urls, &layout).await;
         if !scans {
             let (plan, check) = line_by_line(&target, layout, &options, source())?;
@@ -532,10 +534,10 @@ fn scan_csv(target: &Target, urls: Vec<ListingTableUrl>, layout: &Layout) -> Res
         newlines_in_values: Some(false),
         ..CsvOptions::default()
     };
-    let format = CsvFormat::default().with_options(options);
+    let format = TextFiles::csv(options);
     let fields: Vec<Field> = target.fields().iter().map(|field| read_as(field)).collect();
     let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(ListingOptions::new(Arc::new(format)).with_file_extension(""))
+        .with_listing_options(ListingOptions::new(format).with_file_extension(""))
         .with_schema(Arc::new(Schema::new(fields)));
     let table = Arc::new(ListingTable::try_new(config)?);
     let rows = LogicalPlanBuilder::scan("file", provider_as_source(table), None)?.build()?;

@@ -313,6 +313,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     defaults.sql_parser.dialect = Dialect::PostgreSQL;
     // Without one, TIMESTAMPTZ would be TIMESTAMP.
     defaults.execution.time_zone = Some(UTC.to_string());
+    // In 64 bits of nanoseconds there is no room for years before 1677, or after 2262.
+    defaults.execution.parquet.coerce_int96 = Some("us".to_string());
     // Errors point at the place.
     defaults.sql_parser.collect_spans = true;
     // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor time of

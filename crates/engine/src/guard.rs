@@ -10,11 +10,15 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
-use harrier_exec::sqlstate;
+use harrier_exec::{damaged, sqlstate};
 
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
+        // A library found a file damaged: an error says so.
+        if damaged::is_reading() {
+            return;
+        }
         let place =
             info.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
         tracing::warn!(place, message = text_of(info.payload()), "panic");

@@ -36,7 +36,9 @@ use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
 use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
+use harrier_exec::parquet_scans::ParquetFilesFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::text_scans::TextFilesFactory;
 use harrier_exec::whole_sinks::WholeFiles;
 use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_files};
 use parking_lot::Mutex;
@@ -276,6 +278,9 @@ impl Session {
         if let Err(error) = state.register_file_format(Arc::new(ArrowFilesFactory::default()), true) {
             tracing::warn!(%error, "Arrow's files are read as DataFusion does");
         }
+        if let Err(error) = state.register_file_format(Arc::new(ParquetFilesFactory::default()), true) {
+            tracing::warn!(%error, "Parquet files are read as DataFusion does");
+        }
         if let Err(error) = state.register_file_format(AvroFormatFactory::new(), true) {
             tracing::warn!(%error, "Avro files cannot be written");
         }
@@ -284,6 +289,11 @@ impl Session {
         }
         if let Err(error) = state.register_file_format(DelimitedFormatFactory::new(), true) {
             tracing::warn!(%error, "text files of Hive cannot be read");
+        }
+        for factory in [TextFilesFactory::csv(), TextFilesFactory::json()] {
+            if let Err(error) = state.register_file_format(factory, true) {
+                tracing::warn!(%error, "CSV and JSON are read as DataFusion does");
+            }
         }
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::clone(&external) as _;

@@ -1,4 +1,4 @@
-//! Avro files: what DataFusion reads, and writing them, for tables of files and for COPY.
+//! Avro files, for tables of files and for COPY.
 //!
 //! Files are object container files. Their columns, and what is in nested ones, are unions with null. Avro has no integers of 8 and 16
 //! bits and none without a sign: these are written as what holds them.
@@ -17,17 +17,22 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use futures::future::BoxFuture;
 
+mod blocks;
 mod encode;
 
 use crate::encoded::{self, Encoding};
-use crate::file_formats::{Files, FilesFactory, OwnFormat};
+use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::sqlstate::{CodedError, SqlState};
 pub(crate) use encode::{encode, written_schema};
 
-/// Reads Avro as DataFusion does, and writes it.
+pub use blocks::Blocks;
+
+/// Reads Avro, and writes it.
 pub type AvroFormat = Files<Codec>;
 /// Makes [`AvroFormat`]s of options.
 pub type AvroFormatFactory = FilesFactory<Codec>;
+/// A scan of Avro files.
+pub type AvroSource = FilesSource<Blocks>;
 
 /// How the blocks of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,7 +115,7 @@ impl OwnFormat for Codec {
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        AvroFiles.file_source(table_schema)
+        Arc::new(AvroSource::new(table_schema, Blocks))
     }
 
     fn sink(&self, config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {

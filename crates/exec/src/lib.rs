@@ -55,6 +55,7 @@
 //! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`functions`]: what plans
 //!   call by name; [`arithmetic`]: functions in the place of operators.
 
+pub mod archives;
 pub mod arithmetic;
 pub mod arrow_files;
 pub mod as_is;
@@ -88,6 +89,7 @@ mod channel;
 pub mod clocks;
 mod colocate;
 mod convert;
+pub mod damaged;
 mod date_trunc;
 mod dispatch;
 mod encoded;
@@ -103,6 +105,7 @@ pub mod look;
 mod loss;
 mod metrics;
 pub mod only;
+pub mod parquet_scans;
 pub mod plan_codec;
 mod planner;
 mod planning;
@@ -116,6 +119,7 @@ pub mod streams;
 mod sums;
 pub mod table_files;
 pub mod tasks;
+pub mod text_scans;
 mod texts;
 pub mod took;
 pub mod unordered;

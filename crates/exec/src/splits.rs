@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::bucket_place::Places;
+use crate::parquet_scans::ParquetScan;
 
 /// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there is little to read.
 ///
@@ -74,7 +75,8 @@ fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) ->
 }
 
 fn is_parquet(scan: &FileScanConfig) -> bool {
-    (scan.file_source().as_ref() as &dyn FileSource).is::<ParquetSource>()
+    let source = scan.file_source().as_ref() as &dyn FileSource;
+    source.is::<ParquetSource>() || source.is::<ParquetScan>()
 }
 
 /// Whether no group has more than an eighth more bytes than there are for each.

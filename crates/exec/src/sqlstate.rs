@@ -351,6 +351,9 @@ fn of_foreign(error: &(dyn Error + 'static)) -> SqlState {
     })
 }
 
+/// Of bytes that are no text in this encoding.
+const NOT_UTF8: SqlState = SqlState::literal("22021");
+
 fn of_arrow(error: &ArrowError) -> SqlState {
     match error {
         ArrowError::NotYetImplemented(_) => SqlState::FEATURE_NOT_SUPPORTED,
@@ -370,7 +373,9 @@ fn of_arrow(error: &ArrowError) -> SqlState {
         | ArrowError::DictionaryKeyOverflowError
         | ArrowError::RunEndIndexOverflowError => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
         ArrowError::OffsetOverflowError(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,
+        ArrowError::CsvError(text) if text.contains("invalid UTF-8 data") => NOT_UTF8,
         ArrowError::CsvError(_) => SqlState::BAD_COPY_FILE_FORMAT,
+        ArrowError::JsonError(text) if text.contains("UTF-8") => NOT_UTF8,
         ArrowError::JsonError(_) => SqlState::INVALID_TEXT_REPRESENTATION,
         ArrowError::IoError(_, error) => of_io(error),
         ArrowError::AvroError(_) | ArrowError::IpcError(_) => SqlState::DATA_CORRUPTED,
@@ -590,6 +595,7 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
 
 /// DataFusion's Parquet reader makes a text of what the object store said.
 const PARQUET_PHRASES: &[(&str, SqlState)] = &[
+    ("encountered non UTF-8 data", NOT_UTF8),
     ("No such file or directory", SqlState::UNDEFINED_FILE),
     ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
     // An object store's answer, which the reader of footers keeps as text alone.

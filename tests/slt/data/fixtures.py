@@ -1,12 +1,16 @@
-"""Writes the Avro, Arrow and Parquet files of this folder, whole and damaged. Needs pyarrow and fastavro.
+"""Writes the Avro, Arrow and Parquet files of this folder, whole and damaged, and some texts. Needs pyarrow and fastavro.
 
 The files are committed: this says what is in them and makes more of their kind. What it writes differs from release to
 release of those libraries, so it is not run by any test.
 """
 
+import bz2
 import datetime
 import decimal
+import gzip
+import lzma
 import pathlib
+import struct
 
 import fastavro
 import pyarrow as pa
@@ -123,7 +127,129 @@ def parquet():
     (path / "zero_bytes.parquet").write_bytes(b"")
 
 
+
+
+def zstd(content):
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd}
+
+
+def archives():
+    """Rows of CSV, JSON and Hive's text in files of two members, cut within a row and an escape; one that is cut."""
+    path = folder("archives")
+    texts = {
+        "csv": "".join(f"{n},row {n}\n" for n in range(10)),
+        "json": "".join('{"a":%d,"b":"row %d"}\n' % (n, n) for n in range(10)),
+        "txt": "".join(f"{n}\trow {n}\n" for n in range(10)),
+    }
+    for kind, text in texts.items():
+        text = ("a,b\n" if kind == "csv" else "") + text
+        parts = [text[:53].encode(), text[53:].encode()]
+        for end, compress in COMPRESS.items():
+            (path / f"members.{kind}.{end}").write_bytes(b"".join(map(compress, parts)))
+    for end, compress in COMPRESS.items():
+        (path / f"cut.csv.{end}").write_bytes(compress(texts["csv"].encode())[:-5])
+        (path / f"cut.txt.{end}").write_bytes(compress(texts["txt"].encode())[:-5])
+
+
+def hidden():
+    """Folders with what other programs leave beside data, and files of one kind with several endings."""
+    def write(name, content):
+        (HERE / name).parent.mkdir(parents=True, exist_ok=True)
+        (HERE / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    row = "id,s\n%d,x\n"
+    write("hidden/plain/a.csv", row % 1)
+    for name in ["_b.csv", ".c.csv", "_temporary/0/d.csv", ".staging/e.csv", "sub/f.csv"]:
+        write("hidden/plain/" + name, row % 100)
+    write("hidden/plain/_SUCCESS", "")
+    for key in [1, 2]:
+        write(f"hidden/parts/k={key}/part-0.csv", row % key)
+        write(f"hidden/parts/k={key}/.part-0.csv.crc", b"crc\0\0")
+        write(f"hidden/parts/k={key}/_more.csv", row % 100)
+    write("hidden/parts/_SUCCESS", "")
+    write("hidden/parts/_temporary/0/k=3/part-0.csv", row % 100)
+    write("hidden/text/000000_0", "1\tx\n")
+    write("hidden/text/_SUCCESS.old", "2\tx\n")
+    write("hidden/text/.hive-staging/000000_0", "3\tx\n")
+
+    write("endings/csv/a.csv", row % 1)
+    write("endings/csv/b.CSV", row % 2)
+    write("endings/csv/c.csv.gz", gzip.compress((row % 4).encode(), mtime=0))
+    write("endings/csv/d.csv.zst", zstd((row % 8).encode()))
+    write("endings/json/a.json", '{"id":1}\n')
+    write("endings/json/b.ndjson", '{"id":2}\n')
+    write("endings/json/c.jsonl.gz", gzip.compress(b'{"id":4}\n', mtime=0))
+    write("endings/equals/a.csv", row % 1)
+    write("endings/equals/x=9.csv", row % 2)
+    write("endings/kinds/a.csv", row % 1)
+    write("endings/kinds/b.json", '{"id":2}\n')
+    write("endings/keys/k=1/a.csv", row % 1)
+    write("endings/keys/k=2/a.CSV", row % 2)
+
+
+def quoted():
+    """CSV whose values have line ends, and what looks like rows, in them; quotes that stand for themselves; one that is open."""
+    path = folder("csv")
+    value = '"line\n99,""more""\n{0},end"'
+    rows = [f"{n},{value.format(1000 + n)},5\" pipe\n" for n in range(60)]
+    (path / "quoted_lines.csv").write_text("id,text,size\n" + "".join(rows))
+    rows = [f"{n},plain\n" for n in range(30)]
+    rows[20] = '20,"never closed\n'
+    (path / "open_quote.csv").write_text("id,text\n" + "".join(rows))
+
+
+def avro_blocks():
+    """Files of rows of one number each, whose blocks are not what they say."""
+    path = folder("avro_damaged")
+    schema = b'{"type":"record","name":"r","fields":[{"name":"a","type":"int"}]}'
+    number = lambda n: bytes([n << 1]) if n < 64 else bytes([(n << 1) & 0x7F | 0x80, n >> 6])
+    text = lambda value: number(len(value)) + value
+    marker = b"0123456789abcdef"
+    header = b"Obj\x01" + number(2) + text(b"avro.schema") + text(schema) + text(b"avro.codec") + text(b"null")
+    header += number(0) + marker
+    block = number(2) + number(2) + number(7) + number(8)
+    for name, rest in {
+        "blocks": block + marker + block + marker,
+        "cut_in_block": block + marker + block[:3],
+        "cut_in_marker": block + marker + block + marker[:7],
+        "wrong_marker": block + b"X" * 16 + block + marker,
+        "rows_missing": number(3) + number(0) + marker + block + marker,
+        "rows_short": number(3) + number(2) + number(7) + number(8) + marker,
+    }.items():
+        (path / f"{name}.avro").write_bytes(header + rest)
+
+
+def odd_parquet():
+    """Files as other programs write them: times of 96 bits, bytes that are read as texts, names in another case."""
+    path = folder("parquet/odd")
+    moments = [10**18 + n for n in range(3)]
+    times = pa.table({"i": [0, 1, 2], "t": pa.array(moments, pa.timestamp("ns"))})
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(times, path / "int96.parquet", use_deprecated_int96_timestamps=True, **plain)
+    whole = (path / "int96.parquet").read_bytes()
+    # Nanoseconds of the day, and the day: of these moments, and of others that pyarrow has no place for.
+    of_day = lambda moment: struct.pack("<qi", moment % (86400 * 10**9), moment // (86400 * 10**9) + 2440588)
+    for moment, (nanoseconds, day) in zip(moments, [(0, 5373484), (0, 1721426), (86399123456000, 2460370)]):
+        assert whole.count(of_day(moment)) == 1
+        whole = whole.replace(of_day(moment), struct.pack("<qi", nanoseconds, day))
+    (path / "int96.parquet").write_bytes(whole)
+
+    content = pa.array([b"ok", b"a\xff", None, b"\xe4\xf6"])
+    pq.write_table(pa.table({"n": [1, 2, 3, 4], "a": content}), path / "no_utf8.parquet", store_schema=False)
+    content = pa.array([b"ok", "ä".encode(), None])
+    pq.write_table(pa.table({"n": [1, 2, 3], "a": content}), path / "bytes.parquet", store_schema=False)
+    pq.write_table(pa.table({"Foo": [1, 2], "BAR": ["x", None]}), path / "case.parquet")
+
+
 if __name__ == "__main__":
+    odd_parquet()
+    archives()
+    hidden()
+    quoted()
+    avro_blocks()
     avro()
     arrow()
     parquet()

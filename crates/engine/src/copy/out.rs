@@ -78,7 +78,7 @@ impl CopyOut {
         let batch = batch.map_err(|error| SqlError::in_statement(&error, &self.text))?;
         self.rows += batch.num_rows();
         let encoded = match &self.layout {
-            Some(layout) => encode(&batch, layout, &layout.null),
+            Some(layout) => encode(&batch, layout),
             None => encode_json(&batch),
         };
         match encoded {
@@ -149,8 +149,8 @@ fn texts_of_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// Rows as text. `lone_null` is NULL in rows of one column.
-pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> Result<Vec<u8>, ArrowError> {
+/// Rows as text.
+pub(super) fn encode(batch: &RecordBatch, layout: &Layout) -> Result<Vec<u8>, ArrowError> {
     let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
@@ -166,7 +166,6 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
             Ok((column, nulls, texts_of(column, &options, layout)?))
         })
         .collect::<Result<Vec<_>, ArrowError>>()?;
-    let null = if columns.len() == 1 { lone_null } else { &layout.null };
     let mut value = String::new();
     for row in 0..batch.num_rows() {
         for (at, (column, nulls, formatter)) in columns.iter().enumerate() {
@@ -174,7 +173,7 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
                 text.push(layout.delimiter);
             }
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                text.extend_from_slice(null.as_bytes());
+                text.extend_from_slice(layout.null.as_bytes());
                 continue;
             }
             value.clear();
@@ -182,11 +181,6 @@ pub(super) fn encode(batch: &RecordBatch, layout: &Layout, lone_null: &str) -> R
                 value.push_str("\\x");
             }
             formatter.value(row).write(&mut value)?;
-            // COPY FROM takes no row of an empty line.
-            if layout.csv && columns.len() == 1 && value.is_empty() {
-                text.extend([layout.quote; 2]);
-                continue;
-            }
             put(&value, layout, &mut text);
         }
         text.push(b'\n');
@@ -303,7 +297,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let written = |format| {
             let layout = layout(&CopyOptions::default(), format, Header::Absent).unwrap();
-            String::from_utf8(encode(&batch, &layout, &layout.null).unwrap()).unwrap()
+            String::from_utf8(encode(&batch, &layout).unwrap()).unwrap()
         };
         assert_eq!(written(CopyFormat::Text), "1\tx\\ty\\\\,\"\t\\\\x01ff\n\\N\t\t\\\\x\n");
         assert_eq!(written(CopyFormat::Csv), "1,\"x\ty\\,\"\"\",\\x01ff\n,\"\",\\x\n");

@@ -18,7 +18,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
+use harrier_exec::archives;
 use harrier_exec::bytes_of_texts::bytes_of;
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::local_times::moments_or_null;
@@ -397,8 +398,8 @@ async fn pump(
             .with_hint("The statement can be tried again.")
             .into());
     }
-    let stream = found.into_stream().map_err(DataFusionError::from).boxed();
-    let mut stream = compression.convert_stream(stream)?;
+    let name = file.location.filename().unwrap_or_default();
+    let mut stream = archives::decompressed(archives::pieces(found), compression, name);
     while let Some(bytes) = stream.next().await {
         if sender.send(bytes?).await.is_err() {
             break;
@@ -501,6 +502,8 @@ struct CsvRecords<R> {
     /// Where each field ends, and whether it was quoted.
     fields: Vec<(usize, bool)>,
     /// Whether the input has ended.
+    /// The byte before.
+    last: u8,
     ended: bool,
 }
 
@@ -528,6 +531,7 @@ impl<R: Read> CsvRecords<R> {
             null: layout.null.clone().into_bytes(),
             data: Vec::new(),
             fields: Vec::new(),
+            last: b'\n',
             ended: false,
         }
     }
@@ -536,11 +540,19 @@ impl<R: Read> CsvRecords<R> {
         self.data.clear();
         self.fields.clear();
         // Line ends before the record, so that what follows is its first byte.
-        while let [b'\r' | b'\n', ..] = self.input.fill_buf()? {
+        while let [end @ (b'\r' | b'\n'), ..] = *self.input.fill_buf()? {
+            let line = self.parser.line();
             let mut output = [0];
             let input = &self.input.buffer()[..1];
             self.parser.read_field(input, &mut output);
             self.input.consume(1);
+            let is_own = end == b'\n' && self.last == b'\r';
+            self.last = end;
+            // Of one column, an empty line is a row.
+            if !is_own && of.schema.fields().len() == 1 {
+                self.fields.push((0, false));
+                return Ok(Some(line));
+            }
         }
         let line = self.parser.line();
         loop {
@@ -577,7 +589,10 @@ impl<R: Read> CsvRecords<R> {
             let (result, read, written) = self.parser.read_field(input, &mut output);
             match adds_end {
                 true => self.ended = true,
-                false => self.input.consume(read),
+                false => {
+                    self.last = read.checked_sub(1).map_or(self.last, |at| input[at]);
+                    self.input.consume(read);
+                }
             }
             match result {
                 csv_core::ReadFieldResult::InputEmpty if adds_end && written > 0 => {

@@ -250,10 +250,7 @@ impl BatchSerializer for Lines {
             true => header(&batch.schema(), layout),
             false => Vec::new(),
         };
-        // Queries of a CSV file take no row of an empty line.
-        let quotes = String::from_iter([char::from(layout.quote); 2]);
-        let lone_null = if layout.csv && layout.null.is_empty() { &quotes } else { &layout.null };
-        text.extend(encode(&batch, layout, lone_null)?);
+        text.extend(encode(&batch, layout)?);
         Ok(text.into())
     }
 }

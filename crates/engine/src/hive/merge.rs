@@ -7,8 +7,6 @@ use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ScalarValue, Statistics, TableReference};
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{TableType, provider_as_source};
@@ -22,6 +20,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
+
+use harrier_exec::text_scans::{csv_options, json_options};
 
 use super::insert::{Effects, FolderWrite};
 use super::spellings::value_of;
@@ -101,7 +101,7 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
             async move {
                 let schema = format.infer_schema(state, store, std::slice::from_ref(&file)).await?;
                 // Columns of CSV are known by their places.
-                let is_within = match format.downcast_ref::<CsvFormat>() {
+                let is_within = match csv_options(format.as_ref()) {
                     Some(_) => schema.fields().len() <= own.fields().len(),
                     None => says_no_more(&schema, own, says_all(table)),
                 };
@@ -128,7 +128,7 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
 /// Whether files of the table's format have types of their own; those of texts are guessed of their first rows.
 fn says_all(table: &FolderTable) -> bool {
     let format = &table.listing().options().format;
-    format.downcast_ref::<CsvFormat>().is_none() && format.downcast_ref::<JsonFormat>().is_none()
+    csv_options(format.as_ref()).is_none() && json_options(format.as_ref()).is_none()
 }
 
 /// Whether a file of columns `theirs` has nothing that a table of columns `own` does not. `with_types`: and no values that it cannot have.

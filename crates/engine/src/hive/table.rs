@@ -8,9 +8,6 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Constraints, DFSchema};
 use datafusion::datasource::TableType;
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingTable, ListingTableConfig};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::core::expr_fn::nullif;
@@ -26,8 +23,10 @@ use futures::{FutureExt, StreamExt};
 use harrier_exec::avro::AvroFormat;
 use harrier_exec::delimited::DelimitedFormat;
 use harrier_exec::orc::OrcFormat;
+use harrier_exec::parquet_scans::parquet_options;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
+use harrier_exec::text_scans::{csv_options, json_options};
 use harrier_folders::Root;
 use harrier_store_folders::Root as StoreRoot;
 
@@ -148,10 +147,10 @@ impl FolderTable {
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
         }
         let format = self.listing.options().format.as_ref();
-        let is_csv = format.downcast_ref::<CsvFormat>().is_some();
+        let is_csv = csv_options(format).is_some();
         let name = match is_csv {
             true => "CSV",
-            false if format.downcast_ref::<JsonFormat>().is_some() => "JSON",
+            false if json_options(format).is_some() => "JSON",
             false => return Ok(()),
         };
         let is_kept =
@@ -202,20 +201,20 @@ impl FolderTable {
             compression: "zstd(1)".to_string(),
             row_group_rows: ROW_GROUP_ROWS,
         };
-        if let Some(parquet) = format.downcast_ref::<ParquetFormat>() {
-            let options = &parquet.options().global;
+        if let Some(parquet) = parquet_options(format) {
+            let options = &parquet.global;
             if let Some(compression) = &options.compression {
                 written.compression = compression.clone();
             }
             written.row_group_rows = options.max_row_group_size;
-        } else if let Some(csv) = format.downcast_ref::<CsvFormat>() {
-            written.format = WriteFormat::Csv(Box::new(csv.options().clone()));
-        } else if let Some(json) = format.downcast_ref::<JsonFormat>() {
-            if !json.options().newline_delimited {
+        } else if let Some(csv) = csv_options(format) {
+            written.format = WriteFormat::Csv(Box::new(csv.clone()));
+        } else if let Some(json) = json_options(format) {
+            if !json.newline_delimited {
                 let message = "JSON files that are arrays can only be read";
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
             }
-            written.format = WriteFormat::Json(json.options().compression);
+            written.format = WriteFormat::Json(json.compression);
         } else if let Some(orc) = format.downcast_ref::<OrcFormat>() {
             written.format = WriteFormat::Orc(*orc.own());
         } else if let Some(avro) = format.downcast_ref::<AvroFormat>() {

@@ -9,14 +9,14 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
 
 use super::Layout;
+use crate::archives;
 use crate::file_formats::OwnScan;
 use crate::sqlstate::{CodedError, SqlState};
 
@@ -60,8 +60,8 @@ impl FileOpener for DelimitedOpener {
         Ok(async move {
             let location = file.object_meta.location;
             let name = location.filename().unwrap_or_default().to_string();
-            let input = store.get(&location).await?.into_stream().map_err(DataFusionError::from).boxed();
-            let input = compression(&name).convert_stream(input)?;
+            let input = archives::pieces(store.get(&location).await?);
+            let input = archives::decompressed(input, archives::of_name(&name), &name);
             let reading = Reading {
                 input,
                 layout,
@@ -81,16 +81,6 @@ impl FileOpener for DelimitedOpener {
             Ok(batches.boxed())
         }
         .boxed())
-    }
-}
-
-fn compression(name: &str) -> FileCompressionType {
-    match name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase()).as_deref() {
-        Some("gz") => FileCompressionType::GZIP,
-        Some("bz2") => FileCompressionType::BZIP2,
-        Some("xz") => FileCompressionType::XZ,
-        Some("zst") => FileCompressionType::ZSTD,
-        _ => FileCompressionType::UNCOMPRESSED,
     }
 }
 

@@ -11,13 +11,14 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryFutureExt};
 use orc_rust::ArrowReaderBuilder;
 use orc_rust::projection::ProjectionMask;
 use orc_rust::reader::AsyncChunkReader;
 use orc_rust::schema::TimestampPrecision;
 
 use super::explain;
+use crate::damaged;
 use crate::file_formats::OwnScan;
 
 const EXACT: CastOptions<'static> =
@@ -80,7 +81,9 @@ impl FileOpener for OrcOpener {
             }
             let batches = builder.with_batch_size(batch_rows).with_projection(mask).build_async();
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
-            Ok(batches.map(move |batch| shape(&batch?, &wanted, &places, &read_names)).boxed())
+            let batches = batches.map(move |batch| shape(&batch?, &wanted, &places, &read_names)).boxed();
+            let name = file.object_meta.location.filename().unwrap_or_default().to_string();
+            Ok(damaged::stream(name, batches))
         }
         .boxed())
     }
@@ -123,7 +126,9 @@ pub(super) async fn open(
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
 ) -> Result<ArrowReaderBuilder<Chunks>> {
-    let builder = ArrowReaderBuilder::try_new_async(Chunks { store, file }).await.map_err(explain)?;
+    let name = file.location.filename().unwrap_or_default().to_string();
+    let opening = ArrowReaderBuilder::try_new_async(Chunks { store, file }).map_err(explain);
+    let builder = damaged::opened(&name, opening).await?;
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
 

@@ -1,10 +1,12 @@
-//! The operators of this module, and scans of ORC files and of Hive's text, on their way to ranks.
+//! The operators of this module, and scans that are not DataFusion's, on their way to ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::catalog::memory::DataSourceExec;
+use datafusion::common::config::CsvOptions;
+use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::execution::TaskContext;
@@ -23,22 +25,25 @@ use super::format::WriteFormat;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
 use super::write::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::avro::{AvroSource, Blocks};
 use crate::delimited::{self, DelimitedSource};
 use crate::dispatch::{Bucket, DispatchExec};
 use crate::functions::scalar_function;
 use crate::orc::{OrcSource, Stripes};
+use crate::parquet_scans::{self, ParquetScan};
 use crate::plan_codec;
 use crate::planning::file_scan;
+use crate::text_scans::{CsvScan, JsonLines, JsonSource};
 use crate::unordered::UnorderedExec;
 use crate::{avro, orc, wire};
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`] and [`DelimitedSource`] and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`], [`AvroSource`], [`DelimitedSource`], [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     kind: Option<Kind>,
 }
 
@@ -59,8 +64,17 @@ enum Kind {
     Dispatch(Dispatch),
     #[prost(message, tag = "7")]
     Unordered(Unordered),
+    #[prost(message, tag = "8")]
+    CsvScan(Box<CsvFiles>),
+    #[prost(message, tag = "9")]
+    JsonScan(JsonFiles),
+    #[prost(message, tag = "10")]
+    AvroScan(protobuf::FileScanExecConf),
+    /// As DataFusion encodes its own.
+    #[prost(message, tag = "11")]
+    ParquetScan(Box<protobuf::PhysicalPlanNode>),
     /// As [`plan_codec::encode`] has it.
-    #[prost(bytes, tag = "8")]
+    #[prost(bytes, tag = "12")]
     WholePlan(Vec<u8>),
 }
 
@@ -267,6 +281,23 @@ impl Format {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct CsvFiles {
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    #[prost(message, optional, tag = "2")]
+    format: Option<protobuf::CsvFormat>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct JsonFiles {
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    /// By its name.
+    #[prost(string, tag = "2")]
+    compression: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Sort {
     #[prost(uint64, tag = "1")]
     column: u64,
@@ -364,22 +395,44 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             return plan_codec::decode(plan, context);
         }
         let scan = match &kind {
-            Kind::OrcScan(scan) => Some((scan, None)),
-            Kind::DelimitedScan(DelimitedScan { scan, layout }) => match (scan, layout) {
-                (Some(scan), Some(layout)) => Some((scan, Some(layout.clone().layout()))),
-                _ => return internal_err!("a scan without its files or layout"),
-            },
+            Kind::OrcScan(scan) | Kind::AvroScan(scan) => Some(Some(scan)),
+            Kind::DelimitedScan(files) => Some(files.scan.as_ref()),
+            Kind::CsvScan(files) => Some(files.scan.as_ref()),
+            Kind::JsonScan(files) => Some(files.scan.as_ref()),
             _ => None,
         };
-        if let Some((scan, layout)) = scan {
+        if let Some(scan) = scan {
+            let scan = scan.ok_or_else(|| internal_datafusion_err!("a scan without its files"))?;
             let table_schema = FileScanConfig::parse_table_schema_from_proto(scan)?;
-            let source: Arc<dyn FileSource> = match layout {
-                Some(layout) => Arc::new(DelimitedSource::new(table_schema, layout)),
-                None => Arc::new(OrcSource::new(table_schema, Stripes)),
+            // What DataFusion's encoding leaves out.
+            let mut compression = CompressionTypeVariant::UNCOMPRESSED;
+            let source: Arc<dyn FileSource> = match &kind {
+                Kind::DelimitedScan(DelimitedScan { layout: Some(layout), .. }) => {
+                    Arc::new(DelimitedSource::new(table_schema, layout.clone().layout()))
+                }
+                Kind::CsvScan(files) => {
+                    let options = files.format.as_ref().and_then(|format| format.options.as_ref());
+                    let options = options.ok_or_else(|| internal_datafusion_err!("CSV without options"))?;
+                    let options: CsvOptions = options.try_into()?;
+                    compression = options.compression;
+                    Arc::new(CsvScan::of_table(table_schema, options))
+                }
+                Kind::JsonScan(JsonFiles { compression: name, .. }) => {
+                    compression = name.parse()?;
+                    Arc::new(JsonSource::new(table_schema, JsonLines { compression }))
+                }
+                Kind::OrcScan(_) => Arc::new(OrcSource::new(table_schema, Stripes)),
+                Kind::AvroScan(_) => Arc::new(AvroSource::new(table_schema, Blocks)),
+                _ => return internal_err!("a scan without its options"),
             };
             let decoding = PhysicalPlanDecodeContext::new(context, self);
-            let config = parse_protobuf_file_scan_config(scan, &decoding, converter, source)?;
+            let mut config = parse_protobuf_file_scan_config(scan, &decoding, converter, source)?;
+            config.file_compression_type = compression.into();
             return Ok(DataSourceExec::from_data_source(config));
+        }
+        if let Kind::ParquetScan(scan) = &kind {
+            let decoding = PhysicalPlanDecodeContext::new(context, self);
+            return parquet_scans::checked(converter.proto_to_execution_plan(scan, &decoding)?);
         }
         let [input] = inputs else {
             return internal_err!("an operator on data files with {} inputs", inputs.len());
@@ -396,7 +449,13 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::Dispatch(Dispatch { number, count }) => {
                 Arc::new(DispatchExec::new(input, Bucket { number, count }))
             }
-            Kind::OrcScan(_) | Kind::DelimitedScan(_) | Kind::WholePlan(_) => {
+            Kind::OrcScan(_)
+            | Kind::AvroScan(_)
+            | Kind::DelimitedScan(_)
+            | Kind::CsvScan(_)
+            | Kind::JsonScan(_)
+            | Kind::ParquetScan(_)
+            | Kind::WholePlan(_) => {
                 return internal_err!("a scan with an input");
             }
         })
@@ -422,11 +481,30 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
             Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
         } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<ParquetScan>()
+        {
+            let own = parquet_scans::unchecked(scan, source);
+            Kind::ParquetScan(Box::new(converter.execution_plan_to_proto(&own, self)?))
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<AvroSource>()) {
+            Kind::AvroScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node)
             && let Some(source) = scan.file_source().downcast_ref::<DelimitedSource>()
         {
             let layout = Some(source.own().into());
             let scan = Some(serialize_file_scan_config(scan, self, converter)?);
             Kind::DelimitedScan(DelimitedScan { scan, layout })
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<CsvScan>()
+        {
+            let format = Some(protobuf::CsvFormat { options: Some(source.options().try_into()?) });
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::CsvScan(Box::new(CsvFiles { scan, format }))
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<JsonSource>()
+        {
+            let compression = source.own().compression.to_string();
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::JsonScan(JsonFiles { scan, compression })
         } else {
             return internal_err!("{} is not an operator on data files", node.name());
         };

@@ -1,0 +1,109 @@
+//! Libraries that read files, and panic over some that are damaged: the file is at fault then, not the
+//! process (XX001), and there is nothing to report.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use datafusion::common::{DataFusionError, Result};
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt};
+
+use crate::sqlstate::{CodedError, SqlState};
+
+thread_local! {
+    static READING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in a library that reads a file: what panics there is no bug of this program.
+pub fn is_reading() -> bool {
+    READING.get()
+}
+
+/// What `read` returns; of a panic in it, that the file `name` is damaged (XX001). Blocks as long as that
+/// does.
+pub fn read<T>(name: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = READING.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(read));
+    READING.set(before);
+    done.unwrap_or_else(|payload| Err(error_of(name, payload.as_ref())))
+}
+
+/// The same of a future that opens a file.
+pub async fn opened<T>(name: &str, opening: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    let mut opening = Box::pin(opening);
+    std::future::poll_fn(|context| match read(name, || Ok(opening.poll_unpin(context))) {
+        Ok(polled) => polled,
+        Err(error) => Poll::Ready(Err(error)),
+    })
+    .await
+}
+
+/// The same of what comes out of a file. It ends with its first error.
+pub fn stream<T: 'static>(
+    name: String,
+    inner: BoxStream<'static, Result<T>>,
+) -> BoxStream<'static, Result<T>> {
+    Reading { name, inner: Some(inner) }.boxed()
+}
+
+struct Reading<T: 'static> {
+    name: String,
+    inner: Option<BoxStream<'static, Result<T>>>,
+}
+
+impl<T: 'static> Stream for Reading<T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let Some(inner) = this.inner.as_mut() else { return Poll::Ready(None) };
+        let polled = match read(&this.name, || Ok(inner.poll_next_unpin(context))) {
+            Ok(polled) => polled,
+            Err(error) => Poll::Ready(Some(Err(error))),
+        };
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            // What panicked may panic again when it is dropped.
+            let inner = this.inner.take();
+            drop(read(&this.name, || {
+                drop(inner);
+                Ok(())
+            }));
+        }
+        polled
+    }
+}
+
+fn error_of(name: &str, payload: &(dyn Any + Send)) -> DataFusionError {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+    error(name, text)
+}
+
+/// That a file is damaged, and why.
+pub fn error(name: &str, why: impl Into<String>) -> DataFusionError {
+    CodedError::new(SqlState::DATA_CORRUPTED, format!("file \"{name}\" is damaged")).with_detail(why).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_the_files() {
+        let state = |result: Result<()>| crate::sqlstate::of(&result.unwrap_err());
+        assert_eq!(state(read("f", || panic!("index out of bounds"))), SqlState::DATA_CORRUPTED);
+        assert!(!is_reading());
+        assert_eq!(state(opened("f", async { panic!("no") }).await), SqlState::DATA_CORRUPTED);
+        let inner = futures::stream::iter(0..3).map(|at| {
+            assert!(is_reading() && at < 1, "damaged");
+            Ok(at)
+        });
+        let mut stream = stream("f".to_string(), inner.boxed());
+        assert_eq!(stream.next().await.unwrap().unwrap(), 0);
+        assert_eq!(state(stream.next().await.unwrap().map(drop)), SqlState::DATA_CORRUPTED);
+        assert!(stream.next().await.is_none() && !is_reading());
+    }
+}

@@ -1,0 +1,322 @@
+//! Parquet files of any writer: the format and the scan are DataFusion's, what their footers say is not taken
+//! for granted.
+//!
+//! - [`ParquetFiles`] is the format, [`ParquetFilesFactory`] makes it of options, [`ParquetScan`] is the
+//!   scan.
+//! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and pages
+//!   that the library misreads are refused (`footers.rs`).
+//! - A column is found by its name in either case, if there is none of just this name (`names.rs`).
+//!
+//! The files of a warehouse are Harrier's own, or DuckDB's, and are read without.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::Session;
+use datafusion::common::config::{ConfigOptions, TableParquetOptions};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{
+    ColumnStatistics, DataFusionError, GetExt, Result, Statistics, internal_datafusion_err,
+};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::parquet::{ParquetFormat, ParquetFormatFactory};
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::DefaultParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+use datafusion_datasource::morsel::Morselizer;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+mod footers;
+mod names;
+
+use crate::planning::file_scan;
+use footers::Checked;
+use names::InEitherCase;
+
+/// Makes [`ParquetFiles`] of options.
+#[derive(Debug, Default)]
+pub struct ParquetFilesFactory(ParquetFormatFactory);
+
+impl FileFormatFactory for ParquetFilesFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let format = self.0.create(state, options)?;
+        match format.downcast_ref::<ParquetFormat>() {
+            Some(parquet) => {
+                let own = ParquetFormat::new().with_options(parquet.options().clone());
+                Ok(Arc::new(ParquetFiles(own)))
+            }
+            None => Ok(format),
+        }
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(ParquetFiles(ParquetFormat::new()))
+    }
+}
+
+impl GetExt for ParquetFilesFactory {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+}
+
+/// Over DataFusion's format.
+#[derive(Debug)]
+pub struct ParquetFiles(ParquetFormat);
+
+/// The options of Parquet, if it is that.
+pub fn parquet_options(format: &dyn FileFormat) -> Option<&TableParquetOptions> {
+    Some(format.downcast_ref::<ParquetFiles>()?.0.options())
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl FileFormat for ParquetFiles {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.0.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.0.compression_type()
+    }
+
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        objects: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        self.0.infer_schema(state, store, objects)
+    }
+
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        statistics(&self.0, state, store, table_schema, object)
+    }
+
+    fn infer_stats_and_ordering<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<FileMeta>> {
+        let ordering = self.0.infer_ordering(state, store, Arc::clone(&table_schema), object);
+        let statistics = statistics(&self.0, state, store, table_schema, object);
+        async move { Ok(FileMeta::new(statistics.await?).with_ordering(ordering.await?)) }.boxed()
+    }
+
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        config: FileScanConfig,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_create_physical_plan(state, config)
+    }
+
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &'b dyn Session,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.0.create_writer_physical_plan(input, state, config, order)
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        self.0.file_source(table_schema)
+    }
+}
+
+impl ParquetFiles {
+    fn boxed_create_physical_plan<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        config: FileScanConfig,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move { checked(self.0.create_physical_plan(state, config).await?) }.boxed()
+    }
+}
+
+/// The same scan of Parquet files by [`ParquetScan`].
+pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let scan = file_scan(&plan).ok_or_else(|| internal_datafusion_err!("no scan of files"))?;
+    let source = ParquetScan::of(Arc::clone(scan.file_source()))?;
+    let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
+    Ok(DataSourceExec::from_data_source(config))
+}
+
+/// The scan that [`checked`] was given.
+pub(crate) fn unchecked(scan: &FileScanConfig, source: &ParquetScan) -> Arc<dyn ExecutionPlan> {
+    let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source.0.clone())).build();
+    DataSourceExec::from_data_source(config)
+}
+
+/// What a footer says of the columns of a table, as far as it can be relied on.
+fn statistics<'a>(
+    format: &'a ParquetFormat,
+    state: &'a dyn Session,
+    store: &'a Arc<dyn ObjectStore>,
+    table_schema: SchemaRef,
+    object: &'a ObjectMeta,
+) -> BoxFuture<'a, Result<Statistics>> {
+    async move {
+        let crypto = &format.options().crypto;
+        if crypto.file_decryption.is_some() || crypto.factory_id.is_some() {
+            return format.infer_stats(state, store, table_schema, object).await;
+        }
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let footer = DFParquetMetadata::new(store.as_ref(), object)
+            .with_metadata_size_hint(format.metadata_size_hint())
+            .with_file_metadata_cache(Some(cache))
+            .fetch_metadata()
+            .await?;
+        let footer = footers::reliable(footer);
+        let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &table_schema)?;
+        // One that has another case in the file would be taken for one that it has not.
+        let roots = footer.file_metadata().schema_descr().root_schema().get_fields();
+        for (field, known) in table_schema.fields().iter().zip(&mut statistics.column_statistics) {
+            if !roots.iter().any(|root| root.name() == field.name()) {
+                *known = ColumnStatistics::new_unknown();
+            }
+        }
+        Ok(statistics)
+    }
+    .boxed()
+}
+
+/// DataFusion's scan of Parquet files, of those of any writer.
+#[derive(Clone)]
+pub struct ParquetScan(ParquetSource);
+
+impl ParquetScan {
+    fn of(source: Arc<dyn FileSource>) -> Result<Self> {
+        let parquet = source.downcast_ref::<ParquetSource>().cloned();
+        parquet.map(Self).ok_or_else(|| internal_datafusion_err!("a scan of Parquet files that is none"))
+    }
+}
+
+impl FileSource for ParquetScan {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.0.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let reader = match self.0.parquet_file_reader_factory() {
+            Some(reader) => Arc::clone(reader),
+            None => Arc::new(DefaultParquetFileReaderFactory::new(Arc::clone(&store))),
+        };
+        let reader = Checked::new(reader, Arc::clone(self.0.table_schema().file_schema()));
+        let mut config = config.clone();
+        config.expr_adapter_factory = Some(Arc::new(InEitherCase));
+        let source = self.0.clone().with_parquet_file_reader_factory(Arc::new(reader));
+        source.create_morselizer(store, &config, partition)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.0.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        let inner = self.0.with_batch_size(batch_rows);
+        match Self::of(Arc::clone(&inner)) {
+            Ok(own) => Arc::new(own),
+            Err(_) => inner,
+        }
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.0.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.0.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.0.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.0.file_type()
+    }
+
+    fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt_extra(kind, f)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.0.supports_repartitioning()
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let done = self.0.try_pushdown_filters(filters, config)?;
+        let own = |inner| Ok::<_, DataFusionError>(Arc::new(Self::of(inner)?) as Arc<dyn FileSource>);
+        let updated_node = done.updated_node.map(own).transpose()?;
+        Ok(FilterPushdownPropagation { filters: done.filters, updated_node })
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        let own = |inner| Ok::<_, DataFusionError>(Arc::new(Self::of(inner)?) as Arc<dyn FileSource>);
+        self.0.try_pushdown_sort(order, properties)?.try_map(own)
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.0.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let inner = self.0.try_pushdown_projection(projection)?;
+        inner.map(|inner| Ok(Arc::new(Self::of(inner)?) as _)).transpose()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.0.apply_expressions(f)
+    }
+}
