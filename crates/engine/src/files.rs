@@ -30,6 +30,8 @@ use harrier_exec::{avro, delimited, orc};
 use parking_lot::RwLock;
 use url::Url;
 
+use crate::data_files::is_hidden;
+use crate::file_kinds::{check_endings, meant, of_one_kind};
 use crate::hive::{FolderOptions, FolderTable, Place};
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
@@ -215,7 +217,6 @@ pub(crate) async fn below(
             .map_err(|error| about_file(error, name))?;
         files.extend(found);
     }
-    files.retain(|file| !file.location.filename().unwrap_or_default().starts_with(['.', '_']));
     if files.is_empty() {
         return Err(no_match(name).into());
     }
@@ -240,16 +241,14 @@ async fn open(
     let Some(first) = urls.first() else {
         return Err(no_match(name).into());
     };
-    let store = object_store(state, first)?;
-    let files: Vec<ObjectMeta> = first
-        .list_all_files(state, store.as_ref(), "")
-        .await?
-        .try_collect()
-        .await
-        .map_err(|error| about_file(error, name))?;
-    let known = match forced {
-        Some(kind) => files.first().map(|_| kind),
-        None => files.iter().find_map(|file| FileKind::of(file.location.as_ref())),
+    let first = first.clone();
+    let (urls, files, known) = match forced {
+        Some(kind) => {
+            let files = meant(state, &first).await.map_err(|error| about_file(error, name))?;
+            let known = files.first().map(|_| kind);
+            (urls, files, known)
+        }
+        None => of_one_kind(state, name, urls).await?,
     };
     let Some(kind) = known else {
         return Err(if files.is_empty() && has_wildcard(name) {
@@ -272,7 +271,6 @@ async fn open(
     };
     let format = kind.format(state)?;
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(kind.suffix);
-    let first = first.clone();
     let is_one = urls.len() == 1;
     let config = ListingTableConfig::new_with_multi_paths(urls)
         .with_listing_options(options)
@@ -327,22 +325,20 @@ fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
 }
 
 /// What a file's name says about its content.
+#[derive(Clone)]
 pub(crate) struct FileKind {
-    format: &'static str,
+    pub format: &'static str,
     options: &'static [(&'static str, &'static str)],
-    compression: Option<String>,
+    pub compression: Option<String>,
     /// The end of the names of all the files that belong to the same table.
-    suffix: String,
+    pub suffix: String,
 }
 
 impl FileKind {
-    /// `None` for unknown extensions and for hidden files such as `.part.crc` and `_SUCCESS`.
+    /// `None` for unknown extensions.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        if name.starts_with(['.', '_']) {
-            return None;
-        }
-        let (rest, last) = name.rsplit_once('.')?;
+        let (rest, last) = name.rsplit_once('.').filter(|(rest, _)| !rest.is_empty())?;
         let (extension, compression) =
             if is_compression(last) { (rest.rsplit_once('.')?.1, Some(last)) } else { (last, None) };
         let (_, format, options) =
@@ -352,6 +348,14 @@ impl FileKind {
             None => format!(".{extension}"),
         };
         Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
+    }
+
+    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells how it is compressed.
+    pub(crate) fn is_of_table(&self, other: &Self) -> bool {
+        let is_text = matches!(self.format, "csv" | "json");
+        self.format == other.format
+            && self.options == other.options
+            && (is_text || self.compression == other.compression)
     }
 
     fn format(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
@@ -368,7 +372,7 @@ impl FileKind {
 }
 
 /// A file as messages name it: without the folder this process is in, and without what marks a name as a file's.
-fn shown(name: &str) -> String {
+pub(crate) fn shown(name: &str) -> String {
     let path = Path::new(name);
     let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
     let short = short.unwrap_or(path);
@@ -405,6 +409,8 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
     let sqlstate = sqlstate::of(&error);
     let is_about_content = match sqlstate {
         SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
+        // The same code as for bytes in a query; the readers' texts alone differ.
+        state if state == SqlState::literal("22021") => error.to_string().contains("UTF-8 data"),
         // The same code as for a cast in a query; the CSV reader's text alone differs.
         SqlState::INVALID_TEXT_REPRESENTATION => error.to_string().contains("Error while parsing value"),
         _ => false,
@@ -536,7 +542,7 @@ fn resolve(name: &str) -> Result<Vec<String>> {
 }
 
 /// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
-fn file_url(path: &Path) -> Result<String> {
+pub(crate) fn file_url(path: &Path) -> Result<String> {
     let invalid = || {
         CodedError::new(
             SqlState::INVALID_PARAMETER_VALUE,
@@ -562,12 +568,12 @@ fn check_readable(path: &Path, name: &str) -> Result<()> {
 }
 
 /// The names that match a path with wildcards, sorted. A pattern whose last part alone has wildcards comes
-/// back as it is, if anything matches: DataFusion reads that itself, partition folders included.
+/// back as it is, if anything matches: DataFusion reads that itself, partition folders included, but for hidden files.
 fn expand(pattern: &str) -> Result<Vec<String>> {
     let parts: Vec<&str> = pattern.split('/').collect();
     let last = parts.len() - 1;
     let only_last = parts[..last].iter().all(|part| !has_wildcard(part));
-    if only_last && parts[last] != "**" {
+    if only_last && parts[last] != "**" && !is_hidden(parts[last], false) {
         let folder = if last == 0 { "." } else { &parts[..last].join("/") };
         let folder = if folder.is_empty() { "/" } else { folder };
         check_readable(Path::new(folder), folder)?;
@@ -575,7 +581,7 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
             matches(parts[last].as_bytes(), name.as_bytes())
                 || name.contains('=') && Path::new(folder).join(name).is_dir()
         };
-        let has_match = names_in(Path::new(folder)).iter().any(is_match);
+        let has_match = names_in(Path::new(folder), parts[last]).iter().any(is_match);
         return Ok(has_match.then(|| pattern.to_string()).into_iter().collect());
     }
     let mut found = vec![String::new()];
@@ -601,7 +607,7 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
                     (_, base) => base,
                 };
                 next.extend(
-                    names_in(Path::new(folder))
+                    names_in(Path::new(folder), part)
                         .into_iter()
                         .filter(|name| matches(part.as_bytes(), name.as_bytes()))
                         .map(|name| join(&name)),
@@ -614,7 +620,7 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
         found = found
             .iter()
             .flat_map(|folder| {
-                names_in(Path::new(folder)).into_iter().map(move |name| format!("{folder}/{name}"))
+                names_in(Path::new(folder), "").into_iter().map(move |name| format!("{folder}/{name}"))
             })
             .collect();
     }
@@ -624,20 +630,23 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
     found.iter().map(|path| file_url(Path::new(path))).collect()
 }
 
-/// The names in a folder that are not hidden; none if it cannot be read.
-fn names_in(folder: &Path) -> Vec<String> {
+/// The names in a folder that are not hidden, or begin as `pattern` does; none if it cannot be read.
+fn names_in(folder: &Path, pattern: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
     entries
         .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.'))
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let is_meant = name.as_bytes().first() == pattern.as_bytes().first();
+            (is_meant || !is_hidden(&name, entry.path().is_dir())).then_some(name)
+        })
         .collect()
 }
 
 fn folders_below(folder: &Path, found: &mut Vec<String>) {
-    for name in names_in(folder) {
+    for name in names_in(folder, "") {
         let path = folder.join(name);
         // Not through links: they may lead back up.
         if path.is_dir() && !path.is_symlink() {
@@ -737,6 +746,11 @@ impl ExternalTables {
                         locations.push(folder_to_be(location)?);
                     }
                     Err(error) => return Err(error),
+                }
+            }
+            if !has_columns && let Some(state) = state.as_any().downcast_ref::<SessionState>() {
+                for location in &locations {
+                    check_endings(state, location, &command).await?;
                 }
             }
             let named = std::mem::replace(&mut command.locations, locations);
@@ -926,7 +940,8 @@ mod tests {
         assert_eq!(kind("a/b.parquet"), Some(("parquet", String::new(), ".parquet".into())));
         assert_eq!(kind("b.csv.gz"), Some(("csv", "gz".into(), ".csv.gz".into())));
         assert_eq!(kind("b.JSONL"), Some(("json", String::new(), ".JSONL".into())));
-        for none in ["b", "a/_SUCCESS", "a/.b.csv", "b.gz", "b.txt"] {
+        assert_eq!(kind("a/_b.csv"), Some(("csv", String::new(), ".csv".into())));
+        for none in ["b", "a/_SUCCESS", "a/.csv", "b.gz", "b.txt", "a/.b.csv.crc"] {
             assert_eq!(kind(none), None, "{none}");
         }
     }

@@ -14,11 +14,9 @@ use glob::Pattern;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use url::Url;
 
+use crate::data_files::{FOLDER_MARK, is_hidden, list_all};
 use crate::files::{FileKind, about_file, has_wildcard, matches, no_match, object_store, parse_url};
 use crate::store_options::{self, TableOptions};
-
-/// What Hadoop's S3 file systems lay down for an empty folder.
-const FOLDER_MARK: &str = "_$folder$";
 
 /// Whether a name is one in a store.
 pub(crate) fn is_in_store(name: &str) -> bool {
@@ -73,7 +71,8 @@ pub(crate) async fn matching(
     options: &TableOptions,
 ) -> Result<Vec<ListingTableUrl>> {
     let (base, pattern) = base_and_pattern(name);
-    if pattern.contains('/') || pattern == "**" || !pattern.contains('*') || !pattern.contains('.') {
+    let is_one = !pattern.contains('/') && pattern != "**" && !is_hidden(pattern, false);
+    if !is_one || !pattern.contains('*') || !pattern.contains('.') {
         let found = expand(state, name, options).await?;
         let place = |location| parse_url(&store_options::place(state, location, options)?);
         return found.into_iter().map(place).collect();
@@ -100,7 +99,11 @@ pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOpti
     if parts.last() == Some(&"**") {
         parts.push("*");
     }
-    let listed = list(store.as_ref(), url.prefix(), parts.len() > 1).await;
+    let listed = match parts.iter().any(|part| is_hidden(part, false)) {
+        // A pattern that begins so means what is hidden otherwise.
+        true => list_all(store.as_ref(), url.prefix()).try_collect().await,
+        false => list(store.as_ref(), url.prefix(), parts.len() > 1).await,
+    };
     let listed = listed.map_err(|error| about_file(error.into(), base))?;
     let place = &name[..key_start(name)];
     // An object of this very name is meant, as on a disk.
@@ -154,11 +157,11 @@ fn below<'a>(key: &'a str, folder: &Path) -> &'a str {
     key.strip_prefix(folder.as_ref()).unwrap_or(key).trim_start_matches('/')
 }
 
-/// Whether a key below the pattern's folder matches; folders of partitions need not be in the pattern. Hidden files and folders never do.
+/// Whether a key below the pattern's folder matches; folders of partitions need not be in the pattern. Hidden files and folders do where
+/// the pattern begins as their names do.
 fn is_match(pattern: &[&str], key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
-    let is_hidden = |part: &&str| part.starts_with(['.', '_']) && !part.contains('=');
-    if parts.iter().any(is_hidden) || key.ends_with(FOLDER_MARK) {
+    if key.ends_with(FOLDER_MARK) {
         return false;
     }
     let Some((file, folders)) = parts.split_last() else { return false };
@@ -171,10 +174,14 @@ fn matches_parts(pattern: &[&str], parts: &[&str]) -> bool {
     match (pattern, parts) {
         ([], []) => true,
         (["**", rest @ ..], _) => {
-            matches_parts(rest, parts) || !parts.is_empty() && matches_parts(pattern, &parts[1..])
+            let is_below = |parts: &[&str]| !is_hidden(parts[0], parts.len() > 1);
+            matches_parts(rest, parts)
+                || !parts.is_empty() && is_below(parts) && matches_parts(pattern, &parts[1..])
         }
         ([first, rest @ ..], [part, others @ ..]) => {
-            matches(first.as_bytes(), part.as_bytes()) && matches_parts(rest, others)
+            let is_meant =
+                !is_hidden(part, !others.is_empty()) || first.as_bytes().first() == part.as_bytes().first();
+            is_meant && matches(first.as_bytes(), part.as_bytes()) && matches_parts(rest, others)
         }
         _ => false,
     }
@@ -235,6 +242,9 @@ mod tests {
             ("**/*.parquet", "x/y/z/a.parquet"),
             ("**/y/*", "x/y/a.parquet"),
             ("[ab].csv", "b.csv"),
+            ("_*.csv", "_b.csv"),
+            (".*/*", ".x/b.csv"),
+            ("*.csv", "_k=1/b.csv"),
         ] {
             assert!(is_match(pattern, key), "{pattern} {key}");
         }
@@ -247,6 +257,9 @@ mod tests {
             ("*", ".a.parquet.crc"),
             ("**/*", "k=2_$folder$"),
             ("?.csv", "ab.csv"),
+            ("*.csv", "_b.csv"),
+            ("_*.csv", "_x/_b.csv"),
+            ("**/*.csv", "a/_b.csv"),
         ] {
             assert!(!is_match(pattern, key), "{pattern} {key}");
         }

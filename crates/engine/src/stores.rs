@@ -1,4 +1,4 @@
-//! The object stores of a process: each is opened when a statement first reaches for it.
+//! The object stores of a process: each is opened when a statement first reaches for it. Their listings have data in them only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::RwLock;
 use url::{Position, Url};
 
+use crate::data_files::DataFiles;
+
 /// Local files, and what `harrier-storage` opens.
 #[derive(Debug)]
 pub(crate) struct Stores {
@@ -20,7 +22,7 @@ pub(crate) struct Stores {
 
 impl Default for Stores {
     fn default() -> Self {
-        let local: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        let local: Arc<dyn ObjectStore> = Arc::new(DataFiles::new(Arc::new(LocalFileSystem::new())));
         Self { open: RwLock::new(HashMap::from([("file://".to_string(), local)])) }
     }
 }
@@ -45,6 +47,7 @@ impl ObjectStoreRegistry for Stores {
         }
         match harrier_storage::open(url) {
             Ok(Some(store)) => {
+                let store: Arc<dyn ObjectStore> = Arc::new(DataFiles::new(store));
                 self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }

@@ -15,7 +15,7 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry, Identity, ScheduledFile};
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -29,6 +29,7 @@ use super::ownership::{MARKER, claim};
 use super::partitions::partitions_of;
 use super::table::{Contents, RowSource, WarehouseTable};
 use super::values;
+use crate::data_files::list_all;
 
 /// A file of less than this part of the size that files are to have is small.
 const SMALL_PART: i64 = 2;
@@ -280,7 +281,7 @@ async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i6
         Some(_) => "/".to_string(),
         None => store_url.as_str().to_string(),
     };
-    let found: Vec<_> = store.list(Some(&prefix)).try_collect().await?;
+    let found: Vec<_> = list_all(store.as_ref(), &prefix).try_collect().await?;
     let described =
         |file: ObjectMeta| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros());
     Ok(found.into_iter().map(described).collect())
