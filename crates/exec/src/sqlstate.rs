@@ -373,7 +373,7 @@ fn of_arrow(error: &ArrowError) -> SqlState {
         | ArrowError::DictionaryKeyOverflowError
         | ArrowError::RunEndIndexOverflowError => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
         ArrowError::OffsetOverflowError(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,
-        ArrowError::CsvError(text) if text.contains("invalid UTF-8 data") => NOT_UTF8,
+        ArrowError::CsvError(text) if text.contains("UTF-8") => NOT_UTF8,
         ArrowError::CsvError(_) => SqlState::BAD_COPY_FILE_FORMAT,
         ArrowError::JsonError(text) if text.contains("UTF-8") => NOT_UTF8,
         ArrowError::JsonError(_) => SqlState::INVALID_TEXT_REPRESENTATION,
