@@ -85,6 +85,8 @@ mod series;
 mod server_functions;
 mod session;
 pub mod settings;
+mod simplification;
+mod sort_limits;
 mod spill;
 pub mod split;
 mod sql_types;
