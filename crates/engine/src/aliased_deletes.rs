@@ -9,14 +9,14 @@ use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Delete, FromTable, TableFactor, Update};
 
-use crate::joined_columns;
+use crate::cast_names;
 
 /// The plan of a statement.
 ///
 /// Errors: those of planning.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     let deletes = as_update(&mut statement);
-    let plan = joined_columns::plan(state, statement).await?;
+    let plan = cast_names::plan(state, statement).await?;
     if deletes { Ok(plan.transform_down(as_delete)?.data) } else { Ok(plan) }
 }
 

@@ -233,7 +233,8 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
     Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into())
 }
 
-fn type_name(kind: &DataType) -> String {
+/// A type as PostgreSQL calls it.
+pub(crate) fn type_name(kind: &DataType) -> String {
     format_type(postgres_type(kind).0, NO_MODIFIER).unwrap_or_else(|| kind.to_string())
 }
 

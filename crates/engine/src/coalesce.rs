@@ -1,5 +1,5 @@
-//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`, and
-//! bytes of a column beside those of a literal.
+//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`, a
+//! text beside a day or a boolean, and bytes of a column beside those of a literal.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-use crate::timestamps;
+use crate::{timestamps, unknown_literals};
 
 /// It becomes a CASE before a plan travels.
 pub(crate) fn function() -> Arc<ScalarUDF> {
@@ -54,7 +54,10 @@ impl ScalarUDFImpl for Coalesce {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        match timestamps::common_of(arguments).or_else(|| bytes(arguments)) {
+        let common = timestamps::common_of(arguments)
+            .or_else(|| bytes(arguments))
+            .or_else(|| unknown_literals::beside_literals(arguments));
+        match common {
             Some(common) => Ok(vec![common; arguments.len()]),
             None => self.inner.inner().coerce_types(arguments),
         }

@@ -49,8 +49,8 @@ mod rows;
 mod text_files;
 
 use crate::assignments;
+use crate::cast_names;
 use crate::files;
-use crate::joined_columns;
 use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::{self, Dml};
@@ -458,7 +458,7 @@ impl Session {
         };
         self.spread().await?;
         let state = self.context().state();
-        let plan = Box::pin(joined_columns::plan(&state, parse::as_query(&copy.source)?)).await?;
+        let plan = Box::pin(cast_names::plan(&state, parse::as_query(&copy.source)?)).await?;
         warehouse::check_reads(&state, &plan)?;
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {

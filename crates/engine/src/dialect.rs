@@ -2,8 +2,10 @@
 //! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
 mod calls;
+mod exact_values;
 mod fetch;
 mod grouping;
+mod grouping_lists;
 mod insert;
 mod joined_changes;
 mod lexing;
@@ -11,6 +13,7 @@ mod merges;
 mod new_tables;
 mod only;
 mod operators;
+mod orderings;
 mod patterns;
 mod quantified;
 mod rows;
@@ -34,6 +37,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use harrier_exec::{interval_texts, times};
 use harrier_pgcatalog::function_call;
 
+pub(crate) use grouping_lists::tokens as grouping_tokens;
 pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
 pub(crate) use joined_changes::is_update_from;
 pub(crate) use lexing::SqlDialect;
@@ -59,6 +63,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
             tuples::rewrite(statement.as_mut())?;
             merges::rewrite(statement.as_mut());
             insert::unbind_values(statement.as_mut());
+            exact_values::rewrite(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
             rows::in_conditions_of_change(statement.as_mut())?;
             rewrite(statement.as_mut())
@@ -118,7 +123,9 @@ impl VisitorMut for Dialect {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
-        if let Err(error) = rows::rewrite(expr).and_then(|()| truths::in_expr(expr)) {
+        if let Err(error) =
+            rows::rewrite(expr).and_then(|()| truths::in_expr(expr)).and_then(|()| orderings::rewrite(expr))
+        {
             return ControlFlow::Break(error);
         }
         calls::rewrite(expr);
@@ -228,11 +235,18 @@ fn kind_of(data_type: &DataType) -> Option<times::Kind> {
 fn exact_number(text: &str) -> Option<Expr> {
     const INTEGER_DIGITS: usize = 20;
     const DOUBLE_DIGITS: usize = 15;
+    let digits_min = if text.contains('.') { DOUBLE_DIGITS + 1 } else { INTEGER_DIGITS + 1 };
+    decimal_of(text, digits_min)
+}
+
+/// A number as the decimal it is, if that has no more than 38 digits.
+fn exact_decimal(text: &str) -> Option<Expr> {
+    decimal_of(text, 1)
+}
+
+fn decimal_of(text: &str, digits_min: usize) -> Option<Expr> {
     const DECIMAL_DIGITS_MAX: usize = 38;
-    let (digits_min, (whole, fraction)) = match text.split_once('.') {
-        Some(parts) => (DOUBLE_DIGITS + 1, parts),
-        None => (INTEGER_DIGITS + 1, (text, "")),
-    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let whole = whole.trim_start_matches('0');
     let digits = whole.len() + fraction.len();

@@ -23,7 +23,7 @@ use harrier_exec::whole_sinks;
 
 use crate::SqlError;
 use crate::explain;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::server_functions::ServerFunction;
 use crate::session::Session;
 use crate::settings::HarrierSettings;
@@ -321,6 +321,9 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // scans like query 6 and query 12, because columns were decoded in small pieces.
     // DataFusion 55 skips what `min(a)` does not need even if `max(f(a))` beside it does: its filter knows bare columns only.
     defaults.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    // Whether a column may be NULL is told more cautiously of physical plans: of `x IS TRUE`, and of marks of EXISTS the other way round.
+    // No batch has a NULL where there may be none; the check would refuse `SELECT DISTINCT x IS TRUE`.
+    defaults.execution.skip_physical_aggregate_schema_check = true;
     // What ANALYZE has found is behind it.
     defaults.optimizer.use_statistics_registry = true;
     if let Some(bytes) = options.memory_bytes {
@@ -333,6 +336,9 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     if let Some(gang) = &options.gang {
         gang.declare_settings(&mut config);
     }
+    // As deep as statements may nest: tools write a hundred subqueries inside of each other.
+    let nesting = ("datafusion.sql_parser.recursion_limit", limits::NESTING_MAX.to_string());
+    set(&mut config, nesting.0, &nesting.1)?;
     for (key, value) in &options.settings {
         set(&mut config, key, value)?;
     }

@@ -116,6 +116,24 @@ pub(crate) fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -
     }
 }
 
+/// Levels of the parser with which it is tried whether a text is nested too deeply, or wrong.
+const TRIED_MAX: usize = 20_000;
+
+/// What is wrong with a text that the parser has refused, with so many levels as it may have. Within NOT, CASE and others the parser takes too many
+/// levels for a reason to try something else, and says that there is a word too many. To be called on a stack as [`bounded`] gives it.
+pub(crate) fn too_deep_or(
+    text: &str,
+    error: DataFusionError,
+    levels: usize,
+    parses: impl FnOnce(usize) -> bool,
+) -> DataFusionError {
+    let depth = Tokenizer::new(&SqlDialect, text).tokenize_with_location();
+    match depth.is_ok_and(|tokens| depth_of_tokens(&tokens) > levels) && parses(TRIED_MAX) {
+        true => ParserError::RecursionLimitExceeded.into(),
+        false => error,
+    }
+}
+
 /// How many levels the tree of these tokens may have: as many as there are tokens since the last comma, in each of the parentheses that
 /// are open. Of UNION and the like there is a chain across commas.
 pub(crate) fn depth_of_tokens(tokens: &[TokenWithSpan]) -> usize {

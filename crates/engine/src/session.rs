@@ -1,7 +1,7 @@
 //! A session: one user's tables, settings and prepared statements, and the running of statements in it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -59,6 +59,7 @@ use crate::counted_rows::CountedRows;
 use crate::default_values;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
+use crate::differences::{Differences, Extracts};
 use crate::doubles::{self, DoubleComparisons, NearestDoubles};
 use crate::engine::{Engine, setting_error};
 use crate::estimates;
@@ -90,6 +91,8 @@ use crate::plain_values::PlainValues;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::queried_values::QueriedValues;
+use crate::quotients::Quotients;
+use crate::repeated_keys::RepeatedKeys;
 use crate::rewriting::in_view;
 use crate::scalar_subqueries::ScalarSubqueries;
 use crate::series::Series;
@@ -100,11 +103,13 @@ use crate::split::{self, StatementText};
 use crate::sql_types::SqlTypes;
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
+use crate::table_samples::TableSamples;
 use crate::targets;
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{self, Timestamps, WholeUnits};
 use crate::told_apart;
 use crate::type_names;
+use crate::unknown_literals::{self, UnknownLiterals};
 use crate::warehouse::{
     self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
     TableClauses, Transactions,
@@ -244,10 +249,12 @@ impl Session {
         analyzer.rules.insert(0, Arc::new(Timestamps));
         analyzer.rules.insert(0, Arc::new(SessionZone));
         analyzer.rules.insert(0, Arc::new(NotIn));
+        analyzer.rules.insert(0, Arc::new(UnknownLiterals));
         analyzer.rules.insert(0, Arc::new(QueriedValues));
         builder = builder.with_analyzer_rules(analyzer.rules);
         builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
         builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
+        builder = builder.with_analyzer_rule(Arc::new(Differences));
         builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
         builder = builder.with_analyzer_rule(Arc::new(LocalTimes));
         builder = builder.with_analyzer_rule(Arc::new(CountedRows));
@@ -259,8 +266,14 @@ impl Session {
         builder = builder.with_analyzer_rule(Arc::new(WindowFunctions));
         builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
         builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
+        builder = builder.with_optimizer_rule(Arc::new(RepeatedKeys));
+        builder.expr_planners().get_or_insert_default().insert(0, Arc::new(Extracts));
         builder = builder.with_type_planner(Arc::new(SqlTypes));
-        builder = builder.with_relation_planners(vec![Arc::new(PlainValues), Arc::new(FunctionRelations)]);
+        builder = builder.with_relation_planners(vec![
+            Arc::new(TableSamples),
+            Arc::new(PlainValues),
+            Arc::new(FunctionRelations),
+        ]);
         builder = builder.with_statistics_registry(estimates::registry());
         builder = match (engine.gang(), engine.link()) {
             (Some(gang), _) => gang.configure(builder),
@@ -488,21 +501,14 @@ impl Session {
             other => dialect_from_str(other)
                 .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
         };
-        let tokens = explain_options::tokens(text, dialect.as_ref());
-        let tokens = dialect::merge_tokens(text, tokens, dialect.as_ref());
-        let tokens = dialect::word_tokens(text, tokens, dialect.as_ref())?;
-        let tokens = dialect::operator_tokens(text, tokens, dialect.as_ref());
-        let tokens = dialect::quantified_tokens(text, tokens, dialect.as_ref());
-        let tokens = dialect::only_tokens(text, tokens, dialect.as_ref());
-        let input = match dialect::table_tokens(text, tokens, dialect.as_ref()) {
-            Some(tokens) => ParserInput::from(tokens),
-            None => ParserInput::from(text),
+        let mut statements = match parse_with(text, dialect.as_ref(), recursion_limit) {
+            Ok(statements) => statements,
+            Err(error) => {
+                return Err(nesting::too_deep_or(text, error, recursion_limit, |limit| {
+                    parse_with(text, dialect.as_ref(), limit).is_ok()
+                }));
+            }
         };
-        let mut statements = DFParserBuilder::new(input)
-            .with_dialect(dialect.as_ref())
-            .with_recursion_limit(recursion_limit)
-            .build()?
-            .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
                 nesting::settle_statement(&mut statement)?;
@@ -558,7 +564,10 @@ impl Session {
             _ => {
                 let state = listing::of(&state, statement)?.unwrap_or(state);
                 let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
-                in_view(describe::with_values(plan, values)?, &[timestamps::leveled, doubles::compared])?
+                in_view(
+                    describe::with_values(plan, values)?,
+                    &[unknown_literals::typed, timestamps::leveled, doubles::compared],
+                )?
             }
         };
         assignments::check(&plan, written.as_deref())?;
@@ -1178,10 +1187,31 @@ fn add_functions(state: &mut SessionState) {
         .and_then(|_| functions::replace(state))
         .and_then(|()| state.register_udf(coalesce::function()))
         .and_then(|_| state.register_expr_planner(Arc::new(TypedParameters)))
-        .and_then(|()| state.register_expr_planner(Arc::new(ScaledIntervals)));
+        .and_then(|()| state.register_expr_planner(Arc::new(ScaledIntervals)))
+        .and_then(|()| state.register_expr_planner(Arc::new(Quotients)));
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }
+}
+
+/// The statements of a text, in a dialect, nested so deeply at most.
+fn parse_with(text: &str, dialect: &dyn Dialect, recursion_limit: usize) -> Result<VecDeque<Statement>> {
+    let tokens = explain_options::tokens(text, dialect);
+    let tokens = dialect::merge_tokens(text, tokens, dialect);
+    let tokens = dialect::word_tokens(text, tokens, dialect)?;
+    let tokens = dialect::operator_tokens(text, tokens, dialect);
+    let tokens = dialect::quantified_tokens(text, tokens, dialect);
+    let tokens = dialect::grouping_tokens(text, tokens, dialect);
+    let tokens = dialect::only_tokens(text, tokens, dialect);
+    let input = match dialect::table_tokens(text, tokens, dialect) {
+        Some(tokens) => ParserInput::from(tokens),
+        None => ParserInput::from(text),
+    };
+    DFParserBuilder::new(input)
+        .with_dialect(dialect)
+        .with_recursion_limit(recursion_limit)
+        .build()?
+        .parse_statements()
 }
 
 /// Puts the catalog of a session without a warehouse in the place of the planner's own.

@@ -10,8 +10,9 @@ use crate::account::Account;
 use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, as_is, bucket_place, bytes_of_texts, date_trunc, exact_doubles, large_values, lengths,
-    local_times, only, patterns, row_numbers, samples, shown_intervals, shown_times, sums, times,
+    arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, exact_doubles,
+    large_values, lengths, local_times, means, named_casts, only, patterns, quotients, replacements,
+    row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals,
     whole_times, window_functions, written_rows,
 };
 
@@ -21,12 +22,17 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         bucket(),
         bucket_place::function(),
         bytes_of_texts::function(),
+        date_parts::function(),
         date_trunc::function(),
+        day_times::function(),
         exact_doubles::function(),
         intervals::function(),
         local_times::moment(),
         local_times::timezone(),
+        named_casts::function(),
         only::only(),
+        replacements::function(),
+        row_samples::function(),
         shown_intervals::function(),
         shown_times::function(),
         table_partition_function(),
@@ -37,7 +43,9 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(large_values::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
+        .chain(quotients::functions())
         .chain(times::functions())
+        .chain(whole_decimals::functions())
         .chain(whole_times::functions())
 }
 
@@ -51,7 +59,7 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
     let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
     builder.scalar_functions().get_or_insert_default().extend(scalar());
-    let aggregates = [sums::sum(), samples::sample()].into_iter().chain(framed.all());
+    let aggregates = [sums::sum(), means::avg(), samples::sample()].into_iter().chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
     builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
     window_functions::install(builder);
@@ -60,13 +68,20 @@ pub fn install(builder: &mut SessionStateBuilder) {
 /// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
 pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     session.register_udaf(sums::sum())?;
+    session.register_udaf(means::avg())?;
     for function in lengths::functions().chain(large_values::callable()) {
         session.register_udf(function)?;
     }
+    session.register_udf(date_parts::function())?;
     session.register_udf(date_trunc::function())?;
     for function in patterns::functions() {
         session.register_udf(function)?;
     }
+    for function in whole_decimals::functions() {
+        session.register_udf(function)?;
+    }
+    session.register_udf(replacements::function())?;
+    session.register_udf(named_casts::function())?;
     session.register_udf(local_times::timezone())?;
     for function in row_numbers::functions() {
         session.register_udwf(function)?;

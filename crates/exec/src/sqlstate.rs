@@ -38,6 +38,8 @@ impl SqlState {
     pub const INVALID_ROW_COUNT_IN_LIMIT: Self = Self::literal("2201W");
     pub const INVALID_ROW_COUNT_IN_OFFSET: Self = Self::literal("2201X");
     pub const INVALID_REGULAR_EXPRESSION: Self = Self::literal("2201B");
+    pub const INVALID_TABLESAMPLE_REPEAT: Self = Self::literal("2202G");
+    pub const INVALID_TABLESAMPLE_ARGUMENT: Self = Self::literal("2202H");
     pub const CARDINALITY_VIOLATION: Self = Self::literal("21000");
     pub const INVALID_STATEMENT_NAME: Self = Self::literal("26000");
     pub const INVALID_CATALOG_NAME: Self = Self::literal("3D000");

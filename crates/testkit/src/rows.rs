@@ -229,11 +229,24 @@ fn same_cell(a: &str, b: &str, tolerance: f64) -> bool {
     if is_integer(a) && is_integer(b) {
         return false;
     }
+    let (tolerance, least) =
+        if is_cut_off(a, b) { (tolerance.max(QUOTIENT_TOLERANCE), 1.0) } else { (tolerance, 1e-6) };
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) if a.is_nan() || b.is_nan() => a.is_nan() && b.is_nan(),
-        (Ok(a), Ok(b)) => a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1e-6),
+        (Ok(a), Ok(b)) => a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(least),
         _ => false,
     }
+}
+
+/// What is computed of quotients that plain DataFusion has cut off after the sixth digit is this close.
+const QUOTIENT_TOLERANCE: f64 = 2e-6;
+
+/// Whether one of two numbers has as many digits behind the point as a quotient of decimals, and the other one as many
+/// as plain DataFusion leaves of it.
+fn is_cut_off(a: &str, b: &str) -> bool {
+    let digits = |cell: &str| cell.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let (few, many) = (digits(a).min(digits(b)), digits(a).max(digits(b)));
+    (6..16).contains(&few) && many >= 16
 }
 
 fn is_integer(cell: &str) -> bool {
@@ -330,6 +343,17 @@ mod tests {
         assert!(compare(&a, &b, Order::Any, 1e-3).is_err());
         assert!(compare(&rows("x\nNaN\n"), &rows("x\nNaN\n"), Order::Any, 0.0).is_ok());
         assert!(compare(&rows("x\n1.50\n"), &rows("x\n1.5\n"), Order::Any, 0.0).is_ok());
+    }
+
+    #[test]
+    fn quotients_may_be_cut_off() {
+        let same = |a: &str, b: &str| same_cell(a, b, 1e-9);
+        assert!(same("60.566666", "60.56666666666666666667"));
+        assert!(same("98.59920900", "98.59920967514136837100"));
+        assert!(same("0.012345", "0.01234567901234567901"));
+        assert!(!same("60.5666", "60.56666666666666666667"));
+        assert!(!same("60.566666", "60.5667"));
+        assert!(!same("60.566666", "60.56766666666666666667"));
     }
 
     #[test]

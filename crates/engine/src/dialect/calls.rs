@@ -8,6 +8,9 @@ use harrier_pgcatalog::function_call;
 
 use super::patterns;
 
+/// The function that has the replacement of `regexp_replace` be what the planner's understands.
+const REPLACEMENT: &str = "harrier_replacement";
+
 /// Rewrites an expression, if it is one.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
@@ -35,6 +38,14 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_of_chrono(pattern) => {
                     Some(call(&format!("harrier_{name}"), value, pattern))
+                }
+                ("regexp_replace", [text, pattern, replacement, flags @ ..])
+                    if flags.len() < 2 && !is_call_of(replacement, REPLACEMENT) =>
+                {
+                    let normal = function_call(REPLACEMENT, vec![Expr::clone(replacement)]);
+                    let mut arguments = vec![Expr::clone(text), Expr::clone(pattern), Expr::Function(normal)];
+                    arguments.extend(flags.iter().map(|flags| Expr::clone(flags)));
+                    Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
                 (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),
                 _ => None,
@@ -78,6 +89,10 @@ fn plain_call(function: &Function) -> Option<(String, Vec<&Expr>)> {
         _ => None,
     });
     Some((name_of(name), arguments.collect::<Option<Vec<_>>>()?))
+}
+
+fn is_call_of(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Function(function) if plain_call(function).is_some_and(|(called, _)| called == name))
 }
 
 fn name_of(name: &Ident) -> String {
@@ -161,6 +176,10 @@ mod tests {
             ("SELECT date(a)", "SELECT CAST(a AS DATE)"),
             ("SELECT pg_catalog.int4('7')", "SELECT CAST('7' AS INTEGER)"),
             ("SELECT date, text FROM t", "SELECT date, text FROM t"),
+            (
+                "SELECT regexp_replace(a, 'b', '$1', 'g')",
+                "SELECT regexp_replace(a, 'b', harrier_replacement('$1'), 'g')",
+            ),
             ("SELECT substring(a FROM '...$')", "SELECT array_element(regexp_match(a, '...$'), 1)"),
             ("SELECT substring(a, '(b)c')", "SELECT array_element(regexp_match(a, '(b)c'), 1)"),
             ("SELECT substring(a FROM 2 FOR 3)", "SELECT SUBSTRING(a FROM 2 FOR 3)"),

@@ -1,0 +1,157 @@
+//! Expressions that differ by a cast alone, as in `SELECT max(w), max(w::int)` and
+//! `GROUP BY day, stamp::date`. DataFusion calls a cast what it calls its inside, tells aggregates, keys and
+//! columns apart by their names, and refuses these (42701). Such a statement is planned once more with a
+//! function around each of its casts, which has a name and gives what it is given; simplification takes it
+//! away.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{Expr, Value, Visit, VisitMut, Visitor, VisitorMut};
+use harrier_exec::named_casts;
+use harrier_exec::sqlstate::{self, SqlState};
+use harrier_pgcatalog::function_call;
+
+use crate::joined_columns;
+
+/// The plan of a statement, as of [`joined_columns::plan`].
+///
+/// Errors: those of planning.
+pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
+    let Some(named) = with_names(&statement) else {
+        return joined_columns::plan(state, statement).await;
+    };
+    match joined_columns::plan(state, statement).await {
+        Err(error) if sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
+            // What is wrong with the statement as it was sent is what the user is told.
+            joined_columns::plan(state, named).await.map_err(|_| error)
+        }
+        Ok(plan) if meet(&plan)? => Ok(joined_columns::plan(state, named).await.unwrap_or(plan)),
+        planned => planned,
+    }
+}
+
+/// Whether two keys, aggregates or columns of one node have a name in common, which the optimizer would
+/// refuse.
+fn meet(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_met = false;
+    plan.apply_with_subqueries(|plan| {
+        if matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Projection(_) | LogicalPlan::Window(_)) {
+            let mut names = HashMap::new();
+            for expr in plan.expressions() {
+                let name = expr.schema_name().to_string();
+                is_met |= names.insert(name, expr.clone()).is_some_and(|other| other != expr);
+            }
+        }
+        Ok(if is_met { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(is_met)
+}
+
+/// A statement with a name for each of its casts; `None`: there is none.
+fn with_names(statement: &Statement) -> Option<Statement> {
+    let has_casts = match inner(statement) {
+        Some(Part::Statement(statement)) => statement.visit(&mut HasCast).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut HasCast).is_break(),
+        None => false,
+    };
+    if !has_casts {
+        return None;
+    }
+    let mut statement = statement.clone();
+    name_casts(&mut statement);
+    Some(statement)
+}
+
+enum Part<'s> {
+    Statement(&'s datafusion::sql::sqlparser::ast::Statement),
+    Query(&'s datafusion::sql::sqlparser::ast::Query),
+}
+
+fn inner(statement: &Statement) -> Option<Part<'_>> {
+    match statement {
+        Statement::Statement(statement) => Some(Part::Statement(statement)),
+        Statement::Explain(explain) => inner(&explain.statement),
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => Some(Part::Query(query)),
+            CopyToSource::Relation(_) => None,
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => None,
+    }
+}
+
+fn name_casts(statement: &mut Statement) {
+    let _ = match statement {
+        Statement::Statement(statement) => VisitMut::visit(statement.as_mut(), &mut NameCasts),
+        Statement::Explain(explain) => {
+            name_casts(&mut explain.statement);
+            ControlFlow::Continue(())
+        }
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => VisitMut::visit(query.as_mut(), &mut NameCasts),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+}
+
+/// Whether a name would leave a cast out.
+fn is_unnamed(expr: &Expr) -> bool {
+    matches!(expr, Expr::Cast { expr: inner, .. } if !matches!(inner.as_ref(), Expr::Value(_)))
+}
+
+struct HasCast;
+
+impl Visitor for HasCast {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        if is_unnamed(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+struct NameCasts;
+
+impl VisitorMut for NameCasts {
+    type Break = ();
+
+    // Behind what is in it: what it becomes is not visited.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if is_unnamed(expr)
+            && let Expr::Cast { data_type, .. } = &*expr
+        {
+            let kind = Expr::value(Value::SingleQuotedString(data_type.to_string()));
+            let cast = std::mem::replace(expr, Expr::value(Value::Null));
+            *expr = Expr::Function(function_call(named_casts::NAME, vec![cast, kind]));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::config::Dialect;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    #[test]
+    fn casts_get_names() {
+        let state = SessionContext::new().state();
+        for (sql, expected) in [
+            (
+                "SELECT max(w), max(w::INT) FROM t",
+                Some("SELECT max(w), max(harrier_named_cast(w::INT, 'INT')) FROM t"),
+            ),
+            ("SELECT max(w), '1'::INT FROM t", None),
+        ] {
+            let statement = state.sql_to_statement(sql, &Dialect::PostgreSQL).unwrap();
+            assert_eq!(with_names(&statement).map(|named| named.to_string()).as_deref(), expected);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! ORDER BY inside of calls, where a number is a number: `array_agg(v ORDER BY 1)` orders by nothing. To the
+//! planner it is the position of an argument.
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{
+    DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArguments, OrderByExpr, Value,
+    ValueWithSpan,
+};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+/// Rewrites a call, if it has an order.
+///
+/// Errors: values that are to be different ones are ordered by a number (42P10).
+pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
+    let Expr::Function(Function { args, within_group, .. }) = expr else { return Ok(()) };
+    // What is ordered here is what is aggregated: it has to be left.
+    for key in within_group.iter_mut().filter(|key| is_number(key)) {
+        let number = std::mem::replace(&mut key.expr, Expr::value(Value::Null));
+        key.expr = Expr::Nested(Box::new(number));
+    }
+    let FunctionArguments::List(list) = args else { return Ok(()) };
+    let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+    for clause in &mut list.clauses {
+        let FunctionArgumentClause::OrderBy(keys) = clause else { continue };
+        if is_distinct && keys.iter().any(is_number) {
+            let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+            return Err(CodedError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
+        }
+        keys.retain(|key| !is_number(key));
+    }
+    list.clauses.retain(|clause| !matches!(clause, FunctionArgumentClause::OrderBy(keys) if keys.is_empty()));
+    Ok(())
+}
+
+fn is_number(key: &OrderByExpr) -> bool {
+    let mut expr = &key.expr;
+    while let Expr::UnaryOp { expr: inner, .. } = expr {
+        expr = inner;
+    }
+    matches!(expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn numbers_order_nothing() {
+        for (sql, expected) in [
+            ("SELECT array_agg(v ORDER BY 1)", "SELECT array_agg(v)"),
+            ("SELECT array_agg(v ORDER BY 1 DESC, w, 2)", "SELECT array_agg(v ORDER BY w)"),
+            ("SELECT array_agg(DISTINCT v ORDER BY v)", "SELECT array_agg(DISTINCT v ORDER BY v)"),
+            (
+                "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY 1)",
+                "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY (1))",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+        assert!(rewritten("SELECT array_agg(DISTINCT v ORDER BY 1)").is_err());
+    }
+}

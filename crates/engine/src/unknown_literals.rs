@@ -1,0 +1,113 @@
+//! Literals in quotes that are of no type yet, beside what is no text: `coalesce(day, '9999-12-31')`,
+//! `CASE flag WHEN 'true' THEN …`. They are of the type that stands beside them, as in PostgreSQL. A text
+//! that is no literal is refused there.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::assignments::type_name;
+use crate::rewriting::{rewritten, schema_below};
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub(crate) struct UnknownLiterals;
+
+impl AnalyzerRule for UnknownLiterals {
+    fn name(&self) -> &str {
+        "unknown_literals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(typed)?.data)
+    }
+}
+
+/// The type that literals have in `coalesce` of these types, if it is another one than those are converted to
+/// by themselves.
+pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
+    let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null());
+    let kind = others.next()?;
+    let is_typed = matches!(
+        kind,
+        DataType::Boolean
+            | DataType::Date32
+            | DataType::Time64(_)
+            | DataType::Interval(_)
+            | DataType::Duration(_)
+    );
+    (is_typed && others.all(|other| other == kind)).then(|| kind.clone())
+}
+
+/// One node with the rule applied.
+///
+/// Errors: a text stands beside what is none (42804).
+pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    rewritten(plan, |mut expr| {
+        let is_changed = match &mut expr {
+            Expr::ScalarFunction(function) if matches!(function.name(), "coalesce" | "nvl" | "ifnull") => {
+                let kinds = function.args.iter().map(|argument| argument.get_type(&schema));
+                match kinds.collect::<Result<Vec<_>>>() {
+                    Ok(kinds) if kinds.iter().any(DataType::is_string) => match beside_literals(&kinds) {
+                        Some(kind) => match_all(&mut function.args, &kind, &schema)?,
+                        None => false,
+                    },
+                    _ => false,
+                }
+            }
+            Expr::Case(case) => match &case.expr {
+                Some(base) => {
+                    let kind = base.get_type(&schema);
+                    let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+                    let mut is_changed = false;
+                    if let Ok(kind) = kind
+                        && is_of_literal(&kind)
+                    {
+                        for when in whens {
+                            is_changed |= take_type(when, &kind);
+                        }
+                    }
+                    is_changed
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+    })
+}
+
+/// Whether a literal in quotes may be of this type, and is not by itself.
+fn is_of_literal(kind: &DataType) -> bool {
+    !kind.is_string() && !kind.is_null() && !kind.is_nested() && !matches!(kind, DataType::Dictionary(..))
+}
+
+fn match_all(arguments: &mut [Expr], kind: &DataType, schema: &DFSchema) -> Result<bool> {
+    let mut is_changed = false;
+    for argument in arguments {
+        if take_type(argument, kind) {
+            is_changed = true;
+        } else if argument.get_type(schema).is_ok_and(|kind| kind.is_string()) {
+            let (kind, text) = (type_name(kind), type_name(&DataType::Utf8));
+            let message = format!("COALESCE types {kind} and {text} cannot be matched");
+            return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+        }
+    }
+    Ok(is_changed)
+}
+
+/// Has a literal in quotes be of a type; tells whether it was one.
+fn take_type(expr: &mut Expr, kind: &DataType) -> bool {
+    let is_text =
+        matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _));
+    if is_text {
+        *expr = cast(std::mem::take(expr), kind.clone());
+    }
+    is_text
+}
