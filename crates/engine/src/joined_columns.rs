@@ -1,4 +1,4 @@
-//! Columns of `JOIN … USING` and `NATURAL JOIN` as PostgreSQL has them: one of both sides, which comes first in `SELECT *` and has the value of
+//! Columns of `JOIN … USING` and `NATURAL JOIN`, and names in ORDER BY, as PostgreSQL has them: one of both sides, which comes first in `SELECT *` and has the value of
 //! the side that has the row. To the planner they are two, of which it takes the left one, or the one whose table's name sorts first.
 //!
 //! What columns the relations have only the planner can tell, which knows the tables, common table expressions and queries around
@@ -10,11 +10,14 @@
 //! SELECT coalesce(t.k, u.k) AS k, t.a, u.b, coalesce(t.k, u.k) + 1 FROM t FULL JOIN u ON t.k = u.k WHERE coalesce(t.k, u.k) > 0
 //! ```
 //!
+//! The same is done where ORDER BY has expressions with names that columns of the result have, too (`orders`).
+//!
 //! Then the statement is planned again, until nothing in it is marked. Tables are looked up once for all of that. In subqueries, too, names may
 //! mean joined columns of the query around them: what is in their FROM is marked then, for there may be a column of the name in it.
 
 mod from;
 mod meanings;
+mod orders;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -164,6 +167,16 @@ impl Marks {
         self.count
     }
 
+    fn mark_select(&mut self, select: &mut Select) {
+        for item in &mut select.from {
+            self.name_subqueries(&mut item.relation);
+            for join in &mut item.joins {
+                self.name_subqueries(&mut join.relation);
+            }
+        }
+        self.mark(&mut select.from);
+    }
+
     /// Gives names to subqueries in FROM that have none, without which their columns could not be told from others.
     fn name_subqueries(&mut self, factor: &mut TableFactor) {
         match factor {
@@ -196,6 +209,10 @@ impl Marks {
             Settled::Not => Ok(false),
             Settled::Partly => Ok(true),
             Settled::Wholly(columns, around) => {
+                let mut order_by = order_by;
+                if let Some(order_by) = order_by.as_deref_mut() {
+                    orders::from_first(select, order_by, &columns);
+                }
                 meanings::rewrite(select, order_by, &columns, &found.relations, &around, self)?;
                 Ok(true)
             }
@@ -299,15 +316,18 @@ impl VisitorMut for Marking<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
+        if let (SetExpr::Select(select), Some(order_by)) = (query.body.as_mut(), &query.order_by)
+            && orders::is_in_doubt(select, order_by)
+        {
+            self.0.mark_select(select);
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
-        if select.from.iter_mut().any(merges) {
-            for item in &mut select.from {
-                self.0.name_subqueries(&mut item.relation);
-                for join in &mut item.joins {
-                    self.0.name_subqueries(&mut join.relation);
-                }
-            }
-            self.0.mark(&mut select.from);
+        if mark_of(select).is_none() && select.from.iter_mut().any(merges) {
+            self.0.mark_select(select);
         }
         ControlFlow::Continue(())
     }
@@ -371,7 +391,8 @@ impl VisitorMut for Resolution<'_> {
         };
         // That of several SELECTs together has names of their result only.
         let order_by = query.order_by.as_mut().filter(|_| is_plain);
-        ControlFlow::Break(self.marks.select(select, order_by, &self.found))
+        let resolved = self.marks.select(select, order_by, &self.found);
+        ControlFlow::Break(resolved.and_then(|resolved| orders::leave_out_keys(query).map(|()| resolved)))
     }
 }
 
@@ -467,6 +488,14 @@ mod tests {
     async fn names_become_what_they_mean() {
         for (sql, expected) in [
             ("SELECT * FROM t JOIN u USING (k)", "SELECT t.k, t.a, u.b FROM t JOIN u ON t.k = u.k"),
+            (
+                "WITH q AS (SELECT 1) SELECT -a AS a, k FROM t ORDER BY a + 0 DESC, a, k LIMIT 2",
+                "WITH q AS (SELECT 1) SELECT * EXCLUDE (\u{1}key 1) FROM (SELECT -a AS a, k, t.a + 0 AS \u{1}key 1 \
+                 FROM t) AS ordered ORDER BY \u{1}key 1 DESC, a, k LIMIT 2",
+            ),
+            // There is no such column in FROM.
+            ("SELECT -a AS x FROM t ORDER BY x + 0", "SELECT -a AS x FROM t ORDER BY x + 0"),
+            ("SELECT -a AS a FROM t ORDER BY (a)", "SELECT -a AS a FROM t ORDER BY (a)"),
             (
                 "SELECT *, k + 1 FROM t FULL JOIN u USING (k) WHERE k > 0 ORDER BY k",
                 "SELECT coalesce(t.k, u.k) AS k, t.a, u.b, coalesce(t.k, u.k) + 1 FROM t FULL JOIN u ON t.k = u.k \
