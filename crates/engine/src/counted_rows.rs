@@ -35,12 +35,14 @@ impl AnalyzerRule for CountedRows {
 /// What a row's turn is called.
 const TURN: &str = "harrier_turn";
 
-/// Whether a join is EXCEPT ALL or INTERSECT ALL. Before the optimizer only set operations take nulls of semi and anti joins for equal, and
-/// without ALL their left side is DISTINCT. Rows that are so anyway have no second turn.
+/// Whether a join is EXCEPT ALL or INTERSECT ALL, which take nulls of semi and anti joins for equal and compare all columns: of what a DELETE reads,
+/// which has been optimized before, EXISTS may do the first. Without ALL the left side is DISTINCT. Rows that are so anyway have no second turn.
 fn is_of_all(join: &Join) -> bool {
     let is_set_operation = matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull
-        && join.filter.is_none();
+        && join.filter.is_none()
+        && join.on.len() == join.left.schema().fields().len()
+        && join.on.len() == join.right.schema().fields().len();
     let is_done = || join.left.schema().fields().last().is_some_and(|last| last.name() == TURN);
     is_set_operation && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_)) && !is_done()
 }

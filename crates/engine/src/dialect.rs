@@ -45,7 +45,6 @@ pub(crate) use merges::tokens as merge_tokens;
 pub(crate) use only::tokens as only_tokens;
 pub(crate) use operators::tokens as operator_tokens;
 pub(crate) use quantified::tokens as quantified_tokens;
-pub(crate) use rows::ROWS;
 pub(crate) use tables::tokens as table_tokens;
 pub(crate) use words::tokens as word_tokens;
 

@@ -1,4 +1,4 @@
-//! Correlated subqueries that are values, in the condition of a join, where the planner has none.
+//! Correlated subqueries that are values, and EXISTS, in the condition of a join, where the planner has none.
 //!
 //! ```text
 //!   a JOIN b ON p AND x = (SELECT … a.c, b.d …)         ─►   Filter: x = (SELECT …)          ─ a JOIN b ON p
@@ -7,7 +7,6 @@
 //!
 //! Of an outer join the subquery has to be about the columns of one side; of one that is about both the planner says that it cannot do it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -17,6 +16,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::subqueries::free;
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -63,15 +64,21 @@ fn without(plan: LogicalPlan, made_up: &mut usize) -> Result<Transformed<Logical
     LogicalPlanBuilder::from(LogicalPlan::Join(changed)).project(shown)?.build().map(Transformed::yes)
 }
 
-fn is_correlated(expr: &Expr) -> Option<&Subquery> {
+/// What the planner has no join for in such a condition.
+fn unplanned(expr: &Expr) -> Option<&Subquery> {
     match expr {
-        Expr::ScalarSubquery(subquery) if !subquery.outer_ref_columns.is_empty() => Some(subquery),
+        Expr::ScalarSubquery(subquery)
+            if free(&subquery.subquery).is_ok_and(|columns| !columns.is_empty()) =>
+        {
+            Some(subquery)
+        }
+        Expr::Exists(exists) => Some(&exists.subquery),
         _ => None,
     }
 }
 
 fn has_subquery(expr: &Expr) -> bool {
-    expr.exists(|expr| Ok(is_correlated(expr).is_some())).unwrap_or(false)
+    expr.exists(|expr| Ok(unplanned(expr).is_some())).unwrap_or(false)
 }
 
 /// An inner join, with what has subqueries in a filter above it.
@@ -97,8 +104,8 @@ impl Sides<'_> {
     /// The condition with columns in the place of subqueries.
     fn take(&mut self, filter: Expr, join: &Join) -> Result<Expr> {
         let taken = filter.transform_down(|expr| {
-            let Some(subquery) = is_correlated(&expr) else { return Ok(Transformed::no(expr)) };
-            let outer = outer_columns(subquery)?;
+            let Some(subquery) = unplanned(&expr) else { return Ok(Transformed::no(expr)) };
+            let outer = outer_columns(subquery, join)?;
             let is_of = |schema: &DFSchema| outer.iter().all(|column| schema.has_column(column));
             let side = match () {
                 () if is_of(join.left.schema()) => &mut self.left,
@@ -115,18 +122,12 @@ impl Sides<'_> {
     }
 }
 
-/// The columns of the query around that a subquery is about.
-fn outer_columns(subquery: &Subquery) -> Result<HashSet<Column>> {
-    let mut found = HashSet::new();
-    for expr in &subquery.outer_ref_columns {
-        expr.apply(|expr| {
-            if let Expr::OuterReferenceColumn(_, column) = expr {
-                found.insert(column.clone());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-    }
-    Ok(found)
+/// The columns of the join that a subquery is about.
+fn outer_columns(subquery: &Subquery, join: &Join) -> Result<Vec<Column>> {
+    let columns = free(&subquery.subquery)?.into_iter().map(|(column, _)| column);
+    let is_of_join =
+        |column: &Column| join.left.schema().has_column(column) || join.right.schema().has_column(column);
+    Ok(columns.filter(is_of_join).collect())
 }
 
 fn with_values(side: &Arc<LogicalPlan>, values: Vec<Expr>) -> Result<Arc<LogicalPlan>> {

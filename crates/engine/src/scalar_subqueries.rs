@@ -6,7 +6,7 @@
 //! ```text
 //!   (SELECT x FROM t WHERE t.k = o.k)                        only((SELECT {first_value(x), count(*)} FROM t WHERE t.k = o.k))
 //!   (SELECT x FROM t WHERE t.k = o.k ORDER BY y LIMIT 1)     (SELECT first_value(x ORDER BY y) FROM t WHERE t.k = o.k)
-//!   SELECT EXISTS (SELECT … WHERE t.k = o.k)                 SELECT (SELECT count(*) … WHERE t.k = o.k) > 0
+//!   SELECT EXISTS (SELECT …)                                 SELECT (SELECT count(*) …) > 0
 //!   ORDER BY (SELECT …)                                      a column that is sorted by, and left out again
 //! ```
 //!
@@ -26,12 +26,10 @@ use datafusion::logical_expr::{
     Expr, FetchType, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::as_is;
 use harrier_exec::only::only;
-use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use crate::dialect::ROWS;
 use crate::rewriting::rewritten;
+use crate::subqueries::free;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -45,11 +43,12 @@ impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let checks_all = !options.optimizer.enable_physical_uncorrelated_scalar_subquery;
         let changed = plan.transform_up_with_subqueries(|plan| {
-            check_rows(&plan)?;
-            let are_values = matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Sort(_));
+            let are_values = !matches!(plan, LogicalPlan::Filter(_));
             let plan = rewritten(plan, |expr| match expr {
                 Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
-                Expr::Exists(exists) if are_values => counted(exists),
+                Expr::Exists(exists) if are_values && free(&exists.subquery.subquery)?.is_empty() => {
+                    counted(exists)
+                }
                 other => Ok(Transformed::no(other)),
             })?;
             plan.transform_data(|plan| match plan {
@@ -61,35 +60,18 @@ impl AnalyzerRule for ScalarSubqueries {
     }
 }
 
-/// Errors: rows that a row is looked for in depend on what is around them, deeper than they can be told from there (0A000).
-fn check_rows(plan: &LogicalPlan) -> Result<()> {
-    match plan {
-        LogicalPlan::SubqueryAlias(alias)
-            if alias.alias.table() == ROWS && !alias.input.all_out_ref_exprs().is_empty() =>
-        {
-            let message =
-                "IN with a subquery of several columns that is about the row itself is not supported here";
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
-                .with_hint(
-                    "qualify the columns before IN, and let the subquery be a plain SELECT; or use EXISTS",
-                )
-                .into())
-        }
-        _ => Ok(()),
-    }
-}
-
 /// A subquery of which every key has one row.
 fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
-    let is_correlated = !subquery.outer_ref_columns.is_empty();
-    let has_one = subquery.subquery.schema().fields().len() != 1 || is_aggregate(&subquery.subquery);
-    let is_checked = is_correlated || checks_all && subquery.subquery.max_rows() != Some(1);
-    if has_one || !is_checked {
-        return if is_correlated {
-            Ok(Transformed::no(Expr::ScalarSubquery(subquery)))
-        } else {
-            nullable(subquery)
-        };
+    let plan = subquery.subquery.as_ref();
+    let [field] = plan.schema().fields().as_ref() else {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    };
+    let is_correlated = !free(plan)?.is_empty();
+    let is_checked = !is_aggregate(plan) && (is_correlated || checks_all && plan.max_rows() != Some(1));
+    // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that column's.
+    let may_be_null = field.is_nullable() || has_row(plan);
+    if !is_checked && may_be_null {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     }
     if let (true, Some(first)) = (is_correlated, first_row(&subquery.subquery)?) {
         return Ok(Transformed::yes(with_plan(subquery, first)));
@@ -110,22 +92,6 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::ScalarFunction(value)))
 }
 
-/// A subquery without a row is null, also of a column that never is: DataFusion takes its value for one of that column's.
-fn nullable(subquery: Subquery) -> Result<Transformed<Expr>> {
-    let plan = subquery.subquery.as_ref();
-    let [field] = plan.schema().fields().as_ref() else {
-        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
-    };
-    if field.is_nullable() || has_row(plan) {
-        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
-    }
-    let name = field.name().clone();
-    let column = Expr::Column(plan.schema().columns().swap_remove(0));
-    let value = Expr::ScalarFunction(ScalarFunction::new_udf(as_is::function(), vec![column]));
-    let plan = LogicalPlanBuilder::from(plan.clone()).project(vec![value.alias(name)])?.build()?;
-    Ok(Transformed::yes(with_plan(subquery, plan)))
-}
-
 /// Whether a plan has a row whatever it reads.
 fn has_row(plan: &LogicalPlan) -> bool {
     match plan {
@@ -141,13 +107,13 @@ fn with_plan(subquery: Subquery, plan: LogicalPlan) -> Expr {
     Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
-/// Whether a plan aggregates all of its rows to one, or to one for each key, which DataFusion looks at.
+/// Whether a plan aggregates all of its rows to one.
 fn is_aggregate(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => is_aggregate(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => is_aggregate(&alias.input),
-        LogicalPlan::Filter(filter) => matches!(filter.input.as_ref(), LogicalPlan::Aggregate(_)),
-        LogicalPlan::Aggregate(_) => true,
+        LogicalPlan::Filter(filter) => is_aggregate(&filter.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         _ => false,
     }
 }
@@ -171,12 +137,12 @@ fn first_row(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         LogicalPlan::Sort(Sort { expr, input, fetch: None }) => (expr.clone(), input),
         _ => (vec![], input),
     };
-    let name = plan.schema().field(0).name().clone();
     let first = first_value(value, order);
     let column = Expr::Column(Column::from_name(first.schema_name().to_string()));
     let plan = LogicalPlanBuilder::from(input.as_ref().clone())
         .aggregate(Vec::<Expr>::new(), vec![first])?
-        .project(vec![column.alias(name)])?
+        // Under a name of its own: columns of the keys are put beside it.
+        .project(vec![column.alias("__value")])?
         .build()?;
     Ok(Some(plan))
 }
@@ -186,7 +152,7 @@ fn is_one(limit: &Limit) -> Result<bool> {
     Ok(skips_none && matches!(limit.get_fetch_type()?, FetchType::Literal(Some(1))))
 }
 
-/// EXISTS as a number of rows that is compared. As a condition DataFusion joins by it; as a value it does not.
+/// EXISTS about no row outside as a number of rows that is compared. As a condition DataFusion joins by it; as a value it does not.
 fn counted(exists: Exists) -> Result<Transformed<Expr>> {
     let Exists { subquery, negated } = exists;
     let rows = count(lit(1_i64));

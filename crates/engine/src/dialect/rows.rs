@@ -24,7 +24,7 @@ const LISTED_ROWS_MAX: usize = 32;
 const COMPARED_ROWS_MAX: usize = 200;
 
 /// The name of the rows that a row is looked for in.
-pub(crate) const ROWS: &str = "_harrier_rows";
+pub(super) const ROWS: &str = "_harrier_rows";
 
 /// Rewrites such a comparison in place; what it consists of is left to whoever goes on to it.
 ///
@@ -75,8 +75,10 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
                 _ => None,
             }
         }
+        // Aggregates of the query would be those of the subquery.
         other => match Search::of(other)? {
-            Some(_) => return Err(misplaced()),
+            Some(search) if search.row.iter().any(has_function) => return Err(misplaced()),
+            Some(search) => Some(search.valued()?),
             None => None,
         },
     };
@@ -182,6 +184,25 @@ impl Search {
             false => Expr::IsNotFalse(Box::new(nested(is_equal))),
         };
         self.exists(is_found, self.negated)
+    }
+
+    /// True, false or NULL.
+    fn valued(self) -> Result<Expr> {
+        let is_equal = self.is_equal();
+        let is_found = self.exists(is_equal.clone(), false)?;
+        let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false)?;
+        let sql = if self.negated {
+            "CASE WHEN 1 THEN false WHEN 2 THEN NULL ELSE true END"
+        } else {
+            "CASE WHEN 1 THEN true WHEN 2 THEN NULL ELSE false END"
+        };
+        let mut value = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql)?.parse_expr()?;
+        if let Expr::Case { conditions, .. } = &mut value {
+            for (when, condition) in conditions.iter_mut().zip([is_found, is_unknown]) {
+                when.condition = condition;
+            }
+        }
+        Ok(value)
     }
 
     fn is_equal(&self) -> Expr {
@@ -346,7 +367,7 @@ fn pairs(left: Vec<Expr>, right: Vec<Expr>) -> Result<Vec<(Expr, Expr)>> {
 }
 
 fn misplaced() -> DataFusionError {
-    let message = "IN with a subquery of several columns is supported in WHERE, and in HAVING without functions before it, only";
+    let message = "IN with a subquery of several columns is supported in WHERE, and elsewhere without functions before it, only";
     CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into()
 }
 
@@ -470,7 +491,9 @@ mod tests {
         let found =
             rewritten("SELECT 1 FROM main.t WHERE (main.t.a, 2) IN (SELECT t.x, t.y FROM main.t)").unwrap();
         assert!(found.contains("FROM (SELECT t.x, t.y FROM main.t) AS"), "{found}");
-        assert!(rewritten("SELECT (a, b) IN (SELECT x, y FROM u)").is_err());
+        let value = rewritten("SELECT (a, b) NOT IN (SELECT x, y FROM u)").unwrap();
+        assert!(value.contains("THEN false WHEN EXISTS") && value.ends_with("ELSE true END)"), "{value}");
+        assert!(rewritten("SELECT (a, count(*)) IN (SELECT x, y FROM u)").is_err());
         let many: Vec<String> = (0..40).map(|at| format!("({at}, -{at})")).collect();
         let told = rewritten(&format!("SELECT 1 FROM t WHERE (a, b) IN ({})", many.join(", "))).unwrap();
         assert!(told.contains("EXISTS (SELECT 1 FROM (VALUES (0, -0), (1, -1)"), "{told}");
