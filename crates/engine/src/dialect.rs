@@ -2,6 +2,7 @@
 //! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
 mod calls;
+mod denials;
 mod exact_values;
 mod fetch;
 mod grouping;
@@ -128,6 +129,7 @@ impl VisitorMut for Dialect {
             return ControlFlow::Break(error);
         }
         calls::rewrite(expr);
+        denials::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {
