@@ -165,10 +165,11 @@ fn statement(text: &str) -> Result<Statement> {
 
 fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
     nesting::bounded(text, || {
-        let input = match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
-            Some(tokens) => ParserInput::from(tokens),
-            None => ParserInput::from(text),
-        };
+        let input =
+            match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
+                Some(tokens) => ParserInput::from(tokens),
+                None => ParserInput::from(text),
+            };
         let mut statements = DFParserBuilder::new(input).with_dialect(dialect).build()?.parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {

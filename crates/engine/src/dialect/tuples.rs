@@ -1,9 +1,12 @@
 //! `SET (a, b) = …` of UPDATE and MERGE as assignments to one column each, which the planner knows.
 
+use std::ops::ControlFlow;
+
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, MergeAction,
-    Query, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor,
+    Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
+    MergeAction, Query, Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor,
+    visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -67,16 +70,16 @@ fn values_of(value: Expr, columns: usize) -> Result<Vec<Expr>> {
 
 /// The columns of a query that gives one row.
 fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
-    let is_plain =
+    let is_column =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     if let SetExpr::Select(select) = query.body.as_ref()
-        && select.projection.iter().all(is_plain)
+        && select.projection.iter().all(is_column)
     {
         if select.projection.len() != columns {
             return Err(other_number());
         }
-        // As it stands, for a query around it may be named in it. With others beside it, a column has no other rows.
-        if select.distinct.is_none() && query.order_by.is_none() {
+        // As it stands, which is joined best. Of other queries a column by itself may have other rows: one beside an aggregate has none of its own.
+        if is_plain(query, select) {
             let part = |at: usize| {
                 let mut query = query.clone();
                 if let SetExpr::Select(select) = query.body.as_mut() {
@@ -88,6 +91,28 @@ fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
         }
     }
     (0..columns).map(|at| column_of(query, at, columns)).collect()
+}
+
+/// Whether every column of a query has the rows that all of them have, and in no other order.
+fn is_plain(query: &Query, select: &Select) -> bool {
+    let is_grouped = match &select.group_by {
+        GroupByExpr::Expressions(keys, modifiers) => !keys.is_empty() || !modifiers.is_empty(),
+        GroupByExpr::All(_) => true,
+    };
+    let has_function = select.projection.iter().any(|item| {
+        visit_expressions(item, |part| match part {
+            Expr::Function(_) | Expr::Subquery(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })
+        .is_break()
+    });
+    select.distinct.is_none()
+        && select.having.is_none()
+        && !is_grouped
+        && !has_function
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
 }
 
 /// One column of a query, whatever that is.
@@ -137,6 +162,11 @@ mod tests {
             (
                 "UPDATE t SET (a, b) = (SELECT x, y AS z FROM u WHERE u.k = t.k)",
                 "UPDATE t SET a = (SELECT x FROM u WHERE u.k = t.k), b = (SELECT y AS z FROM u WHERE u.k = t.k)",
+            ),
+            (
+                "UPDATE t SET (a, b) = (SELECT max(x), 1 FROM u)",
+                "UPDATE t SET a = (SELECT c0 FROM (SELECT max(x), 1 FROM u) AS parts (c0, c1)), \
+                 b = (SELECT c1 FROM (SELECT max(x), 1 FROM u) AS parts (c0, c1))",
             ),
             (
                 "UPDATE t SET (a, b) = (SELECT * FROM u)",
