@@ -19,7 +19,7 @@ use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, Warehous
 use harrier_exec::Gang;
 use harrier_sim::{Fault, Simulation, Weather};
 
-use crate::together;
+use crate::{on_statement_stack, together};
 
 const RANKS: usize = 3;
 
@@ -281,44 +281,50 @@ fn same(sql: &str) -> impl Fn(&mut Ranks, bool) {
 
 #[test]
 fn gather() {
-    let _turn = together();
-    let folder = tempfile::tempdir().expect("a folder");
-    tables(folder.path());
-    let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
-    faults(folder.path(), &sql, &["gather"], &same(&sql));
-    coordinator_faults(folder.path(), &sql);
+    on_statement_stack(|| {
+        let _turn = together();
+        let folder = tempfile::tempdir().expect("a folder");
+        tables(folder.path());
+        let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
+        faults(folder.path(), &sql, &["gather"], &same(&sql));
+        coordinator_faults(folder.path(), &sql);
+    });
 }
 
 #[test]
 fn redistribute_and_broadcast() {
-    let _turn = together();
-    let folder = tempfile::tempdir().expect("a folder");
-    tables(folder.path());
-    let sql = format!(
-        "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
-        folder.path().display()
-    );
-    faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
-    coordinator_faults(folder.path(), &sql);
+    on_statement_stack(|| {
+        let _turn = together();
+        let folder = tempfile::tempdir().expect("a folder");
+        tables(folder.path());
+        let sql = format!(
+            "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
+            folder.path().display()
+        );
+        faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
+        coordinator_faults(folder.path(), &sql);
+    });
 }
 
 /// All rows of an INSERT are there or none, whatever it was that failed.
 #[test]
 fn insert() {
-    let _turn = together();
-    const ROWS: i64 = 1334;
-    let folder = tempfile::tempdir().expect("a folder");
-    tables(folder.path());
-    let facts = format!("{}/facts/", folder.path().display());
-    let sql = format!("insert into kept select k, g from '{facts}' where k % 3 = 0");
-    let known = Cell::new(0);
-    let check = |ranks: &mut Ranks, done: bool| {
-        let answer = ranks.again("select count(*) from kept");
-        let count = answer.lines().nth(3).and_then(|line| line.split('|').nth(1)?.trim().parse().ok());
-        let rows: i64 = count.unwrap_or_else(|| panic!("no count: {answer}"));
-        let expected = known.get() + if done { ROWS } else { 0 };
-        assert_eq!(rows, expected);
-        known.set(rows);
-    };
-    faults(folder.path(), &sql, &["gather"], &check);
+    on_statement_stack(|| {
+        let _turn = together();
+        const ROWS: i64 = 1334;
+        let folder = tempfile::tempdir().expect("a folder");
+        tables(folder.path());
+        let facts = format!("{}/facts/", folder.path().display());
+        let sql = format!("insert into kept select k, g from '{facts}' where k % 3 = 0");
+        let known = Cell::new(0);
+        let check = |ranks: &mut Ranks, done: bool| {
+            let answer = ranks.again("select count(*) from kept");
+            let count = answer.lines().nth(3).and_then(|line| line.split('|').nth(1)?.trim().parse().ok());
+            let rows: i64 = count.unwrap_or_else(|| panic!("no count: {answer}"));
+            let expected = known.get() + if done { ROWS } else { 0 };
+            assert_eq!(rows, expected);
+            known.set(rows);
+        };
+        faults(folder.path(), &sql, &["gather"], &check);
+    });
 }

@@ -11,6 +11,7 @@ mod faults;
 mod ledger;
 mod plans;
 
+use harrier_engine::nesting::THREAD_STACK_BYTES;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The processor time of this process: whoever looks at it has it alone.
@@ -24,4 +25,13 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 /// For every other one.
 fn together() -> RwLockReadGuard<'static, ()> {
     PROCESSOR.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `test` on a stack as large as that of the threads that plan statements in the product.
+fn on_statement_stack(test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES);
+        let done = thread.spawn_scoped(scope, test).expect("a thread").join();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
