@@ -25,10 +25,17 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::plain::is_plain;
-use super::references::{free, has_subquery, outer_reference, with_plan};
+use super::references::{
+    count_subqueries, count_subqueries_in, free, has_subquery, outer_reference, with_plan,
+};
 use crate::rewriting::{rewritten, schema_below};
+
+/// A comparison as a value has its subquery twice, so that several inside of each other are many. With more subqueries than so many
+/// in it, it is not planned.
+const INNER_SUBQUERIES_MAX: usize = 14;
 
 /// The name of the rows of a subquery that a value is compared with.
 const ROWS: &str = "__compared";
@@ -167,7 +174,13 @@ impl Search {
         Ok(if self.negated { negated(is_found) } else { is_found })
     }
 
+    /// As a value. Errors: too many subqueries would be there twice (54001).
     fn valued(&self, scope: &DFSchema) -> Result<Expr> {
+        let inner = count_subqueries(&self.value)? + count_subqueries_in(&self.rows.subquery)?;
+        if inner > INNER_SUBQUERIES_MAX {
+            let message = "IN, ANY and ALL as values are nested too deeply";
+            return Err(CodedError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into());
+        }
         let is_found = self.exists(|comparison| comparison, scope)?;
         let is_unknown = self.exists(|comparison| comparison.is_null(), scope)?;
         let null = Expr::Literal(ScalarValue::Boolean(None), None);

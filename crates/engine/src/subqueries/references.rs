@@ -31,6 +31,30 @@ pub(super) fn has_subquery(expr: &Expr) -> bool {
     expr.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(false)
 }
 
+/// How many subqueries there are in an expression, those inside of others too.
+pub(super) fn count_subqueries(expr: &Expr) -> Result<usize> {
+    let mut count = 0;
+    expr.apply(|part| {
+        if let Some(subquery) = subquery_of(part) {
+            count += 1 + count_subqueries_in(&subquery.subquery)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(count)
+}
+
+/// How many subqueries there are in a plan, those inside of others too.
+pub(super) fn count_subqueries_in(plan: &LogicalPlan) -> Result<usize> {
+    let mut count = 0;
+    plan.apply(|node| {
+        for expr in node.expressions() {
+            count += count_subqueries(&expr)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(count)
+}
+
 /// The same expression with another plan for its subquery.
 pub(super) fn with_plan(expr: Expr, plan: LogicalPlan) -> Result<Expr> {
     let outer_ref_columns = free(&plan)?;
