@@ -1,7 +1,7 @@
 //! Random statements (`harrier_testkit::differential`) on one process, and on three ranks that take every scan of a file, beside
 //! PostgreSQL, whose answers are right. What Harrier says that it does not support is counted, by reason.
 //!
-//! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` how many there are (200):
+//! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` how many there are (200, and 100 on ranks):
 //!
 //! ```text
 //! HARRIER_SEED=5000 HARRIER_STATEMENTS=1000 cargo test --release -p harrier --test serve differential:: -- --nocapture
@@ -14,8 +14,9 @@ use harrier_testkit::differential::{Answer, Outcome, Statement, compare, shrink,
 
 use crate::served::{Client, Served};
 
-/// Of a run of the test suite.
+/// Of a run of the test suite, on one process and on ranks.
 const STATEMENTS: u64 = 200;
+const STATEMENTS_ON_RANKS: u64 = 100;
 
 /// At most so many of a hundred statements may be unsupported because a subquery is correlated, and otherwise.
 const CORRELATED_PERCENT_MAX: usize = 25;
@@ -66,11 +67,11 @@ fn variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |value| value.parse().expect(name))
 }
 
-fn compare_with_postgresql(arguments: &[&str]) {
+fn compare_with_postgresql(arguments: &[&str], statements: u64) {
     let served = Served::start(arguments);
     let Some(mut pair) = Pair::new(&served) else { return };
     let first = variable("HARRIER_SEED", 1);
-    let count = variable("HARRIER_STATEMENTS", STATEMENTS);
+    let count = variable("HARRIER_STATEMENTS", statements);
     let (mut same, mut failures) = (0, Vec::new());
     let [mut invalid, mut correlated, mut unsupported] = [(); 3].map(|()| BTreeMap::<String, usize>::new());
     for seed in first..first + count {
@@ -108,10 +109,11 @@ fn is_of_correlation(reason: &str) -> bool {
 
 #[test]
 fn one_process_answers_as_postgresql() {
-    compare_with_postgresql(&["--launcher", "none"]);
+    compare_with_postgresql(&["--launcher", "none"], STATEMENTS);
 }
 
 #[test]
 fn three_ranks_answer_as_postgresql() {
-    compare_with_postgresql(&["--ranks", "3", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"]);
+    let gang = ["--ranks", "3", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
+    compare_with_postgresql(&gang, STATEMENTS_ON_RANKS);
 }
