@@ -241,6 +241,8 @@ async fn open(
     let Some(first) = urls.first() else {
         return Err(no_match(name).into());
     };
+    // What is wrong with a store is said as it is.
+    object_store(state, first)?;
     let first = first.clone();
     let (urls, files, known) = match forced {
         Some(kind) => {
