@@ -178,6 +178,8 @@ fn drawn_nests_are_answered_or_refused() {
     beside_others(&served, || {
         let mut client = low(&served);
         let _ = outcome(&mut client, NO_LIMIT);
+        // Nests of CASE take long to plan; the timeout holds for that, too.
+        client.query("SET statement_timeout = '20s'").unwrap();
         for _ in 0..12 {
             let depth = 1 << random.random_range(0..8);
             let kinds: Vec<_> = AROUND.choose_multiple(&mut random, 3).copied().collect();
@@ -190,7 +192,7 @@ fn drawn_nests_are_answered_or_refused() {
                 let shown = &sql[..sql.len().min(300)];
                 // A number may leave its range on the way.
                 assert!(
-                    matches!(state.as_str(), "54001" | "22003" | "42601"),
+                    matches!(state.as_str(), "54001" | "22003" | "42601" | "57014"),
                     "{state}, {depth} deep: {shown}"
                 );
             }
