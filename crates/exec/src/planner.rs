@@ -22,7 +22,9 @@ use crate::bucket_place::for_ranks;
 use crate::dispatch::{dispatched, marked, unmarked};
 use crate::planning::{Spread, file_scan};
 use crate::table_files::plan::physical_plan;
+use crate::unordered::UnorderedExec;
 use datafusion::catalog::Session;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::execution::config::SessionConfig;
@@ -135,10 +137,29 @@ fn ranks(config: &SessionConfig) -> usize {
 
 /// A one-rank plan with the gathers that it needs on so many ranks, and its redistributions into buckets for them.
 fn ready(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    let one_rank = for_ranks(one_rank, ranks)?;
+    let one_rank = unordered_redistributions(for_ranks(one_rank, ranks)?)?;
     // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
     let once = one_rank.output_partitioning().partition_count() == 1;
     gather_single(one_rank, once)
+}
+
+/// Hides from every redistribution that its input is ordered.
+///
+/// A redistribution of one partition keeps the order of its input, and says so. Spread over ranks, one of several partitions may be one of one
+/// partition on each, while its rows arrive from all of them interleaved: a sort above it took them for sorted and did nothing.
+fn unordered_redistributions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let changed = plan.transform_up(|plan| {
+        let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else {
+            return Ok(Transformed::no(plan));
+        };
+        let input = repartition.input();
+        if !is_motion(&plan) || input.output_ordering().is_none() {
+            return Ok(Transformed::no(plan));
+        }
+        let input = Arc::new(UnorderedExec::new(Arc::clone(input)));
+        Ok(Transformed::yes(replace_children_if_necessary(plan, vec![input])?))
+    })?;
+    Ok(changed.data)
 }
 
 /// Whether the plan gives the same rows when it is spread over ranks.
