@@ -1,10 +1,11 @@
 //! Filters on their way down a logical plan, past aggregates and windows.
 //!
-//! DataFusion moves a condition below an aggregate when all of its columns are keys. A condition without columns has them all, so
-//! `SELECT count(*) FROM t HAVING (SELECT max(x) FROM u) > 5` filtered the rows of `t` and returned a count of 0 where there is no
-//! row. An aggregate without keys, or with the grouping set `()`, has a row whatever comes in, so no condition passes it
-//! (other engines had the same fault: SPARK-22983). A volatile condition is about each row that comes out, so it passes neither
-//! aggregates nor windows.
+//! DataFusion moves a condition below an aggregate when all of its columns are keys. A condition without
+//! columns has them all, so `SELECT count(*) FROM t HAVING (SELECT max(x) FROM u) > 5` filtered the rows of
+//! `t` and returned a count of 0 where there is no row. An aggregate without keys, or with the grouping set
+//! `()`, has a row whatever comes in, so no condition passes it (other engines had the same fault:
+//! SPARK-22983). A volatile condition is about each row that comes out, so it passes neither aggregates nor
+//! windows.
 
 use std::sync::Arc;
 

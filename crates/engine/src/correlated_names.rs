@@ -1,9 +1,11 @@
 //! Columns that a correlated subquery compares with the rows outside, under names of their own.
 //!
-//! DataFusion decorrelates a subquery by pulling its conditions up into a join, above an alias of the subquery that takes the tables'
-//! names away. Two columns of one name, as in `EXISTS (SELECT 1 FROM x JOIN y … WHERE x.n = o.n AND y.n = o.n)`, were one there, and the
-//! answer that of `x.n = o.n AND x.n = o.n`; beside a column of the output that has the name, `SELECT x.id AS n FROM x WHERE x.n = o.n`,
-//! it was ambiguous (42702). Here such columns get other names below the condition, and have their own again above it.
+//! DataFusion decorrelates a subquery by pulling its conditions up into a join, above an alias of the
+//! subquery that takes the tables' names away. Two columns of one name, as in `EXISTS (SELECT 1 FROM x JOIN y
+//! … WHERE x.n = o.n AND y.n = o.n)`, were one there, and the answer that of `x.n = o.n AND x.n = o.n`;
+//! beside a column of the output that has the name, `SELECT x.id AS n FROM x WHERE x.n = o.n`, it was
+//! ambiguous (42702). Here such columns get other names below the condition, and have their own again above
+//! it.
 //!
 //! ```text
 //!   Filter: x.n = o.n AND y.n = o.n      Projection: …, _harrier_correlated_0 AS x.n, _harrier_correlated_1 AS y.n
@@ -22,6 +24,8 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conj
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan, Projection, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::subqueries::references::{changed_subquery, has_subquery};
+
 /// What the names begin with.
 const PREFIX: &str = "_harrier_correlated_";
 
@@ -38,27 +42,7 @@ impl AnalyzerRule for CorrelatedNames {
         let mut count = 0;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = plan.map_expressions(|expr| {
-                expr.transform_up(|expr| {
-                    Ok(match expr {
-                        Expr::Exists(mut exists) => {
-                            let changed = named_apart(&mut exists.subquery, &mut count)?;
-                            Transformed::new_transformed(Expr::Exists(exists), changed)
-                        }
-                        Expr::InSubquery(mut found) => {
-                            let changed = named_apart(&mut found.subquery, &mut count)?;
-                            Transformed::new_transformed(Expr::InSubquery(found), changed)
-                        }
-                        Expr::SetComparison(mut compared) => {
-                            let changed = named_apart(&mut compared.subquery, &mut count)?;
-                            Transformed::new_transformed(Expr::SetComparison(compared), changed)
-                        }
-                        Expr::ScalarSubquery(mut subquery) => {
-                            let changed = named_apart(&mut subquery, &mut count)?;
-                            Transformed::new_transformed(Expr::ScalarSubquery(subquery), changed)
-                        }
-                        other => Transformed::no(other),
-                    })
-                })
+                expr.transform_up(|expr| changed_subquery(expr, |subquery| named_apart(subquery, &mut count)))
             })?;
             plan.transform_data(|plan| match plan {
                 // That of LATERAL.
@@ -132,16 +116,6 @@ fn correlated_columns(predicate: &Expr) -> Vec<Column> {
     let parts = split_conjunction(predicate).into_iter();
     let correlated = parts.filter(|part| part.contains_outer() && !has_subquery(part));
     correlated.flat_map(|part| part.column_refs().into_iter().cloned()).collect()
-}
-
-fn has_subquery(expr: &Expr) -> bool {
-    let is_subquery = |expr: &Expr| {
-        matches!(
-            expr,
-            Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_)
-        )
-    };
-    expr.exists(|expr| Ok(is_subquery(expr))).unwrap_or(true)
 }
 
 fn renamed(filter: Filter, names: &HashMap<Column, String>) -> Result<Transformed<LogicalPlan>> {

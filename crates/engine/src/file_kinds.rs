@@ -11,7 +11,7 @@ use datafusion::object_store::ObjectMeta;
 use futures::TryStreamExt;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use crate::files::{FileKind, about_file, file_url, object_store, parse_url, shown};
+use crate::files::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
 use crate::store_names;
 
 /// The files that a place stands for. DataFusion takes a file with `=` in its name for none of a pattern's.
@@ -58,7 +58,7 @@ pub(crate) async fn of_one_kind(
     };
     if let Some((_, other, _)) = known.iter().find(|(.., other)| !other.is_of_table(kind)) {
         let own = |file: &ObjectMeta| file.location.filename().unwrap_or_default().to_string();
-        let message = format!("\"{}\" has files of several kinds", shown(name));
+        let message = format!("\"{}\" has files of several kinds", relative_name(name));
         return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
             .with_detail(format!("\"{}\" and \"{}\" are not of one table", own(file), own(other)))
             .with_hint(format!("those of one kind have a pattern: '*{}'", kind.suffix))
@@ -77,7 +77,8 @@ pub(crate) async fn of_one_kind(
         let parts: Vec<&str> = url.strip_prefix(&file.location).map(Iterator::collect).unwrap_or_default();
         let folders = parts.len().saturating_sub(1);
         if parts[..folders].iter().any(|folder| folder.contains('=')) {
-            let message = format!("files of table partitions in \"{}\" have several endings", shown(name));
+            let message =
+                format!("files of table partitions in \"{}\" have several endings", relative_name(name));
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_detail(format!("Not all end in \"{}\".", kind.suffix))
                 .into());
@@ -127,7 +128,7 @@ pub(crate) async fn check_endings(
     match files.iter().find(|file| is_own(file) && !is_read(file)) {
         Some(other) if files.iter().any(is_read) => {
             let name = other.location.filename().unwrap_or_default();
-            let message = format!("\"{}\" has files with several endings", shown(location));
+            let message = format!("\"{}\" has files with several endings", relative_name(location));
             Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
                 .with_detail(format!("\"{name}\" does not end in \"{ending}\"."))
                 .with_hint("With its columns given, a table has all files of its folder.")

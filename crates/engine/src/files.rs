@@ -258,12 +258,12 @@ async fn open(
         } else if files.is_empty() {
             CodedError::new(
                 SqlState::UNDEFINED_FILE,
-                format!("no data files in \"{}\"", shown(name)),
+                format!("no data files in \"{}\"", relative_name(name)),
             )
         } else {
             CodedError::new(
                 SqlState::WRONG_OBJECT_TYPE,
-                format!("cannot tell the format of file \"{}\" from its name", shown(name)),
+                format!("cannot tell the format of file \"{}\" from its name", relative_name(name)),
             )
             .with_hint(
                 "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, ndjson, avro, arrow",
@@ -293,7 +293,7 @@ async fn open(
         };
         return Err(CodedError::new(
             SqlState::DATA_CORRUPTED,
-            format!("file \"{}\"{IS_EMPTY}", shown(&name)),
+            format!("file \"{}\"{IS_EMPTY}", relative_name(&name)),
         )
         .into());
     }
@@ -374,7 +374,7 @@ impl FileKind {
 }
 
 /// A file as messages name it: without the folder this process is in, and without what marks a name as a file's.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn relative_name(name: &str) -> String {
     let path = Path::new(name);
     let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
     let short = short.unwrap_or(path);
@@ -426,7 +426,7 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
         None => cause.message,
     };
     let names: Vec<_> =
-        scanned.iter().take(NAMED_FILES_MAX).map(|name| format!("\"{}\"", shown(name))).collect();
+        scanned.iter().take(NAMED_FILES_MAX).map(|name| format!("\"{}\"", relative_name(name))).collect();
     let message = match scanned.len() {
         1 => format!("file {} cannot be read", names[0]),
         n if n <= NAMED_FILES_MAX => format!("one of the files {} cannot be read", names.join(", ")),
@@ -479,16 +479,15 @@ pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError 
     match sqlstate {
         SqlState::UNDEFINED_FILE => missing(name),
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            CodedError::new(sqlstate, format!("permission denied for file \"{}\"", shown(name)))
+            CodedError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)))
         }
         SqlState::DATA_CORRUPTED => CodedError::new(
             sqlstate,
-            format!("file \"{}\" is damaged or not of the format its name says", shown(name)),
+            format!("file \"{}\" is damaged or not of the format its name says", relative_name(name)),
         )
         .with_detail(detail),
-        _ => {
-            CodedError::new(sqlstate, format!("could not read file \"{}\"", shown(name))).with_detail(detail)
-        }
+        _ => CodedError::new(sqlstate, format!("could not read file \"{}\"", relative_name(name)))
+            .with_detail(detail),
     }
     .into()
 }
@@ -501,11 +500,11 @@ pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Resul
 }
 
 fn missing(name: &str) -> CodedError {
-    CodedError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", shown(name)))
+    CodedError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", relative_name(name)))
 }
 
 pub(crate) fn no_match(name: &str) -> CodedError {
-    CodedError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", shown(name)))
+    CodedError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
 }
 
 pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {

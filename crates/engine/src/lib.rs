@@ -79,6 +79,7 @@ mod parameter_types;
 mod parameters;
 mod plain_values;
 mod plan_tree;
+mod planning_rules;
 mod prepared;
 mod progress;
 mod queried_values;

@@ -1,8 +1,8 @@
 //! Orders that a plan has come to lack.
 //!
-//! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are constant or equal. A later rule that
-//! moves a filter, a projection or a side of a join may make it forget that, and the check at the end refuses the plan. So whatever is not
-//! known to be ordered then is sorted.
+//! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are
+//! constant or equal. A later rule that moves a filter, a projection or a side of a join may make it forget
+//! that, and the check at the end refuses the plan. So whatever is not known to be ordered then is sorted.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-/// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the check of plans.
+/// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
+/// check of plans.
 #[derive(Debug)]
 pub(crate) struct NeededOrders;
 

@@ -1,15 +1,18 @@
-//! Aggregates of a subquery whose variables are all of a query around it, as `SELECT (SELECT max(o.x) FROM t) FROM o`.
+//! Aggregates of a subquery whose variables are all of a query around it, as `SELECT (SELECT max(o.x) FROM t)
+//! FROM o`.
 //!
-//! By the standard such an aggregate belongs to the query around, over whose rows it goes. The planner takes it for one over the rows
-//! of the subquery, so it is refused.
+//! By the standard such an aggregate belongs to the query around, over whose rows it goes. The planner takes
+//! it for one over the rows of the subquery, so it is refused.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::subqueries::references::subquery_of;
 
 /// The rule; errors: a query has such an aggregate (0A000).
 #[derive(Debug)]
@@ -68,14 +71,4 @@ fn is_outer(function: &AggregateFunction, own: &DFSchema) -> Result<bool> {
         })?;
     }
     Ok(has_outer && !has_own)
-}
-
-fn subquery_of(expr: &Expr) -> Option<&Subquery> {
-    match expr {
-        Expr::Exists(exists) => Some(&exists.subquery),
-        Expr::InSubquery(found) => Some(&found.subquery),
-        Expr::SetComparison(compared) => Some(&compared.subquery),
-        Expr::ScalarSubquery(subquery) => Some(subquery),
-        _ => None,
-    }
 }

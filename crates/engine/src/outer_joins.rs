@@ -1,8 +1,9 @@
 //! Outer joins with a side whose rows have constants.
 //!
-//! An outer join fills the columns of a side with NULL where nothing matches. DataFusion takes what is constant in the rows of that side for
-//! constant in the joined ones all the same: after `LEFT JOIN (SELECT k, 1 AS flag FROM s) q`, `ORDER BY q.flag` would sort nothing, and a
-//! window ordered by it would take all rows for peers. So nothing of it is told on.
+//! An outer join fills the columns of a side with NULL where nothing matches. DataFusion takes what is
+//! constant in the rows of that side for constant in the joined ones all the same: after `LEFT JOIN (SELECT
+//! k, 1 AS flag FROM s) q`, `ORDER BY q.flag` would sort nothing, and a window ordered by it would take all
+//! rows for peers. So nothing of it is told on.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use harrier_exec::unordered::UnorderedExec;
 
-/// Puts an [`UnorderedExec`] below every outer join, above each side that it fills with NULL and of whose columns one is constant or computed
-/// from others; to stand before all rules that go by an order.
+/// Puts an [`UnorderedExec`] below every outer join, above each side that it fills with NULL and of whose
+/// columns one is constant or computed from others; to stand before all rules that go by an order.
 #[derive(Debug)]
 pub(crate) struct OuterJoins;
 
@@ -80,7 +81,8 @@ fn join_type(plan: &Arc<dyn ExecutionPlan>) -> Option<JoinType> {
     }
 }
 
-/// Whether something that is known of all rows is not true of rows of NULLs. Columns that are equal to each other stay so.
+/// Whether something that is known of all rows is not true of rows of NULLs. Columns that are equal to each
+/// other stay so.
 fn changes_by_null(known: &EquivalenceProperties) -> bool {
     let is_column = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Column>();
     !known.constants().is_empty() || known.eq_group().iter().any(|class| !class.iter().all(is_column))

@@ -1,8 +1,9 @@
 //! The types of columns that a correlated subquery takes from the rows outside.
 //!
-//! The planner notes the type of such a column as it makes the subquery, before the types of the query outside have been coerced.
-//! `CASE … THEN id ELSE 1 END` is an INTEGER then and a BIGINT afterwards, and the subquery compared what it took for an INTEGER with
-//! what is none (22023). Here the types are those of the coerced query, and the subquery is coerced once more.
+//! The planner notes the type of such a column as it makes the subquery, before the types of the query
+//! outside have been coerced. `CASE … THEN id ELSE 1 END` is an INTEGER then and a BIGINT afterwards, and the
+//! subquery compared what it took for an INTEGER with what is none (22023). Here the types are those of the
+//! coerced query, and the subquery is coerced once more.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 use crate::rewriting::schema_below;
+use crate::subqueries::references::changed_subquery;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -30,7 +32,9 @@ impl AnalyzerRule for OuterTypes {
                 return Ok(Transformed::no(plan));
             }
             let outside = schema_below(&plan)?;
-            let plan = plan.map_expressions(|expr| expr.transform_down(|expr| retyped_in(expr, &outside)))?;
+            let plan = plan.map_expressions(|expr| {
+                expr.transform_down(|expr| changed_subquery(expr, |subquery| retyped(subquery, &outside)))
+            })?;
             plan.transform_data(|plan| lateral(plan, &outside))
         })?;
         match changed.transformed {
@@ -38,28 +42,6 @@ impl AnalyzerRule for OuterTypes {
             false => Ok(changed.data),
         }
     }
-}
-
-fn retyped_in(expr: Expr, outside: &DFSchema) -> Result<Transformed<Expr>> {
-    Ok(match expr {
-        Expr::Exists(mut exists) => {
-            let changed = retyped(&mut exists.subquery, outside)?;
-            Transformed::new_transformed(Expr::Exists(exists), changed)
-        }
-        Expr::InSubquery(mut found) => {
-            let changed = retyped(&mut found.subquery, outside)?;
-            Transformed::new_transformed(Expr::InSubquery(found), changed)
-        }
-        Expr::SetComparison(mut compared) => {
-            let changed = retyped(&mut compared.subquery, outside)?;
-            Transformed::new_transformed(Expr::SetComparison(compared), changed)
-        }
-        Expr::ScalarSubquery(mut subquery) => {
-            let changed = retyped(&mut subquery, outside)?;
-            Transformed::new_transformed(Expr::ScalarSubquery(subquery), changed)
-        }
-        other => Transformed::no(other),
-    })
 }
 
 /// The subqueries of LATERAL beside what they speak of.
@@ -78,8 +60,8 @@ fn lateral(plan: LogicalPlan, outside: &DFSchema) -> Result<Transformed<LogicalP
     }
 }
 
-/// Gives the columns that a subquery, or one inside of it, takes from `outside` the types that they have there. Returns whether they
-/// had others.
+/// Gives the columns that a subquery, or one inside of it, takes from `outside` the types that they have
+/// there. Returns whether they had others.
 fn retyped(subquery: &mut Subquery, outside: &DFSchema) -> Result<bool> {
     let mut retype = |expr: Expr| {
         expr.transform_up(|expr| {

@@ -18,8 +18,6 @@ use datafusion::execution::{
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, PlanType, Statement as PlanStatement, ToStringifiedPlan, WriteOp,
 };
-use datafusion::optimizer::{Analyzer, Optimizer};
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
@@ -40,87 +38,57 @@ use harrier_exec::parquet_scans::ParquetFilesFactory;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::text_scans::TextFilesFactory;
 use harrier_exec::whole_sinks::WholeFiles;
-use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport, table_files};
+use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport};
 use parking_lot::Mutex;
 
 use crate::SqlError;
-use crate::aggregate_filters;
 use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
-use crate::bounded_values::BoundedValues;
-use crate::checked::CheckedIntegers;
 use crate::coalesce;
-use crate::compact_views::CompactViews;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
-use crate::correlated_names::CorrelatedNames;
-use crate::counted_rows::CountedRows;
 use crate::default_values;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
-use crate::differences::{Differences, Extracts};
-use crate::doubles::{self, DoubleComparisons, NearestDoubles};
+use crate::doubles;
 use crate::engine::{Engine, setting_error};
-use crate::estimates;
 use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
-use crate::function_relations::{self, FunctionRelations};
+use crate::function_relations;
 use crate::grants::{self, AccessStatement};
-use crate::grouping_sets::GroupingSets;
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
-use crate::interval_comparisons::IntervalComparisons;
 use crate::intervals::ScaledIntervals;
-use crate::join_subqueries::JoinSubqueries;
 use crate::kept::Kept;
-use crate::like_escapes::LikeEscapes;
 use crate::like_tables;
 use crate::limits::{self, Limits};
 use crate::listing;
 use crate::memory_tables;
 use crate::names;
-use crate::needed_orders::NeededOrders;
 use crate::nesting;
-use crate::outer_aggregates::OuterAggregates;
-use crate::outer_joins::OuterJoins;
-use crate::outer_types::OuterTypes;
 use crate::own_catalog::OwnCatalog;
 use crate::parameter_types::TypedParameters;
 use crate::parameters::{Change, Parameters};
-use crate::plain_values::PlainValues;
+use crate::planning_rules;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
-use crate::queried_values::QueriedValues;
 use crate::quotients::Quotients;
-use crate::repeated_keys::RepeatedKeys;
 use crate::rewriting::in_view;
-use crate::scalar_subqueries::ScalarSubqueries;
 use crate::series::Series;
 use crate::settings::{self, HarrierSettings};
-use crate::simplification;
-use crate::sort_limits::{self, UnorderedHints};
 use crate::split::{self, StatementText};
-use crate::sql_types::SqlTypes;
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
-use crate::subqueries::{Quantified, Unnest};
-use crate::table_samples::TableSamples;
 use crate::targets;
-use crate::texts_of_times::TextsOfTimes;
-use crate::timestamps::{self, Timestamps, WholeUnits};
-use crate::told_apart;
+use crate::timestamps;
 use crate::type_names;
-use crate::unknown_literals::{self, UnknownLiterals};
+use crate::unknown_literals;
 use crate::warehouse::{
     self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
     TableClauses, Transactions,
 };
-use crate::window_functions::WindowFunctions;
 use crate::write::{Unfinished, Write};
-use crate::yielding_joins::YieldingJoins;
-use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
-use crate::zones::{LocalTimes, SessionZone};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -227,67 +195,10 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(engine: Engine) -> Self {
-        let mut builder = SessionStateBuilder::new_with_default_features()
+        let builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
-        let mut optimizer = PhysicalOptimizer::new();
-        told_apart::guard(&mut optimizer.rules);
-        sort_limits::guard(&mut optimizer.rules);
-        optimizer.rules.insert(0, Arc::new(GroupingSets));
-        optimizer.rules.insert(0, Arc::new(OuterJoins));
-        let check = optimizer.rules.iter().position(|rule| rule.name() == "SanityCheckPlan");
-        optimizer.rules.insert(check.unwrap_or(optimizer.rules.len()), Arc::new(NeededOrders));
-        optimizer.rules.push(Arc::new(UnorderedHints));
-        optimizer.rules.push(Arc::new(YieldingJoins));
-        builder = builder.with_physical_optimizer_rules(optimizer.rules);
-        let mut logical = Optimizer::new();
-        aggregate_filters::guard(&mut logical.rules);
-        simplification::guard(&mut logical.rules);
-        builder = builder.with_optimizer_rules(logical.rules);
-        let mut analyzer = Analyzer::new();
-        analyzer.rules.insert(0, Arc::new(IntervalComparisons));
-        analyzer.rules.insert(0, Arc::new(JoinSubqueries));
-        analyzer.rules.insert(0, Arc::new(DoubleComparisons));
-        analyzer.rules.insert(0, Arc::new(Timestamps));
-        analyzer.rules.insert(0, Arc::new(SessionZone));
-        analyzer.rules.insert(0, Arc::new(Quantified));
-        analyzer.rules.insert(0, Arc::new(UnknownLiterals));
-        analyzer.rules.insert(0, Arc::new(QueriedValues));
-        analyzer.rules.insert(0, Arc::new(OuterAggregates));
-        builder = builder.with_analyzer_rules(analyzer.rules);
-        builder = builder.with_analyzer_rule(Arc::new(OuterTypes));
-        builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
-        builder = builder.with_analyzer_rule(Arc::new(NearestDoubles));
-        builder = builder.with_analyzer_rule(Arc::new(Differences));
-        builder = builder.with_analyzer_rule(Arc::new(TextsOfTimes));
-        builder = builder.with_analyzer_rule(Arc::new(LocalTimes));
-        builder = builder.with_analyzer_rule(Arc::new(CountedRows));
-        builder = builder.with_analyzer_rule(Arc::new(ScalarSubqueries));
-        builder = builder.with_analyzer_rule(Arc::new(Unnest));
-        builder = builder.with_analyzer_rule(Arc::new(LikeEscapes));
-        builder = builder.with_analyzer_rule(Arc::new(UnsignedZeros));
-        builder = builder.with_analyzer_rule(Arc::new(BoundedValues::new(engine.runtime_env())));
-        builder = builder.with_analyzer_rule(Arc::new(CorrelatedNames));
-        builder = builder.with_analyzer_rule(Arc::new(WindowFunctions));
-        builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
-        builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
-        builder = builder.with_optimizer_rule(Arc::new(RepeatedKeys));
-        builder.expr_planners().get_or_insert_default().insert(0, Arc::new(Extracts));
-        builder = builder.with_type_planner(Arc::new(SqlTypes));
-        builder = builder.with_relation_planners(vec![
-            Arc::new(TableSamples),
-            Arc::new(PlainValues),
-            Arc::new(FunctionRelations),
-        ]);
-        builder = builder.with_statistics_registry(estimates::registry());
-        builder = match (engine.gang(), engine.link()) {
-            (Some(gang), _) => gang.configure(builder),
-            (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
-            (None, None) => {
-                table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews)))
-            }
-        };
-        let mut state = builder.build();
+        let mut state = planning_rules::install(builder, &engine).build();
         engine.keep_initial(state.config_options());
         add_functions(&mut state);
         let role = Arc::new(SessionRole::default());

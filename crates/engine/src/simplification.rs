@@ -176,8 +176,8 @@ fn members(expr: &Expr, op: Operator) -> Vec<&Expr> {
     found
 }
 
-/// Whether simplification may make `x IN (…)` or `x NOT IN (…)` of a member of a chain, as far as it would merge
-/// that with others in the chain.
+/// Whether simplification may make `x IN (…)` or `x NOT IN (…)` of a member of a chain, as far as it would
+/// merge that with others in the chain.
 fn may_be_list(expr: &Expr, chain: Operator) -> bool {
     match expr {
         Expr::InList(InList { negated, .. }) => *negated || chain == Operator::And,

@@ -25,7 +25,7 @@ mod conditions;
 mod dependent;
 mod plain;
 mod quantified;
-mod references;
+pub(crate) mod references;
 mod unnest;
 
 pub(crate) use quantified::Quantified;

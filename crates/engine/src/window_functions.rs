@@ -1,6 +1,8 @@
-//! Window functions with FILTER or IGNORE NULLS, or that the planner would reverse, in the form in which ranks get them whole.
+//! Window functions with FILTER or IGNORE NULLS, or that the planner would reverse, in the form in which
+//! ranks get them whole.
 //!
-//! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the other.
+//! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the
+//! other.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -12,7 +14,8 @@ use harrier_exec::window_functions;
 
 use crate::rewriting::rewritten;
 
-/// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other aggregates in.
+/// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other
+/// aggregates in.
 #[derive(Debug)]
 pub(crate) struct WindowFunctions;
 

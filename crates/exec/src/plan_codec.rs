@@ -6,9 +6,10 @@
 //!           └─► bytes: …
 //! ```
 //!
-//! Operators and expressions are encoded as datafusion-proto does, but a decoder of Protocol Buffers refuses messages that are nested
-//! deeper than 100 levels, which a sum of 48 terms is already. So every [`LEVELS`] operators and expressions what is below becomes
-//! the bytes of a message of its own, which the decoder takes for a leaf. `series.rs` has what is encoded in another way.
+//! Operators and expressions are encoded as datafusion-proto does, but a decoder of Protocol Buffers refuses
+//! messages that are nested deeper than 100 levels, which a sum of 48 terms is already. So every [`LEVELS`]
+//! operators and expressions what is below becomes the bytes of a message of its own, which the decoder takes
+//! for a leaf. `series.rs` has what is encoded in another way.
 //!
 //! Errors: internal ones, of what nobody can encode.
 
@@ -42,11 +43,12 @@ use crate::wire;
 
 mod series;
 
-/// Operators and expressions in a row that are one message. Each is up to 5 levels of it, and its leaves, such as the statistics of
-/// files, have some 20; the limit is 100.
+/// Operators and expressions in a row that are one message. Each is up to 5 levels of it, and its leaves,
+/// such as the statistics of files, have some 20; the limit is 100.
 const LEVELS: usize = 8;
 
-/// Who encodes what is not DataFusion's, in the order in which [`crate::planning::register`] leads datafusion-distributed to them.
+/// Who encodes what is not DataFusion's, in the order in which [`crate::planning::register`] leads
+/// datafusion-distributed to them.
 fn codec() -> ComposedPhysicalExtensionCodec {
     ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(TableFilesCodec)])
 }
@@ -113,7 +115,8 @@ pub fn decode(bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPl
     PlanConverter::default().proto_to_execution_plan(&node, &context)
 }
 
-/// A plan as the bytes that datafusion-distributed's worker on a rank takes, which has [`TableFilesCodec`] call [`decode`].
+/// A plan as the bytes that datafusion-distributed's worker on a rank takes, which has [`TableFilesCodec`]
+/// call [`decode`].
 pub(crate) fn for_worker(plan: MaybeEncoded<Arc<dyn ExecutionPlan>>) -> Result<Vec<u8>> {
     let plan = match plan {
         MaybeEncoded::Encoded(bytes) => return Ok(bytes),
@@ -133,7 +136,8 @@ fn extension_plan(extension: PhysicalExtensionNode) -> PhysicalPlanNode {
 struct PlanConverter {
     /// Of the message that is being encoded.
     levels: Cell<usize>,
-    /// Expressions that several operators share, such as filters that change while a plan runs, by their number.
+    /// Expressions that several operators share, such as filters that change while a plan runs, by their
+    /// number.
     shared: RefCell<HashMap<u64, Arc<dyn PhysicalExpr>>>,
 }
 

@@ -1,8 +1,10 @@
-//! Window functions in the form in which ranks get them whole: FILTER, IGNORE NULLS, and the order of the window itself.
+//! Window functions in the form in which ranks get them whole: FILTER, IGNORE NULLS, and the order of the
+//! window itself.
 //!
-//! datafusion-proto encodes an aggregate over a window without its filter. Of a function that is no aggregate it leaves out IGNORE NULLS,
-//! and that the planner has reversed it, to sort once for windows of opposite orders: `lag` would be `lead` on ranks
-//! (apache/datafusion#25471 is about the neighbourhood). So these parts become functions of their own:
+//! datafusion-proto encodes an aggregate over a window without its filter. Of a function that is no aggregate
+//! it leaves out IGNORE NULLS, and that the planner has reversed it, to sort once for windows of opposite
+//! orders: `lag` would be `lead` on ranks (apache/datafusion#25471 is about the neighbourhood). So these
+//! parts become functions of their own:
 //!
 //! | written | planned |
 //! |---|---|
@@ -10,8 +12,8 @@
 //! | `lag(x) IGNORE NULLS OVER w` | `lag_ignoring_nulls(x) OVER w` |
 //! | `lag(x) OVER w`, `sum(x) OVER w` | the same, which cannot be reversed |
 //!
-//! Ranks find them by their names. What is reversed would be slower and could fail, too: a frame that grows becomes one that shrinks, which
-//! `bool_or` has no way to compute, and `sum` only by taking rows back.
+//! Ranks find them by their names. What is reversed would be slower and could fail, too: a frame that grows
+//! becomes one that shrinks, which `bool_or` has no way to compute, and `sum` only by taking rows back.
 
 use std::sync::Arc;
 
@@ -30,7 +32,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::PhysicalExpr;
 
-/// The aggregate over the rows for which its last argument, a boolean, is true; the other arguments are those of `inner`.
+/// The aggregate over the rows for which its last argument, a boolean, is true; the other arguments are those
+/// of `inner`.
 pub fn filtered(inner: &Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     let name = format!("{}_filtered", inner.name());
     let signature = Signature::user_defined(Volatility::Immutable);

@@ -1,10 +1,13 @@
-//! Random statements of SQL for an oracle that is another engine: every seed is one statement, and a printed seed repeats it.
+//! Random statements of SQL for an oracle that is another engine: every seed is one statement, and a printed
+//! seed repeats it.
 //!
-//! The statements read or change the tables of [`tables`]. They are made so that SQL leaves nothing of their answer open: a limit
-//! comes only with an order by every column, functions that tell peers apart only over an order that has none, aggregates that
-//! mind the order of their rows only with one; numbers are exact; nothing divides by zero or leaves its type.
+//! The statements read or change the tables of [`tables`]. They are made so that SQL leaves nothing of their
+//! answer open: a limit comes only with an order by every column, functions that tell peers apart only over
+//! an order that has none, aggregates that mind the order of their rows only with one; numbers are exact;
+//! nothing divides by zero or leaves its type.
 //!
-//! A statement whose answers differ is made again from fewer choices as long as they still differ, before it is reported.
+//! A statement whose answers differ is made again from fewer choices as long as they still differ, before it
+//! is reported.
 
 mod changes;
 mod choices;

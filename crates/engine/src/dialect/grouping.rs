@@ -1,5 +1,6 @@
-//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING with constants alone. They
-//! become queries without GROUP BY that have an aggregate, in HAVING, which is true of every group.
+//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING with
+//! constants alone. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of
+//! every group.
 
 use std::ops::ControlFlow;
 

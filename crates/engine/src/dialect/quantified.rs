@@ -1,5 +1,5 @@
-//! `= ANY ((SELECT …) UNION (SELECT …))` and `= ANY (VALUES …)`: behind ANY, ALL and SOME the parser knows a query only by the
-//! word SELECT or WITH that it begins with. Such a query is read from a derived table.
+//! `= ANY ((SELECT …) UNION (SELECT …))` and `= ANY (VALUES …)`: behind ANY, ALL and SOME the parser knows a
+//! query only by the word SELECT or WITH that it begins with. Such a query is read from a derived table.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
@@ -49,7 +49,8 @@ pub(crate) fn tokens(
     Some(all)
 }
 
-/// Where the parentheses open and close of a query behind the quantifier at `at` that the parser does not know for one.
+/// Where the parentheses open and close of a query behind the quantifier at `at` that the parser does not
+/// know for one.
 fn query_behind(tokens: &[TokenWithSpan], at: usize) -> Option<(usize, usize)> {
     let is_quantifier = ["any", "all", "some"].iter().any(|word| is_word(tokens, at, word));
     let is_compared = at.checked_sub(1).is_some_and(|before| {

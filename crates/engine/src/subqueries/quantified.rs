@@ -33,8 +33,8 @@ use super::references::{
 };
 use crate::rewriting::{rewritten, schema_below};
 
-/// A comparison as a value has its subquery twice, so that several inside of each other are many. With more subqueries than so many
-/// in it, it is not planned.
+/// A comparison as a value has its subquery twice, so that several inside of each other are many. With more
+/// subqueries than so many in it, it is not planned.
 const INNER_SUBQUERIES_MAX: usize = 14;
 
 /// The name of the rows of a subquery that a value is compared with.

@@ -17,7 +17,7 @@ use crate::rewriting::schema_below;
 pub(crate) type Reference = (Column, FieldRef);
 
 /// The subquery that an expression is of.
-pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+pub(crate) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     match expr {
         Expr::ScalarSubquery(subquery)
         | Expr::Exists(Exists { subquery, .. })
@@ -27,7 +27,22 @@ pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     }
 }
 
-pub(super) fn has_subquery(expr: &Expr) -> bool {
+/// Has `change` see the subquery that an expression is of; it returns whether it has changed it.
+pub(crate) fn changed_subquery(
+    mut expr: Expr,
+    change: impl FnOnce(&mut Subquery) -> Result<bool>,
+) -> Result<Transformed<Expr>> {
+    let is_changed = match &mut expr {
+        Expr::ScalarSubquery(subquery)
+        | Expr::Exists(Exists { subquery, .. })
+        | Expr::InSubquery(InSubquery { subquery, .. })
+        | Expr::SetComparison(SetComparison { subquery, .. }) => change(subquery)?,
+        _ => false,
+    };
+    Ok(Transformed::new_transformed(expr, is_changed))
+}
+
+pub(crate) fn has_subquery(expr: &Expr) -> bool {
     expr.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(false)
 }
 

@@ -1,4 +1,5 @@
-//! Plans as ranks get them: encoded, and decoded with the functions that a rank has, they give what they give where they were planned.
+//! Plans as ranks get them: encoded, and decoded with the functions that a rank has, they give what they give
+//! where they were planned.
 
 use std::sync::Arc;
 
@@ -96,7 +97,8 @@ async fn rows(session: &Session, sql: &str) -> String {
     here
 }
 
-/// The calls of one function in one statement, over a window and beside another one: rows of each are those that it has alone.
+/// The calls of one function in one statement, over a window and beside another one: rows of each are those
+/// that it has alone.
 async fn beside(session: &Session, calls: &[String], window: &str, other: &str) {
     let columns: Vec<String> =
         calls.iter().enumerate().map(|(at, call)| format!("{call} OVER ({window}) AS c{at}")).collect();

@@ -1,5 +1,6 @@
-//! Random statements (`harrier_testkit::differential`) on one process, and on three ranks that take every scan of a file, beside
-//! PostgreSQL, whose answers are right. What Harrier says that it does not support is counted, by reason.
+//! Random statements (`harrier_testkit::differential`) on one process, and on three ranks that take every
+//! scan of a file, beside PostgreSQL, whose answers are right. What Harrier says that it does not support is
+//! counted, by reason.
 //!
 //! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` how many there are (200, and 100 on ranks):
 //!
@@ -18,7 +19,8 @@ use crate::served::{Client, Served};
 const STATEMENTS: u64 = 200;
 const STATEMENTS_ON_RANKS: u64 = 100;
 
-/// At most so many of a hundred statements may be unsupported because a subquery is correlated, and otherwise.
+/// At most so many of a hundred statements may be unsupported because a subquery is correlated, and
+/// otherwise.
 const CORRELATED_PERCENT_MAX: usize = 25;
 const UNSUPPORTED_PERCENT_MAX: usize = 5;
 
@@ -54,7 +56,8 @@ impl Pair {
     }
 }
 
-/// What a statement returns; of one that changes rows, those that are there afterwards, before the change is taken back.
+/// What a statement returns; of one that changes rows, those that are there afterwards, before the change is
+/// taken back.
 fn answer(client: &mut Client, statement: &Statement) -> Answer {
     let Some(check) = &statement.check else { return client.query(&statement.sql) };
     client.query("BEGIN")?;

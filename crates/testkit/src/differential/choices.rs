@@ -1,10 +1,11 @@
-//! The choices that a statement is made from: drawn from a seed, or given, so that a statement can be made again from fewer.
+//! The choices that a statement is made from: drawn from a seed, or given, so that a statement can be made
+//! again from fewer.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// A list of numbers, each of which chooses one of several ways. Behind its end every choice is the first way, which is
-/// always the simplest, unless numbers are drawn.
+/// A list of numbers, each of which chooses one of several ways. Behind its end every choice is the first
+/// way, which is always the simplest, unless numbers are drawn.
 #[derive(Debug, Clone)]
 pub(super) struct Choices {
     numbers: Vec<u32>,
@@ -51,7 +52,8 @@ impl Choices {
     }
 }
 
-/// Makes a list of numbers smaller as long as `fails` says that the smaller one fails, too; asks at most `runs_max` times.
+/// Makes a list of numbers smaller as long as `fails` says that the smaller one fails, too; asks at most
+/// `runs_max` times.
 pub(super) fn shrink(
     mut numbers: Vec<u32>,
     runs_max: usize,
