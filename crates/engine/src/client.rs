@@ -90,6 +90,7 @@ impl Session {
         surroundings: Arc<dyn Surroundings>,
         settings: &[(String, String)],
     ) -> Result<(), SqlError> {
+        let identity = Arc::new(identity);
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
         parameters.fix("max_connections", surroundings.sessions_max().to_string());
@@ -127,10 +128,10 @@ impl Session {
         let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
         let process = std::process::id() as i32;
         let identity = Identity { role: user.to_string(), database, process, client: None, server: None };
-        self.install_catalogs(identity, None);
+        self.install_catalogs(Arc::new(identity), None);
     }
 
-    fn install_catalogs(&self, identity: Identity, surroundings: Option<Arc<dyn Surroundings>>) {
+    fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn Surroundings>>) {
         let names = self.kept().map(|kept| &kept.names);
         let source = SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings);
         let source = Arc::new(source);

@@ -37,12 +37,12 @@ impl fmt::Debug for ServerFunction {
 /// The function as one session has it.
 pub(crate) fn of_session(
     function: &ServerFunction,
-    identity: &Identity,
+    identity: &Arc<Identity>,
     role: &Arc<SessionRole>,
 ) -> ScalarUDF {
     ScalarUDF::new_from_impl(SessionFunction {
         function: function.clone(),
-        identity: identity.clone(),
+        identity: Arc::clone(identity),
         role: Arc::clone(role),
         signature: match function.arguments.is_empty() {
             true => Signature::nullary(Volatility::Volatile),
@@ -54,7 +54,7 @@ pub(crate) fn of_session(
 #[derive(Debug)]
 struct SessionFunction {
     function: ServerFunction,
-    identity: Identity,
+    identity: Arc<Identity>,
     role: Arc<SessionRole>,
     signature: Signature,
 }

@@ -1,10 +1,10 @@
 //! The functions that plans name by their names alone, so that every session which decodes a plan has to have them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::common::Result;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
 use crate::account::Account;
 use crate::framed_values::FramedAggregates;
@@ -65,30 +65,43 @@ pub fn install(builder: &mut SessionStateBuilder) {
     window_functions::install(builder);
 }
 
-/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
-pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
-    session.register_udaf(sums::sum())?;
-    session.register_udaf(means::avg())?;
-    for function in lengths::functions().chain(large_values::callable()) {
-        session.register_udf(function)?;
-    }
-    session.register_udf(date_parts::function())?;
-    session.register_udf(date_trunc::function())?;
-    for function in patterns::functions() {
-        session.register_udf(function)?;
-    }
-    for function in whole_decimals::functions() {
-        session.register_udf(function)?;
-    }
-    session.register_udf(replacements::function())?;
-    session.register_udf(named_casts::function())?;
-    session.register_udf(local_times::timezone())?;
-    for function in row_numbers::functions() {
-        session.register_udwf(function)?;
-    }
+/// What stands in the place of DataFusion's functions, made once: a server has many sessions.
+static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
     // As PostgreSQL calls it.
     let uuid = datafusion::functions::string::uuid();
-    session.register_udf(Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid"])))?;
+    let uuid = Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid"]));
+    let single =
+        [date_parts::function(), date_trunc::function(), replacements::function(), named_casts::function()];
+    Replaced {
+        scalar: lengths::functions()
+            .chain(large_values::callable())
+            .chain(patterns::functions())
+            .chain(whole_decimals::functions())
+            .chain(single)
+            .chain([local_times::timezone(), uuid])
+            .collect(),
+        aggregates: vec![sums::sum(), means::avg()],
+        windows: row_numbers::functions().collect(),
+    }
+});
+
+struct Replaced {
+    scalar: Vec<Arc<ScalarUDF>>,
+    aggregates: Vec<Arc<AggregateUDF>>,
+    windows: Vec<Arc<WindowUDF>>,
+}
+
+/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
+pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
+    for function in &REPLACED.aggregates {
+        session.register_udaf(Arc::clone(function))?;
+    }
+    for function in &REPLACED.scalar {
+        session.register_udf(Arc::clone(function))?;
+    }
+    for function in &REPLACED.windows {
+        session.register_udwf(Arc::clone(function))?;
+    }
     Ok(())
 }
 

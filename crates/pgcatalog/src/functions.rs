@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder, new_empty_array};
 use datafusion::arrow::compute::cast;
@@ -109,23 +109,28 @@ type Evaluate = fn(&Call<'_>, &[Value]) -> Result<Value>;
 /// Name, the type of the result in PostgreSQL, how many arguments are needed, what they are, and how it is evaluated.
 type Definition = (&'static str, &'static str, usize, &'static [Argument], Evaluate);
 
-/// A function that was registered in a session.
-struct Function {
+/// What a function is in every session.
+struct Outline {
     definition: Definition,
-    catalog: Arc<Catalog>,
     signature: Signature,
     aliases: Vec<String>,
 }
 
+/// A function that was registered in a session. A server has a hundred of each idle session, so it is no more than this.
+struct Function {
+    outline: &'static Outline,
+    catalog: Arc<Catalog>,
+}
+
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Function").field(&self.definition.0).finish()
+        f.debug_tuple("Function").field(&self.outline.definition.0).finish()
     }
 }
 
 impl PartialEq for Function {
     fn eq(&self, other: &Self) -> bool {
-        self.definition.0 == other.definition.0 && Arc::ptr_eq(&self.catalog, &other.catalog)
+        self.outline.definition.0 == other.outline.definition.0 && Arc::ptr_eq(&self.catalog, &other.catalog)
     }
 }
 
@@ -133,21 +138,21 @@ impl Eq for Function {}
 
 impl Hash for Function {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.definition.0.hash(state);
+        self.outline.definition.0.hash(state);
     }
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        self.definition.0
+        self.outline.definition.0
     }
 
     fn aliases(&self) -> &[String] {
-        &self.aliases
+        &self.outline.aliases
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &self.outline.signature
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
@@ -159,7 +164,7 @@ impl ScalarUDFImpl for Function {
     }
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
-        let (name, _, least, arguments, _) = self.definition;
+        let (name, _, least, arguments, _) = self.outline.definition;
         if given.len() < least || given.len() > arguments.len() {
             let types = given.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
             return plan_err!("function {name}({types}) does not exist");
@@ -182,7 +187,7 @@ impl ScalarUDFImpl for Function {
         };
         let mut results = Vec::with_capacity(rows);
         for row in 0..rows {
-            results.push(call.evaluate(&self.definition, row)?);
+            results.push(call.evaluate(&self.outline.definition, row)?);
         }
         let array = array(results, self.result().data_type())?;
         match constant {
@@ -194,7 +199,7 @@ impl ScalarUDFImpl for Function {
 
 impl Function {
     fn result(&self) -> FieldRef {
-        catalog_field(self.definition.0, self.definition.1, true)
+        catalog_field(self.outline.definition.0, self.outline.definition.1, true)
     }
 }
 
@@ -366,32 +371,41 @@ fn array(values: Vec<Value>, data_type: &DataType) -> Result<ArrayRef> {
     Ok(array)
 }
 
-/// All functions of a session.
-pub(crate) fn functions(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
-    let own = DEFINITIONS.iter().chain(more::DEFINITIONS).chain(VISIBLE.iter()).chain(PRIVILEGES.iter()).map(
-        |definition| {
-            let aliases: &[&str] = match definition.0 {
-                "current_user" => &["current_role"],
-                "current_database" => &["current_catalog"],
-                _ => &[],
-            };
-            ScalarUDF::new_from_impl(Function {
-                definition: *definition,
-                catalog: Arc::clone(catalog),
-                signature: Signature::user_defined(volatility(definition.0)),
-                aliases: aliases.iter().map(|alias| alias.to_string()).collect(),
-            })
-        },
-    );
-    own.chain([
+static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
+    let definitions = DEFINITIONS.iter().chain(more::DEFINITIONS).chain(&VISIBLE).chain(&PRIVILEGES);
+    let outline = |definition: &Definition| {
+        let aliases: &[&str] = match definition.0 {
+            "current_user" => &["current_role"],
+            "current_database" => &["current_catalog"],
+            _ => &[],
+        };
+        Outline {
+            definition: *definition,
+            signature: Signature::user_defined(volatility(definition.0)),
+            aliases: aliases.iter().map(|alias| alias.to_string()).collect(),
+        }
+    };
+    definitions.map(outline).collect()
+});
+
+/// Functions that need nothing of a session.
+static SHARED: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
+    let own = [
         ScalarUDF::new_from_impl(ExpandArray::new()),
         ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
-        ScalarUDF::new_from_impl(AclExplode::new(catalog, false)),
-        ScalarUDF::new_from_impl(AclExplode::new(catalog, true)),
         type_of::function(),
-    ])
-    .chain(json::functions())
-    .collect()
+    ];
+    own.into_iter().chain(json::functions()).map(Arc::new).collect()
+});
+
+/// All functions of a session.
+pub(crate) fn functions(catalog: &Arc<Catalog>) -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let of_session = OUTLINES.iter().map(|outline| {
+        Arc::new(ScalarUDF::new_from_impl(Function { outline, catalog: Arc::clone(catalog) }))
+    });
+    let acl = [false, true]
+        .map(|is_default| Arc::new(ScalarUDF::new_from_impl(AclExplode::new(catalog, is_default))));
+    of_session.chain(acl).chain(SHARED.iter().cloned())
 }
 
 /// What is the same throughout a statement is worked out before it is spread over ranks; what does something is done each time.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use datafusion::catalog::SchemaProvider;
 use datafusion::common::plan_err;
 use datafusion::error::Result;
+use datafusion::execution::FunctionRegistry;
 use datafusion::prelude::SessionContext;
 
 use crate::catalog::Catalog;
@@ -54,8 +55,13 @@ pub struct Installed {
 /// PostgreSQL always has is read when something of it is asked for, not here.
 pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> Installed {
     let catalog = Arc::new(Catalog::new(source));
-    for function in functions::functions(&catalog) {
-        context.register_udf(function);
+    {
+        let state = context.state_ref();
+        let mut state = state.write();
+        for function in functions::functions(&catalog) {
+            // A session refuses no function.
+            state.register_udf(function).ok();
+        }
     }
     context.register_udtf("pg_get_keywords", Arc::new(Keywords));
     let schema = |namespace| {

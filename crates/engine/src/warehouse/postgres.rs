@@ -69,7 +69,7 @@ pub(crate) struct SessionSource {
     /// Hold the catalogs, which hold this. Of a session without a warehouse there are none.
     names: Weak<Names>,
     parameters: Arc<Parameters>,
-    identity: Identity,
+    identity: Arc<Identity>,
     /// `None`: the session is no client's, and alone.
     surroundings: Option<Arc<dyn Surroundings>>,
     since: SystemTime,
@@ -101,7 +101,7 @@ impl SessionSource {
     pub(crate) fn new(
         names: Option<&Arc<Names>>,
         parameters: Arc<Parameters>,
-        identity: Identity,
+        identity: Arc<Identity>,
         surroundings: Option<Arc<dyn Surroundings>>,
     ) -> Self {
         Self {

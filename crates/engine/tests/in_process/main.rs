@@ -10,6 +10,7 @@ mod exchange_contract;
 mod faults;
 mod ledger;
 mod plans;
+mod session_memory;
 
 use harrier_engine::nesting::THREAD_STACK_BYTES;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
