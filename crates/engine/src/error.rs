@@ -569,6 +569,7 @@ const NOISE: &[&str] = &[
     "Arithmetic overflow: ",
     "Not yet implemented: ",
     "Generic LocalFileSystem error: ",
+    "Generic files error: ",
     "Error parsing column: ",
     "EOF: ",
     "General: ",

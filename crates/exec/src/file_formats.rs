@@ -33,6 +33,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, app
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
+use crate::file_versions;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// A format, as its options set it.
@@ -240,9 +241,10 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
     fn create_file_opener(
         &self,
         store: Arc<dyn ObjectStore>,
-        _: &FileScanConfig,
+        config: &FileScanConfig,
         _: usize,
     ) -> Result<Arc<dyn FileOpener>> {
+        let store = file_versions::pinned(store, config);
         let file_schema = self.table_schema.file_schema();
         let batch_rows = self.batch_rows.ok_or_else(|| internal_datafusion_err!("no batch size"))?;
         let opener = self.own.opener(store, file_schema, &self.projection.file_indices, batch_rows)?;

@@ -95,6 +95,7 @@ mod date_trunc;
 pub mod day_times;
 mod dispatch;
 mod encoded;
+mod file_versions;
 pub mod functions;
 mod gang;
 mod grpc;

@@ -18,19 +18,21 @@ use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigOptions, TableParquetOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{
-    ColumnStatistics, DataFusionError, GetExt, Result, Statistics, internal_datafusion_err,
+    ColumnStatistics, GetExt, Result, Statistics, internal_datafusion_err, internal_err,
 };
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::parquet::{ParquetFormat, ParquetFormatFactory};
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::DefaultParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::{
     FileOpener, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr, PhysicalSortExpr};
@@ -45,6 +47,7 @@ use futures::future::BoxFuture;
 mod footers;
 mod names;
 
+use crate::file_versions;
 use crate::planning::file_scan;
 use footers::Checked;
 use names::InEitherCase;
@@ -159,21 +162,23 @@ impl ParquetFiles {
         state: &'a dyn Session,
         config: FileScanConfig,
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-        async move { checked(self.0.create_physical_plan(state, config).await?) }.boxed()
+        async move { checked(self.0.create_physical_plan(state, config).await?, state.runtime_env()) }.boxed()
     }
 }
 
 /// The same scan of Parquet files by [`ParquetScan`].
-pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Result<Arc<dyn ExecutionPlan>> {
     let scan = file_scan(&plan).ok_or_else(|| internal_datafusion_err!("no scan of files"))?;
-    let source = ParquetScan::of(Arc::clone(scan.file_source()))?;
+    let footers = runtime.cache_manager.get_file_metadata_cache();
+    let source = ParquetScan::of(scan.file_source().as_ref(), footers)?;
     let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
     Ok(DataSourceExec::from_data_source(config))
 }
 
 /// The scan that [`checked`] was given.
 pub(crate) fn unchecked(scan: &FileScanConfig, source: &ParquetScan) -> Arc<dyn ExecutionPlan> {
-    let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source.0.clone())).build();
+    let config =
+        FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source.inner.clone())).build();
     DataSourceExec::from_data_source(config)
 }
 
@@ -212,12 +217,22 @@ fn statistics<'a>(
 
 /// DataFusion's scan of Parquet files, of those of any writer.
 #[derive(Clone)]
-pub struct ParquetScan(ParquetSource);
+pub struct ParquetScan {
+    inner: ParquetSource,
+    footers: Arc<FileMetadataCache>,
+}
 
 impl ParquetScan {
-    fn of(source: Arc<dyn FileSource>) -> Result<Self> {
-        let parquet = source.downcast_ref::<ParquetSource>().cloned();
-        parquet.map(Self).ok_or_else(|| internal_datafusion_err!("a scan of Parquet files that is none"))
+    fn of(source: &dyn FileSource, footers: Arc<FileMetadataCache>) -> Result<Self> {
+        match source.downcast_ref::<ParquetSource>() {
+            Some(inner) => Ok(Self { inner: inner.clone(), footers }),
+            None => internal_err!("a scan of Parquet files that is none"),
+        }
+    }
+
+    /// The same with another scan below.
+    fn over(&self, inner: Arc<dyn FileSource>) -> Result<Arc<dyn FileSource>> {
+        Ok(Arc::new(Self::of(inner.as_ref(), Arc::clone(&self.footers))?))
     }
 }
 
@@ -228,7 +243,7 @@ impl FileSource for ParquetScan {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        self.0.create_file_opener(store, config, partition)
+        self.inner.create_file_opener(store, config, partition)
     }
 
     fn create_morselizer(
@@ -237,51 +252,46 @@ impl FileSource for ParquetScan {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        let reader = match self.0.parquet_file_reader_factory() {
-            Some(reader) => Arc::clone(reader),
-            None => Arc::new(DefaultParquetFileReaderFactory::new(Arc::clone(&store))),
-        };
-        let reader = Checked::new(reader, Arc::clone(self.0.table_schema().file_schema()));
+        let store = file_versions::pinned(store, config);
+        let reader = CachedParquetFileReaderFactory::new(Arc::clone(&store), Arc::clone(&self.footers));
+        let reader = Checked::new(Arc::new(reader), Arc::clone(self.inner.table_schema().file_schema()));
         let mut config = config.clone();
         config.expr_adapter_factory = Some(Arc::new(InEitherCase));
-        let source = self.0.clone().with_parquet_file_reader_factory(Arc::new(reader));
+        let source = self.inner.clone().with_parquet_file_reader_factory(Arc::new(reader));
         source.create_morselizer(store, &config, partition)
     }
 
     fn table_schema(&self) -> &TableSchema {
-        self.0.table_schema()
+        self.inner.table_schema()
     }
 
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
-        let inner = self.0.with_batch_size(batch_rows);
-        match Self::of(Arc::clone(&inner)) {
-            Ok(own) => Arc::new(own),
-            Err(_) => inner,
-        }
+        let inner = self.inner.with_batch_size(batch_rows);
+        self.over(Arc::clone(&inner)).unwrap_or(inner)
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
-        self.0.filter()
+        self.inner.filter()
     }
 
     fn projection(&self) -> Option<&ProjectionExprs> {
-        self.0.projection()
+        self.inner.projection()
     }
 
     fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        self.0.metrics()
+        self.inner.metrics()
     }
 
     fn file_type(&self) -> &str {
-        self.0.file_type()
+        self.inner.file_type()
     }
 
     fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt_extra(kind, f)
+        self.inner.fmt_extra(kind, f)
     }
 
     fn supports_repartitioning(&self) -> bool {
-        self.0.supports_repartitioning()
+        self.inner.supports_repartitioning()
     }
 
     fn try_pushdown_filters(
@@ -289,9 +299,8 @@ impl FileSource for ParquetScan {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let done = self.0.try_pushdown_filters(filters, config)?;
-        let own = |inner| Ok::<_, DataFusionError>(Arc::new(Self::of(inner)?) as Arc<dyn FileSource>);
-        let updated_node = done.updated_node.map(own).transpose()?;
+        let done = self.inner.try_pushdown_filters(filters, config)?;
+        let updated_node = done.updated_node.map(|inner| self.over(inner)).transpose()?;
         Ok(FilterPushdownPropagation { filters: done.filters, updated_node })
     }
 
@@ -300,23 +309,22 @@ impl FileSource for ParquetScan {
         order: &[PhysicalSortExpr],
         properties: &EquivalenceProperties,
     ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
-        let own = |inner| Ok::<_, DataFusionError>(Arc::new(Self::of(inner)?) as Arc<dyn FileSource>);
-        self.0.try_pushdown_sort(order, properties)?.try_map(own)
+        self.inner.try_pushdown_sort(order, properties)?.try_map(|inner| self.over(inner))
     }
 
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
-        self.0.reorder_files(files)
+        self.inner.reorder_files(files)
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        let inner = self.0.try_pushdown_projection(projection)?;
-        inner.map(|inner| Ok(Arc::new(Self::of(inner)?) as _)).transpose()
+        let inner = self.inner.try_pushdown_projection(projection)?;
+        inner.map(|inner| self.over(inner)).transpose()
     }
 
     fn apply_expressions(
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.0.apply_expressions(f)
+        self.inner.apply_expressions(f)
     }
 }

@@ -38,6 +38,7 @@ use datafusion_proto::protobuf::{
 };
 use prost::Message;
 
+use crate::file_versions;
 use crate::table_files::{self, TableFilesCodec};
 use crate::wire;
 
@@ -69,7 +70,7 @@ struct Tagged {
 
 #[derive(Clone, PartialEq, Message)]
 struct Own {
-    #[prost(oneof = "Kind", tags = "1, 2")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3")]
     kind: Option<Kind>,
 }
 
@@ -80,6 +81,17 @@ enum Kind {
     Nested(Vec<u8>),
     #[prost(message, tag = "2")]
     Series(series::Series),
+    #[prost(message, tag = "3")]
+    Scan(VersionedScan),
+}
+
+/// A scan, and the versions of its files, which datafusion-proto leaves out.
+#[derive(Clone, PartialEq, Message)]
+struct VersionedScan {
+    #[prost(bytes = "vec", tag = "1")]
+    scan: Vec<u8>,
+    #[prost(string, repeated, tag = "2")]
+    tags: Vec<String>,
 }
 
 impl Kind {
@@ -190,6 +202,13 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalPlanNode> {
         let (node, is_new) = self.below(|| self.operator(plan, codec))?;
+        if let Some(tags) = file_versions::tags(plan) {
+            let scan = VersionedScan { scan: node.encode_to_vec(), tags };
+            return Ok(extension_plan(PhysicalExtensionNode {
+                node: Kind::Scan(scan).encoded(),
+                inputs: vec![],
+            }));
+        }
         if !is_new {
             return Ok(node);
         }
@@ -223,6 +242,10 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         match own {
             Some(Kind::Nested(bytes)) => self.proto_to_execution_plan(&wire::decode(&bytes)?, context),
             Some(Kind::Series(series)) => series.plan(context, self),
+            Some(Kind::Scan(VersionedScan { scan, tags })) => {
+                let scan = self.proto_to_execution_plan(&wire::decode(&scan)?, context)?;
+                Ok(file_versions::with_tags(scan, tags))
+            }
             None => proto.try_into_physical_plan_with_context(context, self),
         }
     }

@@ -19,6 +19,7 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 
+use crate::file_versions;
 use crate::texts::bad_text;
 
 /// A SQLSTATE: five ASCII digits or capital letters, the first two of which are its class.
@@ -598,6 +599,7 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
 /// DataFusion's Parquet reader makes a text of what the object store said.
 const PARQUET_PHRASES: &[(&str, SqlState)] = &[
     ("encountered non UTF-8 data", NOT_UTF8),
+    (file_versions::REPLACED, SqlState::SERIALIZATION_FAILURE),
     ("No such file or directory", SqlState::UNDEFINED_FILE),
     ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
     // An object store's answer, which the reader of footers keeps as text alone.

@@ -432,7 +432,8 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         }
         if let Kind::ParquetScan(scan) = &kind {
             let decoding = PhysicalPlanDecodeContext::new(context, self);
-            return parquet_scans::checked(converter.proto_to_execution_plan(scan, &decoding)?);
+            let scan = converter.proto_to_execution_plan(scan, &decoding)?;
+            return parquet_scans::checked(scan, &context.runtime_env());
         }
         let [input] = inputs else {
             return internal_err!("an operator on data files with {} inputs", inputs.len());

@@ -27,6 +27,7 @@ use super::quotes::{Quotes, Signs};
 use super::row_starts::RowStarts;
 use super::{compression_of, unclosed};
 use crate::archives;
+use crate::file_versions;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// What a quote may take in that nothing closes, before it is an error: the reader has it in memory.
@@ -74,6 +75,7 @@ impl FileSource for CsvScan {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let scan = self.clone();
+        let store = file_versions::pinned(store, config);
         let compression = config.file_compression_type;
         let mut config = config.clone();
         config.file_compression_type = FileCompressionType::UNCOMPRESSED;

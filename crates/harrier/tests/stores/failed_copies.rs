@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-fn environment(endpoint: &str) -> Vec<(String, String)> {
+pub(crate) fn environment(endpoint: &str) -> Vec<(String, String)> {
     let variables = [
         ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
         ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),

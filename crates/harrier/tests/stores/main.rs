@@ -8,6 +8,7 @@ mod failed_copies;
 mod formats;
 mod names;
 mod options;
+mod replaced_objects;
 #[path = "../support/served.rs"]
 mod served;
 mod warehouses;
