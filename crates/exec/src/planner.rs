@@ -213,8 +213,8 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
     })
 }
 
-/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being constant. A rank
-/// that plans the window function again above a motion refuses an input not ordered by all keys.
+/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being constant, or equal to others. A rank
+/// that plans the window function again above a motion refuses an input not ordered by all keys. The rows stay in the order that they have.
 pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
         (Some(window), _) => window.window_expr(),
@@ -231,12 +231,16 @@ pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execu
         None => input.output_ordering().into_iter().flatten().cloned().collect(),
     };
     let is_sorted = |key: &Arc<dyn PhysicalExpr>| sorted.iter().any(|sorted| sorted.expr.eq(key));
-    let left_out: Vec<_> = keys.into_iter().filter(|key| !is_sorted(key)).collect();
-    if left_out.is_empty() {
+    if keys.iter().all(is_sorted) {
         return Ok(plan);
     }
-    let left_out = left_out.into_iter().map(PhysicalSortExpr::new_default);
-    let Some(ordering) = LexOrdering::new(left_out.chain(sorted.iter().cloned())) else {
+    // The keys in the order and the directions in which the rows have them already.
+    let (known, _) = input.equivalence_properties().find_longest_permutation(&keys)?;
+    let first = match known.len() == keys.len() {
+        true => known,
+        false => keys.into_iter().filter(|key| !is_sorted(key)).map(PhysicalSortExpr::new_default).collect(),
+    };
+    let Some(ordering) = LexOrdering::new(first.into_iter().chain(sorted.iter().cloned())) else {
         return Ok(plan);
     };
     let sort = match sort {
