@@ -85,6 +85,7 @@ mod progress;
 mod queried_values;
 mod quotients;
 mod repeated_keys;
+mod repeated_windows;
 mod rewriting;
 mod scalar_subqueries;
 mod series;

@@ -32,6 +32,7 @@ use crate::outer_types::OuterTypes;
 use crate::plain_values::PlainValues;
 use crate::queried_values::QueriedValues;
 use crate::repeated_keys::RepeatedKeys;
+use crate::repeated_windows;
 use crate::scalar_subqueries::ScalarSubqueries;
 use crate::simplification;
 use crate::sort_limits::{self, UnorderedHints};
@@ -62,6 +63,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let mut logical = Optimizer::new();
     aggregate_filters::guard(&mut logical.rules);
     simplification::guard(&mut logical.rules);
+    repeated_windows::insert(&mut logical.rules);
     builder = builder.with_optimizer_rules(logical.rules);
     let mut analyzer = Analyzer::new();
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
