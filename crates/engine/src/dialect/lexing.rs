@@ -1,5 +1,5 @@
 //! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in it. And what IS DISTINCT FROM
-//! ends at. What is parsed twice by the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
+//! ends at, and which lists of IN begin with a query. What is parsed twice by the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
 
 use std::any::TypeId;
 
@@ -88,6 +88,9 @@ impl Dialect for SqlDialect {
     }
 
     fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        if begins_list_with_query(parser) {
+            return Some(list_of(parser, expr));
+        }
         let is_negated =
             parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
         if !is_negated && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
@@ -117,6 +120,61 @@ impl Dialect for SqlDialect {
         supports_create_table_like_parenthesized, supports_select_wildcard_with_alias,
         supports_comma_separated_trim, supports_xml_expressions, supports_comment_optimizer_hint,
     }
+}
+
+/// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query for all there is. Of
+/// `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
+fn begins_list_with_query(parser: &Parser) -> bool {
+    let mut tokens = (parser.index()..)
+        .map(|at| &parser.token_at(at).token)
+        .filter(|token| !matches!(token, Token::Whitespace(_)));
+    let is_word = |token: Option<&Token>, keywords: &[Keyword]| matches!(token, Some(Token::Word(word)) if keywords.contains(&word.keyword));
+    let mut first = tokens.next();
+    if is_word(first, &[Keyword::NOT]) {
+        first = tokens.next();
+    }
+    let opens = |token: Option<&Token>| matches!(token, Some(Token::LParen));
+    if !is_word(first, &[Keyword::IN]) || !opens(tokens.next()) || !opens(tokens.next()) {
+        return false;
+    }
+    let (mut open, mut is_query) = (1_usize, None);
+    while open > 0 {
+        let token = tokens.next();
+        match token {
+            Some(Token::LParen) => open += 1,
+            Some(Token::RParen) => open -= 1,
+            None | Some(Token::EOF) => return false,
+            _ => {}
+        }
+        if is_query.is_none() && !opens(token) {
+            is_query = Some(is_word(token, &[Keyword::SELECT, Keyword::WITH]));
+        }
+    }
+    let behind = tokens.next();
+    is_query == Some(true)
+        && !matches!(behind, Some(Token::RParen | Token::EOF))
+        && !is_word(
+            behind,
+            &[
+                Keyword::UNION,
+                Keyword::INTERSECT,
+                Keyword::EXCEPT,
+                Keyword::ORDER,
+                Keyword::LIMIT,
+                Keyword::OFFSET,
+                Keyword::FETCH,
+            ],
+        )
+}
+
+/// `IN (a, b, …)`, of any expressions.
+fn list_of(parser: &mut Parser, expr: &Expr) -> Result<Expr, ParserError> {
+    let negated = parser.parse_keyword(Keyword::NOT);
+    parser.expect_keyword(Keyword::IN)?;
+    parser.expect_token(&Token::LParen)?;
+    let list = parser.parse_comma_separated(Parser::parse_expr)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::InList { expr: Box::new(expr.clone()), list, negated })
 }
 
 /// `position(a IN b)`, or a call with arguments between commas.
@@ -166,6 +224,23 @@ mod tests {
         check("a<->b", "a <-> b");
         check("a~*'b' AND a!~*'b'", "a ~* 'b' AND a !~* 'b'");
         check("a<=>-b", "a <=> -b");
+    }
+
+    #[test]
+    fn lists_may_begin_with_a_query() {
+        for list in
+            ["(SELECT 1), (SELECT 2)", "((SELECT 1)), 2", "(SELECT 1) + 1", "(((SELECT 1))), (SELECT 3)"]
+        {
+            for text in [format!("a IN ({list})"), format!("a NOT IN ({list}) AND b")] {
+                let expr = parsed(&text).unwrap();
+                assert!(format!("{expr:?}").contains("InList"), "{text}");
+                assert_eq!(expr.to_string(), text);
+            }
+        }
+        for query in ["(SELECT 1)", "((SELECT 1))", "(SELECT 1) UNION (SELECT 2)", "(SELECT 1) LIMIT 1"] {
+            let expr = parsed(&format!("a IN ({query})")).unwrap();
+            assert!(format!("{expr:?}").starts_with("InSubquery"), "{query}");
+        }
     }
 
     #[test]
