@@ -30,6 +30,7 @@ mod array_texts;
 mod assignments;
 mod auto_analyze;
 mod bounded_values;
+mod called_names;
 mod cast_names;
 mod checked;
 mod client;

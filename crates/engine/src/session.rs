@@ -46,6 +46,7 @@ use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
+use crate::called_names;
 use crate::coalesce;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::default_values;
@@ -436,6 +437,7 @@ impl Session {
                 dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.is_client());
+                called_names::settle(&mut statement, state.read().scalar_functions());
                 Ok(statement)
             }
             _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),

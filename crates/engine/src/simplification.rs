@@ -23,7 +23,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::nesting;
 use crate::rewriting::{rewritten, schema_below};
+
+mod growth;
 
 /// What the function around a guarded expression is called. It is in no plan that runs.
 const GUARD: &str = "harrier_guarded";
@@ -49,19 +52,24 @@ impl OptimizerRule for Simplification {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if !has_risks(&plan)? {
-            return self.0.rewrite(plan, config);
-        }
+        let has_risks = has_risks(&plan)?;
         let mut guards = Guards::default();
-        let guarded = rewritten(plan, |expr| Ok(guards.guarded(expr)))?;
-        if !guarded.transformed && guards.cases == 0 {
+        let guarded = match has_risks {
+            true => rewritten(plan, |expr| Ok(guards.guarded(expr)))?,
+            false => Transformed::no(plan),
+        };
+        let is_large = growth::is_large(&guarded.data, true)?;
+        if is_large && growth::is_large(&guarded.data, false)? {
+            return Err(nesting::too_large());
+        }
+        if !guarded.transformed && guards.cases == 0 && !is_large {
             return self.0.rewrite(guarded.data, config);
         }
-        let guarded = match guards.cases {
-            0 => guarded.data,
-            _ => {
+        let guarded = match guards.cases > 0 || is_large {
+            false => guarded.data,
+            true => {
                 let schema = schema_below(&guarded.data)?;
-                rewritten(guarded.data, |expr| Ok(lazy(expr, &schema)))?.data
+                rewritten(guarded.data, |expr| Ok(lazy(expr, &schema, is_large)))?.data
             }
         };
         let simplified = self.0.rewrite(guarded, config)?;
@@ -122,6 +130,11 @@ impl Guards {
                 }
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             },
+            Expr::ScalarFunction(function) if has_inner_coalesce(&function) => {
+                let flat = flat(function);
+                self.cases += usize::from(is_eager(&flat));
+                Transformed::yes(flat)
+            }
             other => {
                 self.cases += usize::from(is_eager(&other));
                 Transformed::no(other)
@@ -274,6 +287,24 @@ fn is_eager(expr: &Expr) -> bool {
     }
 }
 
+/// `coalesce(coalesce(x, y), z)`, the first value of all of them.
+fn has_inner_coalesce(function: &ScalarFunction) -> bool {
+    function.name() == "coalesce" && function.args.iter().any(is_plain_coalesce)
+}
+
+fn is_plain_coalesce(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(function) if function.name() == "coalesce")
+}
+
+/// The same as one call: as it would become a CASE in a CASE, there would be two of what is inside.
+fn flat(function: ScalarFunction) -> Expr {
+    let values = function.args.into_iter().flat_map(|value| match value {
+        Expr::ScalarFunction(inner) if inner.name() == "coalesce" => inner.args,
+        other => vec![other],
+    });
+    Expr::ScalarFunction(ScalarFunction { args: values.collect(), func: function.func })
+}
+
 fn is_coalesce(function: &ScalarFunction) -> bool {
     matches!(function.name(), "coalesce" | "nvl" | "ifnull")
 }
@@ -294,9 +325,10 @@ fn may_fail(expr: &Expr) -> bool {
     fails.unwrap_or(true)
 }
 
-/// A CASE of conditions in a form that is left to be one.
-fn lazy(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    if !is_eager(&expr) {
+/// A CASE of conditions in a form that is left to be one: one that is eager, or any.
+fn lazy(expr: Expr, schema: &DFSchema, any: bool) -> Transformed<Expr> {
+    let is_any = any && matches!(&expr, Expr::Case(Case { expr: None, .. }));
+    if !is_any && !is_eager(&expr) {
         return Transformed::no(expr);
     }
     let is_literal = |expr: &Expr| matches!(expr, Expr::Literal(..));
@@ -420,6 +452,6 @@ mod tests {
         let pattern = datafusion::logical_expr::binary_expr(col("t.s"), Operator::RegexMatch, lit(".*"));
         assert!(!matches!(simplified(pattern), Expr::IsNotNull(_)));
         let schema = Schema::empty().to_dfschema().unwrap();
-        assert_eq!(lazy(lit(true), &schema).data, lit(true));
+        assert_eq!(lazy(lit(true), &schema, false).data, lit(true));
     }
 }
