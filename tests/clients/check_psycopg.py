@@ -371,6 +371,30 @@ def batches():
 
 
 @program.check
+def returned_rows():
+    """RETURNING: one row, parameters on both sides, executemany with results, rows in their order"""
+    with connect() as connection:
+        fresh(connection, "psycopg_returned", "id int, name text DEFAULT 'none', made timestamptz DEFAULT now()")
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO psycopg_returned (id) VALUES (%s) RETURNING id, name, made", (1,))
+            row = cursor.fetchone()
+            equal(row[:2], (1, "none"))
+            equal((cursor.rowcount, cursor.statusmessage), (1, "INSERT 0 1"))
+            equal([column.name for column in cursor.description], ["id", "name", "made"])
+            equal(cursor.execute("SELECT made FROM psycopg_returned").fetchone()[0], row[2])
+            cursor.executemany("INSERT INTO psycopg_returned (id) VALUES (%s) RETURNING id * 10", [(7,), (5,), (6,)], returning=True)
+            found = [cursor.fetchone()[0]]
+            while cursor.nextset():
+                found.append(cursor.fetchone()[0])
+            equal(found, [70, 50, 60])
+            changed = cursor.execute("UPDATE psycopg_returned SET name = %s WHERE id > %s RETURNING id + %s, name", ("x", 6, 1)).fetchall()
+            equal((changed, cursor.statusmessage), ([(8, "x")], "UPDATE 1"))
+            gone = cursor.execute("DELETE FROM psycopg_returned WHERE id >= %s RETURNING *", (6,)).fetchall()
+            equal((sorted(row[0] for row in gone), cursor.statusmessage), ([6, 7], "DELETE 2"))
+        connection.execute("DROP TABLE psycopg_returned")
+
+
+@program.check
 def pipelines():
     """pipeline mode: many statements before the first answer, errors that end what is behind them, sync points"""
     with connect() as connection:

@@ -16,6 +16,7 @@ use crate::explain_options::{self, Format};
 use crate::guard::guarded;
 use crate::parameter_types;
 use crate::parameters::{self, Change};
+use crate::returning::{self, Returning};
 use crate::session::{Form, ParsedStatement, Session};
 use crate::type_names;
 use crate::warehouse::Control;
@@ -66,6 +67,7 @@ impl ParsedStatement {
             Form::Sql(Statement::Statement(statement)) => match statement.as_ref() {
                 ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
                 ast::Statement::Call(_) => "CALL",
+                statement if returning::items(statement).is_some() => returning::verb(statement),
                 statement if parameters::shows_rows(statement) => "SHOW",
                 _ => "SELECT",
             },
@@ -79,7 +81,8 @@ impl ParsedStatement {
             return Arc::clone(schema);
         };
         let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-        let names = harrier_pgcatalog::column_names(statement, &planned);
+        let listed = returning::listed(statement);
+        let names = harrier_pgcatalog::column_names(listed.as_ref().unwrap_or(statement), &planned);
         let fields: Vec<FieldRef> = schema
             .fields()
             .iter()
@@ -153,8 +156,14 @@ impl Session {
         asked: Option<&ast::Statement>,
         format: Format,
     ) -> Result<Described> {
-        let plan = self.plan(parsed, &[]).await?;
-        let found = parameter_types::of(&plan, asked, types)?;
+        let returning = Returning::of(parsed)?;
+        let plan = self.plan(returning.as_ref().map_or(parsed, |returning| &returning.change), &[]).await?;
+        let answer = match &returning {
+            Some(returning) => Some(self.plan_of_answer(returning, &[]).await?),
+            None => None,
+        };
+        let plans: Vec<&LogicalPlan> = [&plan].into_iter().chain(&answer).collect();
+        let found = parameter_types::of(&plans, asked, types)?;
         let names = found.iter().map(|parameter| parameter.name.clone()).collect();
         let parameters: Vec<DataType> = found.into_iter().map(|parameter| parameter.data_type).collect();
         if !returns_rows {
@@ -171,7 +180,7 @@ impl Session {
         {
             return Ok(Described { parameters, names, columns: Some(analyze::query_plan(format)) });
         }
-        let columns = columns(&self.context().state(), plan, &parameters)?;
+        let columns = columns(&self.context().state(), answer.unwrap_or(plan), &parameters)?;
         Ok(Described { parameters, names, columns: Some(columns) })
     }
 }
@@ -185,7 +194,7 @@ fn returns_rows(statement: &Statement) -> bool {
             | ast::Statement::Explain { .. }
             | ast::Statement::ExplainTable { .. }
             | ast::Statement::Execute { .. } => true,
-            statement => parameters::shows_rows(statement),
+            statement => returning::items(statement).is_some() || parameters::shows_rows(statement),
         },
         _ => false,
     }

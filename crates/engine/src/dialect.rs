@@ -40,7 +40,7 @@ use harrier_pgcatalog::function_call;
 
 pub(crate) use grouping_lists::tokens as grouping_tokens;
 pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
-pub(crate) use joined_changes::is_update_from;
+pub(crate) use joined_changes::{is_update_from, rewrite as rewrite_joined};
 pub(crate) use lexing::SqlDialect;
 pub(crate) use merges::tokens as merge_tokens;
 pub(crate) use only::tokens as only_tokens;
@@ -321,6 +321,21 @@ fn read_tables(body: &mut SetExpr) {
         }
         _ => {}
     }
+}
+
+/// A query of `items` from relations.
+pub(crate) fn query_of(items: Vec<ast::SelectItem>, from: Vec<ast::TableWithJoins>) -> Result<Query> {
+    let missing = || DataFusionError::Internal("a SELECT is one".to_string());
+    let statement = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1")?.pop().ok_or_else(missing)?;
+    let ast::Statement::Query(mut query) = statement else { return Err(missing()) };
+    let SetExpr::Select(select) = query.body.as_mut() else { return Err(missing()) };
+    (select.projection, select.from) = (items, from);
+    Ok(*query)
+}
+
+/// A table as FROM names it.
+pub(crate) fn table_named(table: &ObjectName) -> Option<ast::TableWithJoins> {
+    all_of(table)?.from.pop()
 }
 
 fn all_of(table: &ObjectName) -> Option<Select> {

@@ -36,6 +36,7 @@ use crate::grants::Deferred;
 use crate::hive::{FolderTable, Watched};
 use crate::names;
 use crate::progress::Progress;
+use crate::returning::{self, Returning};
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
@@ -336,6 +337,12 @@ impl Session {
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
                 return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
             }
+            written if returning::items(written).is_some() => {
+                return match Returning::of(whole)? {
+                    Some(returning) => self.run_returning(&returning, statement, Some(kept)).await.map(Some),
+                    None => Ok(None),
+                };
+            }
             // What EXECUTE inserts has its parameters' values where it is planned as EXECUTE.
             ast::Statement::Insert(insert)
                 if is_insert(whole) && statement.partition.is_none() && dialect::has_bare_rows(insert) =>
@@ -402,7 +409,7 @@ impl Session {
     }
 
     /// An INSERT of rows that may have fewer values than the table has columns: with the names of those that they are for.
-    async fn with_columns(&self, insert: &ast::Insert) -> Statement {
+    pub(crate) async fn with_columns(&self, insert: &ast::Insert) -> Statement {
         let mut insert = insert.clone();
         if let ast::TableObject::TableName(name) = &insert.table {
             let name = name.0.iter().filter_map(|part| part.as_ident()).map(names::plain);
@@ -831,7 +838,7 @@ impl Session {
 }
 
 /// The columns that an INSERT names.
-fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
+pub(crate) fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
     let names = insert.columns.iter().map(|name| match name.0.last().and_then(|part| part.as_ident()) {
         Some(name) => names::plain(name),
         None => name.to_string(),

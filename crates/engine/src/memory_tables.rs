@@ -28,6 +28,7 @@ const ROW: &str = "_harrier_row";
 pub(crate) struct Change {
     table: Arc<dyn TableProvider>,
     /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE, and of MERGE also whether there are any.
+    /// If rows are returned, there are those of DELETE as they were, and behind the values of MERGE the columns of its source.
     pub plan: LogicalPlan,
     kind: Kind,
 }
@@ -41,7 +42,7 @@ enum Kind {
 
 impl Change {
     /// `None` for other statements, and other tables.
-    pub(crate) async fn of(dml: &DmlStatement) -> Result<Option<Self>> {
+    pub(crate) async fn of(dml: &DmlStatement, returns: bool) -> Result<Option<Self>> {
         let kind = match dml.op {
             WriteOp::Update => Kind::Update,
             WriteOp::Delete => Kind::Delete,
@@ -61,6 +62,7 @@ impl Change {
                     rows: source,
                     places: &[ROW],
                     default: &|column| rows.get_column_default(column).cloned(),
+                    returns,
                 };
                 target.plan(input.clone(), merge)?
             }
@@ -74,7 +76,10 @@ impl Change {
             }
             (_, input) => {
                 let rows = placed(input.clone(), &dml.table_name, &source)?;
-                LogicalPlanBuilder::from(rows).project([row])?.build()?
+                let own = if returns { table.schema().fields().len() } else { 0 };
+                let own: Vec<Expr> =
+                    rows.schema().columns()[..own].iter().cloned().map(Expr::Column).collect();
+                LogicalPlanBuilder::from(rows).project(own.into_iter().chain([row]))?.build()?
             }
         };
         Ok(Some(Self { table, plan, kind }))
@@ -209,7 +214,7 @@ pub(crate) async fn explained(mut plan: LogicalPlan) -> Result<LogicalPlan> {
         _ => return Ok(plan),
     };
     let LogicalPlan::Dml(dml) = inner.as_ref() else { return Ok(plan) };
-    let Some(change) = Change::of(dml).await? else { return Ok(plan) };
+    let Some(change) = Change::of(dml, false).await? else { return Ok(plan) };
     match &mut plan {
         LogicalPlan::Explain(asked) => {
             asked.stringified_plans = vec![change.plan.to_stringified(PlanType::InitialLogicalPlan)];

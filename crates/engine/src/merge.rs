@@ -15,6 +15,8 @@ pub(crate) const IS_WRITTEN: &str = "_harrier_write";
 
 /// The number of the clause that a row falls under.
 const CLAUSE: &str = "_harrier_clause";
+/// The columns of the source, with their numbers.
+const OF_SOURCE: &str = "_harrier_source_";
 const IN_SOURCE: &str = "_harrier_in_source";
 
 /// The table that a MERGE changes.
@@ -27,15 +29,18 @@ pub(crate) struct Target<'a> {
     pub places: &'a [&'a str],
     /// What a column has that a new row has no value for, if not NULL.
     pub default: &'a dyn Fn(&str) -> Option<Expr>,
+    /// Whether rows that only go have the values that they had, and all rows the columns of the source as well.
+    pub returns: bool,
 }
 
 impl Target<'_> {
     /// Joins the source with the rows of the table; of each pair, the first clause that fits says what happens. The plan's rows are the columns
-    /// of the table, [`IS_WRITTEN`], and the place of the row that goes.
+    /// of the table, those of the source if they are returned, [`IS_WRITTEN`], and the place of the row that goes.
     ///
     /// Errors: there is no clause; what it does has no plan.
     pub(crate) fn plan(&self, source: LogicalPlan, merge: &MergeIntoOp) -> Result<LogicalPlan> {
         let own = LogicalPlanBuilder::scan(self.name.clone(), Arc::clone(&self.rows), None)?.build()?;
+        let of_source = source.schema().columns();
         let marked: Vec<Expr> = columns_of(&source).chain([lit(true).alias(IN_SOURCE)]).collect();
         let source = LogicalPlanBuilder::from(source).project(marked)?.build()?;
         let joined = LogicalPlanBuilder::from(own).join_on(source, join_type(merge), [merge.on.clone()])?;
@@ -52,6 +57,10 @@ impl Target<'_> {
         for (at, field) in self.schema.fields().iter().enumerate() {
             let value = self.value(at, merge)?;
             written.push(value.alias(field.name()));
+        }
+        if self.returns {
+            let named = of_source.into_iter().enumerate();
+            written.extend(named.map(|(at, own)| Expr::Column(own).alias(format!("{OF_SOURCE}{at}"))));
         }
         let deletes = clauses_that(merge, |action| matches!(action, MergeIntoAction::Delete));
         written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
@@ -89,6 +98,7 @@ impl Target<'_> {
         let mut case: Option<CaseBuilder> = None;
         for (number, clause) in merge.clauses.iter().enumerate() {
             let value = match &clause.action {
+                MergeIntoAction::Delete if self.returns => present.clone(),
                 MergeIntoAction::Delete => continue,
                 action if does_nothing(action) => continue,
                 MergeIntoAction::Update(assignments) => {

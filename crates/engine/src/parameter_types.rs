@@ -46,17 +46,19 @@ impl Parameter {
     }
 }
 
-/// The parameters `$1`, `$2`, … of a plan. `asked`: the statement as it was sent; `known`: what a client says of them.
+/// The parameters `$1`, `$2`, … of the plans of a statement. `asked`: the statement as it was sent; `known`: what a client says of them.
 ///
 /// Errors: there is no parameter of a name (42P02).
 pub(crate) fn of(
-    plan: &LogicalPlan,
+    plans: &[&LogicalPlan],
     asked: Option<&ast::Statement>,
     known: &[Option<DataType>],
 ) -> Result<Vec<Parameter>> {
     let mut found = Found::default();
     asked.into_iter().for_each(|asked| found.in_casts(asked));
-    found.in_plan(plan)?;
+    for plan in plans {
+        found.in_plan(plan)?;
+    }
     let last = found.planned.keys().next_back().copied().unwrap_or(0);
     let count = last.max(found.said.keys().next_back().copied().unwrap_or(0)).max(known.len());
     Ok((1..=count)

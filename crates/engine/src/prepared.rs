@@ -23,6 +23,7 @@ use crate::aliased_deletes;
 use crate::assignments;
 use crate::default_values;
 use crate::names;
+use crate::refused_writes;
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
 
@@ -153,6 +154,7 @@ impl PreparedStatements {
 /// The plan of what a PREPARE prepares, and the types of its parameters.
 async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<FieldRef>)> {
     let prepare = Statement::Statement(Box::new(prepare.clone()));
+    refused_writes::check(&prepare)?;
     let prepare = default_values::filled(state, &prepare).await?.into_owned();
     match Box::pin(aliased_deletes::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {

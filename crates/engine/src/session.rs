@@ -75,6 +75,8 @@ use crate::planning_rules;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::quotients::Quotients;
+use crate::refused_writes;
+use crate::returning::Returning;
 use crate::rewriting::in_view;
 use crate::series::Series;
 use crate::settings::{self, HarrierSettings};
@@ -463,6 +465,9 @@ impl Session {
         if let Some((statement, like)) = like_tables::cut(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
+        refused_writes::check(statement)?;
+        let explained = self.explained(statement, values).await?;
+        let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::filled(&state, statement).await?;
         let statement = function_relations::bound(statement.as_ref(), values);
         let statement = statement.as_ref();
@@ -490,6 +495,16 @@ impl Session {
         };
         assignments::check(&plan, written.as_deref())?;
         Ok(plan)
+    }
+
+    /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is shown.
+    async fn explained(&self, statement: &Statement, values: &[ScalarValue]) -> Result<Option<Statement>> {
+        let Statement::Explain(explain) = statement else { return Ok(None) };
+        let Some(returning) = Returning::of(&explain.statement)? else { return Ok(None) };
+        Box::pin(self.plan_of_answer(&returning, values)).await?;
+        let mut explain = explain.clone();
+        *explain.statement = returning.change;
+        Ok(Some(Statement::Explain(explain)))
     }
 
     /// The statement that is executed or explained, or `statement` itself.
@@ -554,6 +569,9 @@ impl Session {
         self.spread().await?;
         if let Some(outcome) = self.optimize_folder(parsed, statement).await? {
             return Ok(Ok(outcome));
+        }
+        if let Some(returning) = Returning::of(parsed)? {
+            return self.run_returning(&returning, statement, None).await.map(Ok);
         }
         let named;
         let parsed = match &statement.partition {
@@ -674,7 +692,7 @@ impl Session {
             memory_tables::truncate(table).await;
             return Ok(Some(command("TRUNCATE TABLE")));
         }
-        let Some(change) = memory_tables::Change::of(dml).await? else { return Ok(None) };
+        let Some(change) = memory_tables::Change::of(dml, false).await? else { return Ok(None) };
         let written = self.written(parsed)?;
         let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
         match self.start(&self.context.state(), &change.plan, Some(verb), &statement.text).await? {
@@ -1002,7 +1020,7 @@ impl Session {
 }
 
 /// Errors: the plan changes rows of an external table, into which rows are only inserted (0A000).
-fn check_change(plan: &LogicalPlan) -> Result<()> {
+pub(crate) fn check_change(plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
     let changes = matches!(dml.op, WriteOp::Update | WriteOp::Delete | WriteOp::MergeInto(_));
     let is_external = || {

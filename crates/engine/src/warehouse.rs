@@ -56,7 +56,7 @@ pub use access::Viewer;
 pub(crate) use at_commit::AtCommit;
 pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_past};
 pub(crate) use ddl::{Ddl, reference};
-pub(crate) use dml::{Dml, Pending, placed};
+pub(crate) use dml::{Changed, Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;
 pub(crate) use harrier_catalog::state::DEFAULT_SCHEMA;
 pub(crate) use histogram::{Point, Spread};

@@ -35,9 +35,9 @@ use std::sync::LazyLock;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, ObjectNamePart,
-    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor,
-    Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, Merge, ObjectName,
+    ObjectNamePart, OutputClause, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    Statement, TableAlias, TableFactor, Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
 };
 
 use self::domains::base_type_of;
@@ -66,8 +66,24 @@ pub fn rewrite(statement: &mut Statement) {
     }
     // No hook of the visitor ever breaks off.
     let _ = statement.visit(&mut rewriter);
+    if let Some(items) = returned(statement) {
+        rewriter.name_twins(items);
+    }
     if let Statement::Query(query) = statement {
         name_objects(&mut query.body);
+    }
+}
+
+/// What a statement that writes returns.
+fn returned(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
+    match statement {
+        Statement::Insert(insert) => insert.returning.as_mut(),
+        Statement::Update(update) => update.returning.as_mut(),
+        Statement::Delete(delete) => delete.returning.as_mut(),
+        Statement::Merge(Merge { output: Some(OutputClause::Returning { select_items, .. }), .. }) => {
+            Some(select_items)
+        }
+        _ => None,
     }
 }
 

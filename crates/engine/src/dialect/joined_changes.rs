@@ -12,8 +12,9 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use super::SqlDialect;
 use crate::names::plain;
 
-/// Rewrites such a statement in place. One with what neither has (RETURNING, LIMIT) is left as it is, and refused by the planner.
-pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
+/// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the planner, and a DELETE with
+/// RETURNING until that is taken out of it.
+pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Update(update) => {
             if let Some(merge) = merge(update)? {
@@ -37,12 +38,8 @@ pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
 fn merge(update: &Update) -> Result<Option<Statement>> {
     let Update { table, assignments, from, selection, returning, output, or, order_by, limit, .. } = update;
     let Some(UpdateTableFromKind::AfterSet(from)) = from else { return Ok(None) };
-    let is_plain = returning.is_none()
-        && output.is_none()
-        && or.is_none()
-        && order_by.is_empty()
-        && limit.is_none()
-        && table.joins.is_empty();
+    let is_plain =
+        output.is_none() && or.is_none() && order_by.is_empty() && limit.is_none() && table.joins.is_empty();
     if !is_plain || from.is_empty() {
         return Ok(None);
     }
@@ -53,8 +50,16 @@ fn merge(update: &Update) -> Result<Option<Statement>> {
     };
     let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
     let changes = assignments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    parsed(&format!("MERGE {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}"))
-        .map(Some)
+    let returned = match returning {
+        Some(items) => {
+            format!(" RETURNING {}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
+        None => String::new(),
+    };
+    parsed(&format!(
+        "MERGE {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}{returned}"
+    ))
+    .map(Some)
 }
 
 /// Whether a statement was an `UPDATE … FROM`.
@@ -146,6 +151,10 @@ mod tests {
                 "PREPARE p AS MERGE t USING s ON t.k = s.k AND s.i = $1 WHEN MATCHED THEN UPDATE SET a = s.a",
             ),
             (
+                "UPDATE t SET a = s.a FROM s WHERE t.k = s.k RETURNING t.a AS b, s.*",
+                "MERGE t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a RETURNING t.a AS b, s.*",
+            ),
+            (
                 "DELETE FROM t USING s, u WHERE t.k = s.k AND s.i = u.i",
                 "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s CROSS JOIN u WHERE t.k = s.k AND s.i = u.i)",
             ),
@@ -188,7 +197,7 @@ mod tests {
     fn others_are_left_alone() {
         for sql in [
             "UPDATE t SET a = 1 WHERE k = 2",
-            "UPDATE t SET a = s.a FROM s RETURNING t.a",
+            "DELETE FROM t USING s WHERE t.k = s.k RETURNING t.a",
             "DELETE FROM t WHERE k = 2",
             "SELECT 1",
         ] {

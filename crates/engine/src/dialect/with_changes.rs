@@ -37,7 +37,10 @@ fn give(with: &With, change: &mut Statement) {
     let mut relations = Relations { named, depth: 0 };
     let mut queries = Queries { with, depth: 0 };
     let _ = match change {
-        Statement::Insert(Insert { source, .. }) => source.visit(&mut queries),
+        Statement::Insert(Insert { source, returning, .. }) => {
+            let _ = returning.visit(&mut queries);
+            source.visit(&mut queries)
+        }
         Statement::Update(update) => {
             if let Some(UpdateTableFromKind::BeforeSet(from) | UpdateTableFromKind::AfterSet(from)) =
                 &mut update.from
@@ -180,6 +183,11 @@ mod tests {
             (
                 "WITH w AS (SELECT 1 AS a) DELETE FROM t USING w AS x WHERE t.a = x.a",
                 "DELETE FROM t USING (WITH w AS (SELECT 1 AS a) SELECT * FROM w) AS x WHERE t.a = x.a",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM w RETURNING (SELECT max(a) FROM w)",
+                "INSERT INTO t WITH w AS (SELECT 1 AS a) SELECT a FROM w \
+                 RETURNING (WITH w AS (SELECT 1 AS a) SELECT max(a) FROM w)",
             ),
             (
                 "PREPARE p AS WITH w AS (SELECT 1 AS a) DELETE FROM w WHERE a = $1",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::catalog::TableProvider;
@@ -82,6 +82,14 @@ enum Count {
     Merged,
 }
 
+/// The rows of a statement that writes, before they are written.
+pub(crate) struct Changed {
+    /// Of INSERT the columns of the table; of UPDATE and MERGE then whether a row is written, and the place of that which goes; of DELETE the
+    /// place. If rows are returned, there are the columns of the table before the place of DELETE, and those of its source behind them of MERGE.
+    pub rows: LogicalPlan,
+    pending: Pending,
+}
+
 /// A statement that writes rows, planned.
 pub(crate) struct Dml {
     pub plan: LogicalPlan,
@@ -91,8 +99,42 @@ pub(crate) struct Dml {
 impl Dml {
     /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some.
     ///
-    /// Errors: what it does is not supported, or not allowed (42501); it changes a table as it was (42809).
+    /// Errors: those of [`Changed::of`].
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Option<Self>> {
+        Changed::of(dml, inserted, false)?.map(Changed::written).transpose()
+    }
+
+    /// Writes the rows of `input`, which has the table's columns in their order.
+    ///
+    /// Errors: those of [`Changed::insert`].
+    pub(crate) fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
+        Changed::insert(target, input, op)?.written()
+    }
+
+    /// Writes the rows of `sources` into as few files as possible.
+    pub(crate) fn compact(target: WarehouseTable, sources: BTreeSet<RowSource>) -> Result<Self> {
+        let target = target.with_only(sources);
+        let source = provider_as_source(Arc::new(target.clone()));
+        let input = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?.build()?;
+        let pending = Pending::new(target, Work::Compact, Count::Written);
+        let plan = pending.write(input, false)?;
+        Ok(Self { plan, pending })
+    }
+
+    /// Deletes the rows of `target` for which `predicate` is true.
+    pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
+        let source = target.places();
+        let rows = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?;
+        Changed::delete_rows(target, rows.filter(predicate)?.build()?, false)?.written()
+    }
+}
+
+impl Changed {
+    /// The rows of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some;
+    /// `returns`: whether rows are asked for that are not needed to write.
+    ///
+    /// Errors: what it does is not supported, or not allowed (42501); it changes a table as it was (42809).
+    pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>, returns: bool) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&dml.target) else {
             return Ok(None);
         };
@@ -111,18 +153,18 @@ impl Dml {
         Ok(Some(match &dml.op {
             WriteOp::Insert(op) => Self::insert(target, input, *op)?,
             WriteOp::Ctas => Self::insert(target, input, InsertOp::Append)?,
-            WriteOp::Delete => Self::delete(target, input, &dml.table_name)?,
+            WriteOp::Delete => Self::delete(target, input, &dml.table_name, returns)?,
             WriteOp::Update => Self::update(target, input, &dml.table_name)?,
-            WriteOp::MergeInto(merge) => Self::merge(target, input, &dml.table_name, merge)?,
+            WriteOp::MergeInto(merge) => Self::merge(target, input, &dml.table_name, merge, returns)?,
             // TRUNCATE is a statement of its own here.
             _ => return Ok(None),
         }))
     }
 
-    /// Writes the rows of `input`, which has the table's columns in their order.
+    /// The rows of `input`, which has the table's columns in their order.
     ///
     /// Errors: a kind of INSERT that there is not (0A000); an INSERT OVERWRITE of somebody who does not see all rows (42501).
-    pub(crate) fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
+    fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
         let overwrite = match op {
             InsertOp::Append => false,
             InsertOp::Overwrite => true,
@@ -145,42 +187,30 @@ impl Dml {
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
         if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_keep() {
             let pending = Pending::new(target, Work::Keep, Count::Written);
-            return Ok(Self { plan: input, pending });
+            return Ok(Self { rows: input, pending });
         }
         let pending = Pending::new(target, Work::Files { overwrite }, Count::Written);
-        let plan = pending.write(input, false)?;
-        Ok(Self { plan, pending })
+        Ok(Self { rows: input, pending })
     }
 
-    /// Writes the rows of `sources` into as few files as possible.
-    pub(crate) fn compact(target: WarehouseTable, sources: BTreeSet<RowSource>) -> Result<Self> {
-        let target = target.with_only(sources);
-        let source = provider_as_source(Arc::new(target.clone()));
-        let input = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?.build()?;
-        let pending = Pending::new(target, Work::Compact, Count::Written);
-        let plan = pending.write(input, false)?;
-        Ok(Self { plan, pending })
-    }
-
-    /// Deletes the rows of `target` for which `predicate` is true.
-    pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
-        let source = target.places();
-        let rows = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?;
-        Self::delete_rows(target, rows.filter(predicate)?.build()?)
-    }
-
-    fn delete(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
+    fn delete(
+        target: WarehouseTable,
+        input: LogicalPlan,
+        name: &TableReference,
+        returns: bool,
+    ) -> Result<Self> {
         let input = placed(input, name, &target.places())?;
-        Self::delete_rows(target, input)
+        Self::delete_rows(target, input, returns)
     }
 
-    /// `input` has the places of rows.
-    fn delete_rows(target: WarehouseTable, input: LogicalPlan) -> Result<Self> {
-        let places =
-            [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
-        let plan = LogicalPlanBuilder::from(input).project(places)?.build()?;
+    /// `input` has the rows with their places.
+    fn delete_rows(target: WarehouseTable, input: LogicalPlan, returns: bool) -> Result<Self> {
+        let own = if returns { target.table().columns.len() } else { 0 };
+        let own = input.schema().columns().into_iter().take(own).map(Expr::Column);
+        let rows: Vec<Expr> = own.chain([FILE_COLUMN, ROW_COLUMN].map(column)).collect();
+        let rows = LogicalPlanBuilder::from(input).project(rows)?.build()?;
         let pending = Pending::new(target, Work::Delete, Count::Places);
-        Ok(Self { plan, pending })
+        Ok(Self { rows, pending })
     }
 
     fn update(target: WarehouseTable, input: LogicalPlan, name: &TableReference) -> Result<Self> {
@@ -193,10 +223,9 @@ impl Dml {
             [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
         let expressions: Vec<Expr> = projection.expr.iter().cloned().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
-        let input = seen(&target, input, None)?;
+        let rows = seen(&target, input, None)?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
-        let plan = pending.write(input, true)?;
-        Ok(Self { plan, pending })
+        Ok(Self { rows, pending })
     }
 
     fn merge(
@@ -204,6 +233,7 @@ impl Dml {
         source: LogicalPlan,
         name: &TableReference,
         merge: &MergeIntoOp,
+        returns: bool,
     ) -> Result<Self> {
         let changed = merge::Target {
             name,
@@ -211,12 +241,42 @@ impl Dml {
             rows: target.places(),
             places: &[FILE_COLUMN, ROW_COLUMN],
             default: &|column| target.get_column_default(column).cloned(),
+            returns,
         };
         let input = changed.plan(source, merge)?;
-        let input = seen(&target, input, Some(column(IS_WRITTEN)))?;
+        let rows = seen(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
-        let plan = pending.write(input, true)?;
-        Ok(Self { plan, pending })
+        Ok(Self { rows, pending })
+    }
+
+    /// The statement that writes them.
+    pub(crate) fn written(self) -> Result<Dml> {
+        let Self { rows, pending } = self;
+        let plan = match pending.work {
+            Work::Keep | Work::Delete => rows,
+            Work::Files { .. } | Work::Compact => pending.write(rows, pending.count != Count::Written)?,
+        };
+        Ok(Dml { plan, pending })
+    }
+
+    /// The same statement with `rows`, which are those that it would have worked out, without what is only returned.
+    pub(crate) fn with_rows(self, rows: LogicalPlan) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// Whether they are listed in the statement.
+    pub(crate) fn are_listed(&self) -> bool {
+        rows_of_values(&self.rows).is_some()
+    }
+
+    /// Values of a column as they are in the table when they are written.
+    ///
+    /// Errors: the table cannot have them.
+    pub(crate) fn stored(&self, at: usize, values: &ArrayRef) -> Result<ArrayRef> {
+        match self.pending.work {
+            Work::Delete => Ok(Arc::clone(values)),
+            _ => storable(values, &self.pending.target.table().columns[at].name),
+        }
     }
 }
 

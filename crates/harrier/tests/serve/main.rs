@@ -13,6 +13,7 @@ mod plans;
 mod prepared;
 mod protocol;
 mod retry;
+mod returning;
 #[path = "../support/served.rs"]
 mod served;
 mod sessions;

@@ -140,6 +140,11 @@ impl Conversation {
                 self.registry.never_ran(&self.guard.entry, query, failure);
             }
         })?;
+        // They would have written before anybody fetches.
+        if matches!(statement.tag, "INSERT" | "UPDATE" | "DELETE" | "MERGE") {
+            let message = format!("a cursor is for a query, and not for {}", statement.tag);
+            return Err(Failure::new("42601", message).into());
+        }
         match self.start(&statement, values, &[], false, None).await? {
             Some(rows) => Ok(rows),
             None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),

@@ -220,7 +220,8 @@ impl Conversation {
                 }
             }
             (PortalState::Done, Prepared::Sql { statement, .. }) => {
-                self.io.reply.complete(&format!("{} 0", statement.tag));
+                let zero = if statement.tag == "INSERT" { "0 0" } else { "0" };
+                self.io.reply.complete(&format!("{} {zero}", statement.tag));
                 self.portals.insert(name, portal);
                 return Ok(());
             }
