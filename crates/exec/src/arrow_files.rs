@@ -1,31 +1,40 @@
-//! Arrow's files: their columns are found in their footers, wherever the files are.
+//! Arrow's files and streams: the format is DataFusion's, what is read of files is not.
 //!
-//! DataFusion looks for them at the beginning of what comes from a store, and takes a file for damaged whose
-//! first message stands behind more padding than the format asks for, as in the files that it writes itself.
-//! Everything else is DataFusion's.
+//! DataFusion looks for the columns at the beginning of what comes from a store, and takes a file for damaged
+//! whose first message stands behind more padding than the format asks for, as in the files that it writes
+//! itself. Here they are found in the footer. [`Batches`] reads the rows (`batches.rs`): of damaged files, and
+//! of those whose types are not just the table's, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::arrow::ipc::convert::fb_to_schema;
 use datafusion::arrow::ipc::reader::read_footer_length;
-use datafusion::arrow::ipc::root_as_footer;
 use datafusion::catalog::Session;
 use datafusion::common::{GetExt, Result, Statistics};
 use datafusion::datasource::file_format::arrow::ArrowFormatFactory;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
+};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 
-use crate::sqlstate::{CodedError, SqlState};
+mod batches;
+
+use crate::damaged;
+use crate::file_formats::FilesSource;
+pub use batches::Batches;
+
+/// A scan of Arrow's files and streams.
+pub type ArrowFilesSource = FilesSource<Batches>;
 
 /// The length of the footer and the magic number, at the end of a file.
 const TRAILER_BYTES: usize = 10;
@@ -70,11 +79,11 @@ impl FileFormat for ArrowFiles {
 
     fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
         &'a self,
-        state: &'b dyn Session,
+        _: &'b dyn Session,
         store: &'c Arc<dyn ObjectStore>,
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        self.boxed_infer_schema(state, store, objects)
+        boxed_infer_schema(store, objects)
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -92,7 +101,19 @@ impl FileFormat for ArrowFiles {
         state: &'b dyn Session,
         config: FileScanConfig,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        self.0.create_physical_plan(state, config)
+        let create = || {
+            let table_schema = config.file_source().table_schema().clone();
+            let mut source: Arc<dyn FileSource> =
+                Arc::new(ArrowFilesSource::new(table_schema, Batches::within(state.runtime_env())));
+            if let Some(projection) = config.file_source().projection()
+                && let Some(projected) = source.try_pushdown_projection(projection)?
+            {
+                source = projected;
+            }
+            let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
+            Ok(DataSourceExec::from_data_source(config) as Arc<dyn ExecutionPlan>)
+        };
+        ready(create()).boxed()
     }
 
     fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
@@ -110,28 +131,18 @@ impl FileFormat for ArrowFiles {
     }
 }
 
-impl ArrowFiles {
-    fn boxed_infer_schema<'a>(
-        &'a self,
-        state: &'a dyn Session,
-        store: &'a Arc<dyn ObjectStore>,
-        objects: &'a [ObjectMeta],
-    ) -> BoxFuture<'a, Result<SchemaRef>> {
-        async move {
-            let mut schemas = Vec::with_capacity(objects.len());
-            for object in objects {
-                schemas.push(match footer(store, object).await? {
-                    Some(footer) => schema_of(&footer, object)?,
-                    None => {
-                        let one = std::slice::from_ref(object);
-                        Arc::unwrap_or_clone(self.0.infer_schema(state, store, one).await?)
-                    }
-                });
-            }
-            Ok(Arc::new(Schema::try_merge(schemas)?))
+fn boxed_infer_schema<'a>(
+    store: &'a Arc<dyn ObjectStore>,
+    objects: &'a [ObjectMeta],
+) -> BoxFuture<'a, Result<SchemaRef>> {
+    async move {
+        let mut schemas = Vec::with_capacity(objects.len());
+        for object in objects {
+            schemas.push(batches::schema_of(Arc::clone(store), object.clone()).await?);
         }
-        .boxed()
+        Ok(Arc::new(Schema::try_merge(schemas)?))
     }
+    .boxed()
 }
 
 /// The footer of a file; `None`: the object has none, as it is a stream, or no Arrow at all.
@@ -142,17 +153,9 @@ async fn footer(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Opt
     let Ok(length) = read_footer_length(trailer) else { return Ok(None) };
     match end.checked_sub(length as u64) {
         Some(begin) => Ok(Some(store.get_range(&object.location, begin..end).await?)),
-        None => Err(damaged(object, "its footer would begin before the file")),
+        None => {
+            let name = object.location.filename().unwrap_or_default();
+            Err(damaged::error(name, "its footer would begin before the file"))
+        }
     }
-}
-
-fn schema_of(footer: &[u8], object: &ObjectMeta) -> Result<Schema> {
-    let footer = root_as_footer(footer).map_err(|error| damaged(object, &error.to_string()))?;
-    let schema = footer.schema().ok_or_else(|| damaged(object, "its footer tells no columns"))?;
-    Ok(fb_to_schema(schema))
-}
-
-fn damaged(object: &ObjectMeta, why: &str) -> datafusion::error::DataFusionError {
-    let message = format!("Arrow file \"{}\" is damaged: {why}", object.location);
-    CodedError::new(SqlState::DATA_CORRUPTED, message).into()
 }

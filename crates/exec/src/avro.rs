@@ -26,6 +26,7 @@ use crate::sqlstate::{CodedError, SqlState};
 pub(crate) use encode::{encode, written_schema};
 
 pub use blocks::Blocks;
+pub(crate) use blocks::columns_of;
 
 /// Reads Avro, and writes it.
 pub type AvroFormat = Files<Codec>;

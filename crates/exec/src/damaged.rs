@@ -5,9 +5,13 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
+use datafusion::object_store::ObjectMeta;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 
@@ -74,6 +78,37 @@ impl<T: 'static> Stream for Reading<T> {
         }
         polled
     }
+}
+
+/// The same of an opener of files, and of what comes out of them.
+pub fn opener(inner: Arc<dyn FileOpener>) -> Arc<dyn FileOpener> {
+    Arc::new(Opener(inner))
+}
+
+struct Opener(Arc<dyn FileOpener>);
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let name = name_of(std::slice::from_ref(&file.object_meta));
+        let opening = read(&name, || self.0.open(file))?;
+        Ok(async move {
+            let inner = opened(&name, opening).await?;
+            Ok(stream(name, inner))
+        }
+        .boxed())
+    }
+}
+
+/// As errors name a file, or several of which one is damaged: by their folder.
+pub fn name_of(files: &[ObjectMeta]) -> String {
+    let location = files.first().map(|file| &file.location);
+    let name = match files {
+        [_] => location.and_then(|location| location.filename()).map(str::to_string),
+        _ => location
+            .and_then(|location| location.parts().nth_back(1))
+            .map(|part| format!("{}/", part.as_ref())),
+    };
+    name.unwrap_or_default()
 }
 
 fn error_of(name: &str, payload: &(dyn Any + Send)) -> DataFusionError {

@@ -33,6 +33,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, app
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
+use crate::damaged;
 use crate::file_versions;
 use crate::sqlstate::{CodedError, SqlState};
 
@@ -156,7 +157,8 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         store: &'c Arc<dyn ObjectStore>,
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        self.own.infer_schema(state, store, objects)
+        let name = damaged::name_of(objects);
+        async move { damaged::opened(&name, self.own.infer_schema(state, store, objects)).await }.boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -248,6 +250,7 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
         let file_schema = self.table_schema.file_schema();
         let batch_rows = self.batch_rows.ok_or_else(|| internal_datafusion_err!("no batch size"))?;
         let opener = self.own.opener(store, file_schema, &self.projection.file_indices, batch_rows)?;
+        let opener = damaged::opener(opener);
         ProjectionOpener::try_new(self.projection.clone(), opener, file_schema)
     }
 

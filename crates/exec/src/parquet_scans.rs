@@ -5,6 +5,7 @@
 //!   scan.
 //! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and pages
 //!   that the library misreads are refused (`footers.rs`).
+//! - What the library panics over is damaged (`guarded.rs`).
 //! - A column is found by its name in either case, if there is none of just this name (`names.rs`).
 //!
 //! The files of a warehouse are Harrier's own, or DuckDB's, and are read without.
@@ -45,11 +46,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 mod footers;
+mod guarded;
 mod names;
 
+use crate::damaged;
 use crate::file_versions;
 use crate::planning::file_scan;
 use footers::Checked;
+use guarded::Guarded;
 use names::InEitherCase;
 
 /// Makes [`ParquetFiles`] of options.
@@ -108,7 +112,8 @@ impl FileFormat for ParquetFiles {
         store: &'c Arc<dyn ObjectStore>,
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        self.0.infer_schema(state, store, objects)
+        let name = damaged::name_of(objects);
+        async move { damaged::opened(&name, self.0.infer_schema(state, store, objects)).await }.boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -130,7 +135,12 @@ impl FileFormat for ParquetFiles {
     ) -> BoxFuture<'f, Result<FileMeta>> {
         let ordering = self.0.infer_ordering(state, store, Arc::clone(&table_schema), object);
         let statistics = statistics(&self.0, state, store, table_schema, object);
-        async move { Ok(FileMeta::new(statistics.await?).with_ordering(ordering.await?)) }.boxed()
+        async move {
+            let name = damaged::name_of(std::slice::from_ref(object));
+            let ordering = damaged::opened(&name, ordering).await?;
+            Ok(FileMeta::new(statistics.await?).with_ordering(ordering))
+        }
+        .boxed()
     }
 
     fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
@@ -190,7 +200,7 @@ fn statistics<'a>(
     table_schema: SchemaRef,
     object: &'a ObjectMeta,
 ) -> BoxFuture<'a, Result<Statistics>> {
-    async move {
+    let reading = async move {
         let crypto = &format.options().crypto;
         if crypto.file_decryption.is_some() || crypto.factory_id.is_some() {
             return format.infer_stats(state, store, table_schema, object).await;
@@ -211,8 +221,8 @@ fn statistics<'a>(
             }
         }
         Ok(statistics)
-    }
-    .boxed()
+    };
+    async move { damaged::opened(&damaged::name_of(std::slice::from_ref(object)), reading).await }.boxed()
 }
 
 /// DataFusion's scan of Parquet files, of those of any writer.
@@ -258,7 +268,7 @@ impl FileSource for ParquetScan {
         let mut config = config.clone();
         config.expr_adapter_factory = Some(Arc::new(InEitherCase));
         let source = self.inner.clone().with_parquet_file_reader_factory(Arc::new(reader));
-        source.create_morselizer(store, &config, partition)
+        Ok(Box::new(Guarded::new(source.create_morselizer(store, &config, partition)?)))
     }
 
     fn table_schema(&self) -> &TableSchema {

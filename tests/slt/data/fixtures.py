@@ -244,7 +244,29 @@ def odd_parquet():
     pq.write_table(pa.table({"Foo": [1, 2], "BAR": ["x", None]}), path / "case.parquet")
 
 
+def damaged():
+    """Lengths and places that are not within their file, and what else is none of its kind."""
+    path = folder("damaged")
+    (path / "length.parquet").write_bytes(b"PAR1\xff\xff\xff\x7fPAR1")
+    (path / "only_marks.parquet").write_bytes(b"PAR1PAR1")
+    (path / "short.arrow").write_bytes(b"xxxx")
+    for end in ("parquet", "arrow", "avro", "orc", "json"):
+        (path / f"empty.{end}").write_bytes(b"")
+    table = pa.table({"i": pa.array([1, None, 3], pa.int64()), "s": ["a", "b", None]})
+    for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
+        sink = pa.BufferOutputStream()
+        with new(sink, table.schema) as writer:
+            writer.write_table(table)
+        whole = bytearray(sink.getvalue().to_pybytes())
+        (folder("arrow") / f"narrow_{name}.arrow").write_bytes(whole)
+        # The lengths of the buffers of the rows, of which one is 24 bytes.
+        at = whole.index(struct.pack("<q", 24), whole.index(b"s\0\0\0"))
+        whole[at : at + 8] = struct.pack("<q", 1 << 38)
+        (path / f"buffer_{name}.arrow").write_bytes(whole)
+
+
 if __name__ == "__main__":
+    damaged()
     odd_parquet()
     archives()
     hidden()

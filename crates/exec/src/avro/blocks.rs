@@ -235,7 +235,7 @@ fn foreign(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
 
 /// Where the columns of a scan are in a file; `None`: just there, and no others. Without any the rows are
 /// counted by all of them.
-fn columns_of(read: &Schema, whole: &Schema) -> Option<Vec<usize>> {
+pub(crate) fn columns_of(read: &Schema, whole: &Schema) -> Option<Vec<usize>> {
     if read.fields().is_empty() {
         return None;
     }

@@ -25,6 +25,7 @@ use super::format::WriteFormat;
 use super::live_rows::{DeletedRows, LiveRowsExec, StoredDeletes};
 use super::visible_rows::VisibleRowsExec;
 use super::write::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::arrow_files::{ArrowFilesSource, Batches};
 use crate::avro::{AvroSource, Blocks};
 use crate::delimited::{self, DelimitedSource};
 use crate::dispatch::{Bucket, DispatchExec};
@@ -37,13 +38,13 @@ use crate::text_scans::{CsvScan, JsonLines, JsonSource};
 use crate::unordered::UnorderedExec;
 use crate::{avro, orc, wire};
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`], [`AvroSource`], [`DelimitedSource`], [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     kind: Option<Kind>,
 }
 
@@ -76,6 +77,8 @@ enum Kind {
     /// As [`plan_codec::encode`] has it.
     #[prost(bytes, tag = "12")]
     WholePlan(Vec<u8>),
+    #[prost(message, tag = "13")]
+    ArrowScan(protobuf::FileScanExecConf),
 }
 
 /// What becomes the plan that [`plan_codec::encode`] has made bytes of.
@@ -395,7 +398,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             return plan_codec::decode(plan, context);
         }
         let scan = match &kind {
-            Kind::OrcScan(scan) | Kind::AvroScan(scan) => Some(Some(scan)),
+            Kind::OrcScan(scan) | Kind::AvroScan(scan) | Kind::ArrowScan(scan) => Some(Some(scan)),
             Kind::DelimitedScan(files) => Some(files.scan.as_ref()),
             Kind::CsvScan(files) => Some(files.scan.as_ref()),
             Kind::JsonScan(files) => Some(files.scan.as_ref()),
@@ -423,6 +426,10 @@ impl PhysicalExtensionCodec for TableFilesCodec {
                 }
                 Kind::OrcScan(_) => Arc::new(OrcSource::new(table_schema, Stripes)),
                 Kind::AvroScan(_) => Arc::new(AvroSource::new(table_schema, Blocks)),
+                Kind::ArrowScan(_) => {
+                    let own = Batches::within(&context.runtime_env());
+                    Arc::new(ArrowFilesSource::new(table_schema, own))
+                }
                 _ => return internal_err!("a scan without its options"),
             };
             let decoding = PhysicalPlanDecodeContext::new(context, self);
@@ -452,6 +459,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             }
             Kind::OrcScan(_)
             | Kind::AvroScan(_)
+            | Kind::ArrowScan(_)
             | Kind::DelimitedScan(_)
             | Kind::CsvScan(_)
             | Kind::JsonScan(_)
@@ -488,6 +496,9 @@ impl PhysicalExtensionCodec for TableFilesCodec {
             Kind::ParquetScan(Box::new(converter.execution_plan_to_proto(&own, self)?))
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<AvroSource>()) {
             Kind::AvroScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<ArrowFilesSource>())
+        {
+            Kind::ArrowScan(serialize_file_scan_config(scan, self, converter)?)
         } else if let Some(scan) = file_scan(&node)
             && let Some(source) = scan.file_source().downcast_ref::<DelimitedSource>()
         {
