@@ -157,7 +157,9 @@ impl Session {
         format: Format,
     ) -> Result<Described> {
         let returning = Returning::of(parsed)?;
-        let plan = self.plan(returning.as_ref().map_or(parsed, |returning| &returning.change), &[]).await?;
+        let change = returning.as_ref().map_or(parsed, |returning| &returning.change);
+        let filled = self.filled(change).await;
+        let plan = self.plan(filled.as_ref().unwrap_or(change), &[]).await?;
         let answer = match &returning {
             Some(returning) => Some(self.plan_of_answer(returning, &[]).await?),
             None => None,

@@ -408,8 +408,21 @@ impl Session {
         Ok(Outcome::Command { tag: last, warnings: vec![], notices: skipped })
     }
 
-    /// An INSERT of rows that may have fewer values than the table has columns: with the names of those that they are for.
-    pub(crate) async fn with_columns(&self, insert: &ast::Insert) -> Statement {
+    /// An INSERT whose rows may have fewer values than its table has columns, as it is run: with the names of those that they are for. `None` for
+    /// other statements.
+    pub(crate) async fn filled(&self, statement: &Statement) -> Option<Statement> {
+        match statement {
+            Statement::Statement(written) => match written.as_ref() {
+                ast::Statement::Insert(insert) if self.kept().is_some() && dialect::has_bare_rows(insert) => {
+                    Some(self.with_columns(insert).await)
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    async fn with_columns(&self, insert: &ast::Insert) -> Statement {
         let mut insert = insert.clone();
         if let ast::TableObject::TableName(name) = &insert.table {
             let name = name.0.iter().filter_map(|part| part.as_ident()).map(names::plain);

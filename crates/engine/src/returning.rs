@@ -224,13 +224,11 @@ impl Session {
             return Err(unsupported("RETURNING of an INSERT with PARTITION is not supported"));
         }
         self.spread().await?;
-        let (mut filled, mut inserted) = (None, None);
+        let mut inserted = None;
         if let ast::Statement::Insert(insert) = parsed.as_ref() {
             inserted = kept::inserted(insert);
-            if kept.is_some() && dialect::has_bare_rows(insert) {
-                filled = Some(self.with_columns(insert).await);
-            }
         }
+        let filled = self.filled(&returning.change).await;
         let plan = self.plan(filled.as_ref().unwrap_or(&returning.change), &statement.values).await?;
         warehouse::check_reads(&self.context().state(), &plan)?;
         check_change(&plan)?;

@@ -87,6 +87,15 @@ fn tags_count_rows_and_parameters_are_of_both_parts() {
         let (kind, told) = answered.last().unwrap();
         assert_eq!((*kind, told.as_slice()), (b'C', &[tag.as_bytes(), b"\0"].concat()[..]), "{sql}");
     }
+    // Of fewer values than columns, with RETURNING and without.
+    for sql in ["INSERT INTO t VALUES ($1) RETURNING id", "INSERT INTO t VALUES ($1)"] {
+        client.send(b'P', &[&b"few\0"[..], sql.as_bytes(), b"\0\0\0"].concat());
+        client.send(b'D', b"Sfew\0");
+        client.send(b'C', b"Sfew\0");
+        client.send(b'S', &[]);
+        let described = messages(&mut client);
+        assert_eq!(described[1].1, [0, 1, 0, 0, 0, 20], "{sql}: {described:?}");
+    }
     // Parameters of what is written and of what is returned.
     let sql = "UPDATE t SET name = $1 WHERE id < $2 RETURNING id + $3, $1";
     client.send(b'P', &[&b"p\0"[..], sql.as_bytes(), b"\0\0\0"].concat());
