@@ -4,13 +4,15 @@
 //! - [`CsvScan`] cuts files between rows only, wherever their line ends are (`quotes.rs`, `row_starts.rs`),
 //!   and sees quotes that nothing closes. Rows are taken apart by DataFusion's reader, which gets its bytes
 //!   from here (`one_file.rs`).
-//! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`).
+//! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`), be each a line
+//!   or not (`json_records.rs`).
 //!
 //! Both read all members of compressed files (`archives.rs`), on ranks, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::config::{CsvOptions, JsonOptions};
@@ -18,7 +20,7 @@ use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
 use datafusion::datasource::file_format::csv::{CsvFormat, CsvFormatFactory};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::{JsonFormat, JsonFormatFactory};
-use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::file_format::{DEFAULT_SCHEMA_INFER_MAX_RECORD, FileFormat, FileFormatFactory};
 use datafusion::datasource::physical_plan::{
     CsvSource, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
 };
@@ -27,11 +29,13 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 
 mod csv_scan;
 mod json_lines;
+mod json_records;
 mod one_file;
 mod quotes;
 mod row_starts;
@@ -43,7 +47,10 @@ pub use csv_scan::CsvScan;
 pub use json_lines::JsonLines;
 use one_file::GivenFiles;
 
-/// A scan of JSON files of one record a line.
+/// A record that is longer is none: it may be what few compressed bytes become.
+const RECORD_BYTES_MAX: usize = 256 << 20;
+
+/// A scan of JSON files.
 pub type JsonSource = FilesSource<JsonLines>;
 
 /// Makes [`TextFiles`] of what DataFusion's own factory makes.
@@ -152,7 +159,7 @@ impl FileFormat for TextFiles {
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         match self {
             Self::Csv(csv) => infer_csv(csv, state, store, objects),
-            Self::Json(json) => infer_json(json, state, store, objects),
+            Self::Json(json) => infer_json(json, store, objects),
         }
     }
 
@@ -186,12 +193,12 @@ impl FileFormat for TextFiles {
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         match self {
-            Self::Json(json) if json.options().newline_delimited => {
+            Self::Json(json) => {
                 let compression = json.options().compression;
                 Arc::new(JsonSource::new(table_schema, JsonLines { compression }))
             }
             // Its options come when the scan is planned.
-            _ => self.inner().file_source(table_schema),
+            Self::Csv(_) => self.inner().file_source(table_schema),
         }
     }
 }
@@ -259,17 +266,14 @@ fn infer_csv<'a>(
 
 fn infer_json<'a>(
     json: &'a JsonFormat,
-    state: &'a dyn Session,
     store: &'a Arc<dyn ObjectStore>,
     objects: &'a [ObjectMeta],
 ) -> BoxFuture<'a, Result<SchemaRef>> {
     async move {
         let mut schemas = Vec::new();
         for (compression, files) in alike(json.options().compression.into(), objects) {
-            let format = JsonFormat::default()
-                .with_options(json.options().clone())
-                .with_file_compression_type(compression);
-            schemas.push(format.infer_schema(state, store, files).await?);
+            let records = json.options().schema_infer_max_rec.unwrap_or(DEFAULT_SCHEMA_INFER_MAX_RECORD);
+            schemas.push(json_records::infer(store, files, compression, records).await?);
         }
         merged(schemas)
     }
@@ -301,10 +305,50 @@ fn compression_of(declared: FileCompressionType, file: &ObjectMeta) -> FileCompr
     }
 }
 
+/// The same bytes of a compressed file, and an error where a line is too long: they take a thousandth there of
+/// what they take here, or less.
+fn of_lines(bytes: BoxStream<'static, Result<Bytes>>, name: &str) -> BoxStream<'static, Result<Bytes>> {
+    let name = name.to_string();
+    let mut line_bytes = 0;
+    let check = move |piece: Result<Bytes>| {
+        let piece = piece?;
+        line_bytes = match memchr::memrchr2(b'\n', b'\r', &piece) {
+            Some(at) => piece.len() - at,
+            None => line_bytes + piece.len(),
+        };
+        if line_bytes > RECORD_BYTES_MAX { Err(too_long(&name)) } else { Ok(piece) }
+    };
+    bytes.map(check).boxed()
+}
+
+/// Of a record that does not end.
+fn too_long(name: &str) -> DataFusionError {
+    let message = format!("a record of file \"{name}\" is longer than {} megabytes", RECORD_BYTES_MAX >> 20);
+    CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into()
+}
+
 /// A quote of a file that nothing closes takes all rows behind it into one field.
 fn unclosed(file: &ObjectMeta, line: u64) -> DataFusionError {
     let name = file.location.filename().unwrap_or_default();
     CodedError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field")
         .with_detail(format!("file \"{name}\", line {line}"))
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_end_somewhere() {
+        let read = |last: &'static [u8]| async move {
+            let piece = Bytes::from(vec![b'x'; RECORD_BYTES_MAX / 2]);
+            let pieces = [piece.clone(), Bytes::from_static(last), piece, Bytes::from_static(b"x")];
+            let pieces = futures::stream::iter(pieces.map(Ok)).boxed();
+            of_lines(pieces, "f").collect::<Vec<_>>().await.into_iter().collect::<Result<Vec<_>>>()
+        };
+        assert_eq!(read(b"y\ny").await.unwrap().len(), 4);
+        let error = read(b"yy").await.unwrap_err();
+        assert_eq!(crate::sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
+    }
 }

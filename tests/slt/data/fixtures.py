@@ -244,14 +244,36 @@ def odd_parquet():
     pq.write_table(pa.table({"Foo": [1, 2], "BAR": ["x", None]}), path / "case.parquet")
 
 
+def json_layouts():
+    """Records that are no lines."""
+    path = folder("json")
+    bytes_of = {
+        "elements.json": b'[\n  {"a": 1, "b": "x"},\n  {"a": 2.5, "b": "],[{\\""}, {"b": null}\n]\n',
+        "pretty.json": b'{\n  "a": 1,\n  "b": {"c": [1, 2]}\n}\n{\n  "a": 2\n}\n',
+        "marked.json": b'\xef\xbb\xbf{"a":1}\n{"a":2}\n',
+        "utf16.json": "\ufeff".encode("utf-16-le") + '{"a":1}\n'.encode("utf-16-le"),
+        "null_in_list.json": b'{"l":[{"c":1}]}\n{"l":[null]}\n',
+        "only_null_in_list.json": b'{"l":[null]}\n{"l":[null,null]}\n',
+        "open_array.json": b'[{"a":1},\n{"a":2}\n',
+        "behind_array.json": b'[{"a":1}]\n{"a":2}\n',
+    }
+    for name, content in bytes_of.items():
+        (path / name).write_bytes(content)
+
+
 def damaged():
-    """Lengths and places that are not within their file, and what else is none of its kind."""
+    """Lengths and places that are not within their file, a type within itself, and what else is none of its kind."""
     path = folder("damaged")
     (path / "length.parquet").write_bytes(b"PAR1\xff\xff\xff\x7fPAR1")
     (path / "only_marks.parquet").write_bytes(b"PAR1PAR1")
     (path / "short.arrow").write_bytes(b"xxxx")
     for end in ("parquet", "arrow", "avro", "orc", "json"):
         (path / f"empty.{end}").write_bytes(b"")
+    schema = b'{"type":"record","name":"n","fields":[{"name":"v","type":"int"},{"name":"next","type":["null","n"]}]}'
+    number = lambda n: bytes([n << 1]) if n < 64 else bytes([(n << 1) & 0x7F | 0x80, n >> 6])
+    text = lambda value: number(len(value)) + value
+    header = b"Obj\x01" + number(1) + text(b"avro.schema") + text(schema) + number(0)
+    (path / "recursive.avro").write_bytes(header + b"0123456789abcdef")
     table = pa.table({"i": pa.array([1, None, 3], pa.int64()), "s": ["a", "b", None]})
     for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
         sink = pa.BufferOutputStream()
@@ -266,6 +288,7 @@ def damaged():
 
 
 if __name__ == "__main__":
+    json_layouts()
     damaged()
     odd_parquet()
     archives()

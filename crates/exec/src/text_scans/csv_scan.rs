@@ -25,7 +25,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use super::one_file::GivenFiles;
 use super::quotes::{Quotes, Signs};
 use super::row_starts::RowStarts;
-use super::{compression_of, unclosed};
+use super::{compression_of, of_lines, unclosed};
 use crate::archives;
 use crate::file_versions;
 use crate::sqlstate::{CodedError, SqlState};
@@ -162,7 +162,10 @@ impl FileOpener for CsvOpener {
             };
             let bytes = archives::pieces(store.get_opts(&meta.location, options).await?);
             let name = meta.location.filename().unwrap_or_default();
-            let bytes = archives::decompressed(bytes, compression, name);
+            let bytes = match compression.is_compressed() && scan.options.terminator.is_none() {
+                true => of_lines(archives::decompressed(bytes, compression, name), name),
+                false => archives::decompressed(bytes, compression, name),
+            };
             let bytes = match scan.options.comment {
                 None => checked(bytes, begin, meta.clone(), scan.blank_row()),
                 Some(_) => bytes,

@@ -1,4 +1,4 @@
-//! The scan of JSON files of one record a line.
+//! The scan of JSON files.
 //!
 //! DataFusion's reader drops the fraction of a number in a column of whole numbers. Here such a number is
 //! read as the text that it is in the file, and is a value of the column or an error. In a column of texts a
@@ -22,18 +22,16 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 
-use super::compression_of;
+use super::json_records::{self, Records};
+use super::{RECORD_BYTES_MAX, compression_of, too_long};
 use crate::archives;
 use crate::file_formats::OwnScan;
 use crate::sqlstate::{CodedError, SqlState};
 
 /// So much is read at once to find the end of a line.
 const PIECE_BYTES: u64 = 1 << 16;
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How files are opened.
 #[derive(Debug, Clone)]
@@ -77,7 +75,15 @@ impl FileOpener for JsonOpener {
                     return Ok(futures::stream::empty().boxed());
                 }
                 true => None,
-                false => file.range,
+                false => match file.range {
+                    Some(range) if !json_records::is_lines(&store, &meta).await? => {
+                        if range.start > 0 {
+                            return Ok(futures::stream::empty().boxed());
+                        }
+                        None
+                    }
+                    range => range,
+                },
             };
             let (begin, end) = match range {
                 Some(FileRange { start, end }) => {
@@ -96,7 +102,11 @@ impl FileOpener for JsonOpener {
             let name = meta.location.filename().unwrap_or_default().to_string();
             let bytes = archives::pieces(store.get_opts(&meta.location, options).await?);
             let bytes = archives::decompressed(bytes, compression, &name);
-            let reading = Reading::new(bytes, schema, batch_rows, name)?;
+            let records = match begin {
+                0 => Records::new(bytes, name.clone()),
+                _ => Records::within(bytes, name.clone()),
+            };
+            let reading = Reading::new(records, schema, batch_rows, name)?;
             let batches = futures::stream::try_unfold(reading, |mut reading| async move {
                 Ok(reading.next().await?.map(|batch| (batch, reading)))
             });
@@ -126,51 +136,46 @@ async fn first_line(store: &Arc<dyn ObjectStore>, file: &ObjectMeta, from: i64) 
 
 /// A file that is being read.
 struct Reading {
-    bytes: BoxStream<'static, Result<Bytes>>,
+    records: Records,
     present: Bytes,
     decoder: Decoder,
     schema: SchemaRef,
     /// For errors.
     name: String,
-    begun: bool,
     ended: bool,
+    /// How many have come since a record began.
+    record_bytes: usize,
 }
 
 impl Reading {
-    fn new(
-        bytes: BoxStream<'static, Result<Bytes>>,
-        schema: SchemaRef,
-        batch_rows: usize,
-        name: String,
-    ) -> Result<Self> {
+    fn new(records: Records, schema: SchemaRef, batch_rows: usize, name: String) -> Result<Self> {
         let fields = schema.fields().iter().map(read_as).collect::<Fields>();
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields)))
             .with_batch_size(batch_rows)
             .with_coerce_primitive(true)
             .build_decoder()?;
-        Ok(Self { bytes, present: Bytes::new(), decoder, schema, name, begun: false, ended: false })
+        Ok(Self { records, present: Bytes::new(), decoder, schema, name, ended: false, record_bytes: 0 })
     }
 
     /// The next rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while !self.ended {
             if self.present.is_empty() {
-                match self.bytes.next().await.transpose()? {
+                match self.records.next().await? {
                     Some(piece) => self.present = piece,
                     None => {
                         self.ended = true;
                         break;
                     }
                 }
-                if !self.begun {
-                    self.begun = true;
-                    if self.present.starts_with(BYTE_ORDER_MARK) {
-                        self.present.advance(BYTE_ORDER_MARK.len());
-                    }
-                }
             }
+            let rows = self.decoder.len();
             let taken = self.decoder.decode(&self.present)?;
             self.present.advance(taken);
+            self.record_bytes = if self.decoder.len() == rows { self.record_bytes + taken } else { 0 };
+            if self.record_bytes > RECORD_BYTES_MAX {
+                return Err(too_long(&self.name));
+            }
             // It takes no more than a batch.
             if !self.present.is_empty() {
                 break;
@@ -366,7 +371,8 @@ mod tests {
         let read = |text: &'static str| {
             let pieces = text.as_bytes().chunks(5).map(|piece| Ok(Bytes::from_static(piece)));
             let bytes = futures::stream::iter(pieces.collect::<Vec<_>>()).boxed();
-            Reading::new(bytes, Arc::clone(&schema), 2, "f".to_string()).unwrap()
+            let records = Records::new(bytes, "f".to_string());
+            Reading::new(records, Arc::clone(&schema), 2, "f".to_string()).unwrap()
         };
         let mut reading = read(concat!(
             "\u{feff}{\"n\":9007199254740993,\"l\":[1,null],\"s\":{\"x\":-1},\"t\":\"a\"}\n",

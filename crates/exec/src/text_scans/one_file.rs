@@ -17,6 +17,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::of_lines;
 use crate::archives;
 
 /// Files that are only read, each as a whole.
@@ -78,7 +79,8 @@ impl ObjectStore for GivenFiles {
                 let object = inner.get(location).await?;
                 let file = object.meta.clone();
                 let name = location.filename().unwrap_or_default();
-                Ok(found(file, archives::decompressed(archives::pieces(object), *compression, name)))
+                let bytes = archives::decompressed(archives::pieces(object), *compression, name);
+                Ok(found(file, of_lines(bytes, name)))
             }
             Given::One { file, bytes } => match bytes.lock().take() {
                 Some(bytes) => Ok(found(file.clone(), bytes)),
