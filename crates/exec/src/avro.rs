@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow_avro::compression::CompressionCodec;
+use datafusion::arrow_avro::reader::read_header_info;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
 use datafusion::datasource::file_format::FileFormat;
@@ -14,12 +15,15 @@ use datafusion::datasource::file_format::avro::AvroFormat as AvroFiles;
 use datafusion::datasource::physical_plan::{FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSink;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 mod blocks;
 mod encode;
 
+use crate::damaged;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::sqlstate::{CodedError, SqlState};
@@ -27,6 +31,9 @@ pub(crate) use encode::{encode, written_schema};
 
 pub use blocks::Blocks;
 pub(crate) use blocks::columns_of;
+
+/// So much of a file is looked at for what is wrong with its columns.
+const HEADER_BYTES: u64 = 1 << 20;
 
 /// Reads Avro, and writes it.
 pub type AvroFormat = Files<Codec>;
@@ -112,7 +119,23 @@ impl OwnFormat for Codec {
         store: &'a Arc<dyn ObjectStore>,
         objects: &'a [ObjectMeta],
     ) -> BoxFuture<'a, Result<SchemaRef>> {
-        AvroFiles.infer_schema(state, store, objects)
+        async move {
+            match AvroFiles.infer_schema(state, store, objects).await {
+                Ok(schema) => Ok(schema),
+                // The library takes a name for one that nothing has, as it is not yet at the end of what has it.
+                Err(error) => match recursive_type(store, objects).await {
+                    Some((file, name)) => {
+                        let message = format!("Avro file \"{file}\" has a recursive type");
+                        let detail = format!("Values of type \"{name}\" are in such values.");
+                        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                            .with_detail(detail)
+                            .into())
+                    }
+                    None => Err(error),
+                },
+            }
+        }
+        .boxed()
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -121,5 +144,72 @@ impl OwnFormat for Codec {
 
     fn sink(&self, config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
         encoded::sink(config, Encoding::Avro(*self))
+    }
+}
+
+/// The first file that has a type which is within itself, and the name of this type.
+async fn recursive_type(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Option<(String, String)> {
+    for object in objects {
+        let bytes = store.get_range(&object.location, 0..object.size.min(HEADER_BYTES)).await.ok()?;
+        let name = object.location.filename().unwrap_or_default().to_string();
+        let schema = damaged::read(&name, || {
+            Ok(read_header_info(&bytes[..]).ok().and_then(|header| header.writer_schema().ok()))
+        });
+        let schema: Value = serde_json::from_str(&schema.ok()??.json_string).ok()?;
+        if let Some(kind) = within_itself(&schema, &mut vec![]) {
+            return Some((name, kind));
+        }
+    }
+    None
+}
+
+/// The name of a type that is within itself; `outer` has the names of those around it.
+fn within_itself(schema: &Value, outer: &mut Vec<String>) -> Option<String> {
+    let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_string();
+    match schema {
+        Value::String(name) => outer.contains(&short(name)).then(|| name.clone()),
+        Value::Array(kinds) => kinds.iter().find_map(|kind| within_itself(kind, outer)),
+        Value::Object(object) => {
+            let name = object.get("name").and_then(Value::as_str).map(short);
+            let is_record = object.get("type").and_then(Value::as_str) == Some("record");
+            let depth = outer.len();
+            outer.extend(name.filter(|_| is_record));
+            let fields = object.get("fields").and_then(Value::as_array).into_iter().flatten();
+            let fields = fields.filter_map(|field| field.get("type"));
+            let parts = ["type", "items", "values"].into_iter().filter_map(|part| object.get(part));
+            let found = fields.chain(parts).find_map(|part| within_itself(part, outer));
+            outer.truncate(depth);
+            found
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_within_themselves_are_found() {
+        for (schema, expected) in [
+            (r#"{"type":"record","name":"n","fields":[{"name":"next","type":["null","n"]}]}"#, Some("n")),
+            (
+                r#"{"type":"record","name":"a.r","fields":[{"name":"l","type":{"type":"array","items":"a.r"}}]}"#,
+                Some("a.r"),
+            ),
+            (
+                r#"{"type":"record","name":"r","fields":[{"name":"m","type":{"type":"record","name":"i",
+                "fields":[{"name":"x","type":{"type":"map","values":"r"}}]}}]}"#,
+                Some("r"),
+            ),
+            (
+                r#"{"type":"record","name":"r","fields":[{"name":"i","type":{"type":"record","name":"i",
+                "fields":[]}},{"name":"j","type":"i"}]}"#,
+                None,
+            ),
+        ] {
+            let schema = serde_json::from_str(schema).unwrap();
+            assert_eq!(within_itself(&schema, &mut vec![]).as_deref(), expected, "{schema}");
+        }
     }
 }

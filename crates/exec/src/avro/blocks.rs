@@ -5,16 +5,19 @@
 //! rows, its bytes and the marker behind them, and given to the library one at a time: it has to find that
 //! many rows.
 //!
-//! Memory bound: a block as it is in the file, and its rows.
+//! Memory bound: a block as it is in the file, what it decompresses to, of at most [`DECODED_BYTES_MAX`], and its
+//! rows. Blocks are decompressed here, as the library goes on to any size.
 
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow_avro::compression::CompressionCodec;
 use datafusion::arrow_avro::reader::{ReaderBuilder, read_header_info};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
@@ -25,6 +28,7 @@ use futures::{FutureExt, StreamExt};
 use crate::archives;
 use crate::damaged;
 use crate::file_formats::OwnScan;
+use crate::sqlstate::{CodedError, SqlState};
 
 /// A header that is longer is none.
 const HEADER_BYTES_MAX: usize = 64 << 20;
@@ -33,6 +37,8 @@ const NUMBER_BYTES_MAX: usize = 10;
 const MARKER_BYTES: usize = 16;
 /// A block of more rows is none: its columns could not be counted.
 const ROWS_MAX: u64 = i32::MAX as u64;
+/// A block that decompresses to more is none.
+const DECODED_BYTES_MAX: u64 = 256 << 20;
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +94,9 @@ struct Reading {
     /// How many bytes come in all.
     bytes: u64,
     ended: bool,
+    /// As the library gets it, before each block: of a file that is not compressed, but for Snappy.
     header: Bytes,
+    codec: Option<CompressionCodec>,
     marker: [u8; MARKER_BYTES],
     /// The places in the file of the columns that are read; `None`: all, in order.
     columns: Option<Vec<usize>>,
@@ -128,11 +136,17 @@ impl Reading {
             }
         };
         let marker = header.sync();
+        let codec = header.compression().ok().flatten();
+        let plain = match codec {
+            None | Some(CompressionCodec::Snappy) => None,
+            Some(_) => header.writer_schema().ok().map(|schema| plain_header(&schema.json_string, &marker)),
+        };
         let length = header.header_len() as usize;
         if length > present.len() {
             return Err(damaged::error(&name, "it ends in its header"));
         }
         let header = present.split_to(length).freeze();
+        let header = plain.unwrap_or(header);
         let whole: SchemaRef =
             damaged::read(&name, || Ok(ReaderBuilder::new().build(&header[..])?.schema()))?;
         let columns = columns_of(&schema, &whole);
@@ -142,7 +156,20 @@ impl Reading {
         };
         let adapter = BatchAdapterFactory::new(schema).make_adapter(&read)?;
         let (ended, rows) = (false, None);
-        Ok(Self { input, present, bytes, ended, header, marker, columns, adapter, batch_rows, rows, name })
+        Ok(Self {
+            input,
+            present,
+            bytes,
+            ended,
+            header,
+            codec,
+            marker,
+            columns,
+            adapter,
+            batch_rows,
+            rows,
+            name,
+        })
     }
 
     /// The next rows; `None` at the end.
@@ -192,7 +219,7 @@ impl Reading {
             return Err(damaged::error(&self.name, "no marker is behind a block"));
         }
         if count > 0 {
-            self.rows = Some(self.decode(&block, count as usize)?);
+            self.rows = Some(self.decode(&block[begin..end], count as usize)?);
         } else if size > 0 {
             return Err(damaged::error(&self.name, "a block of no rows has bytes"));
         }
@@ -200,12 +227,19 @@ impl Reading {
     }
 
     fn decode(&self, block: &[u8], count: usize) -> Result<RecordBatch> {
+        let plain = self.decompressed(block)?;
+        let block = plain.as_deref().unwrap_or(block);
+        let mut numbers = Vec::with_capacity(2 * NUMBER_BYTES_MAX);
+        put_number(&mut numbers, count as u64);
+        put_number(&mut numbers, block.len() as u64);
         let batch = damaged::read(&self.name, || {
             let mut builder = ReaderBuilder::new().with_batch_size(count);
             if let Some(columns) = &self.columns {
                 builder = builder.with_projection(columns.clone());
             }
-            let mut reader = builder.build(Read::chain(&self.header[..], block))?;
+            let mut reader = builder.build(
+                self.header.clone().chain(&numbers[..]).chain(block).chain(&self.marker[..]).reader(),
+            )?;
             // One more call would look for rows behind those that there are, without an end.
             Ok(reader.next().transpose()?)
         })
@@ -215,6 +249,46 @@ impl Reading {
             Some(batch) => self.adapter.adapt_batch(&batch),
             None => Err(damaged::error(&self.name, format!("{rows} rows are in a block of {count}"))),
         }
+    }
+
+    /// What is in a block; `None`: itself, or what the library finds in it.
+    fn decompressed(&self, block: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(codec) = self.codec else { return Ok(None) };
+        let too_large = || {
+            let message = format!(
+                "a block of file \"{}\" is more than {} megabytes without compression",
+                self.name,
+                DECODED_BYTES_MAX >> 20
+            );
+            CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+        };
+        let input: Box<dyn Read + Send + '_> = match codec {
+            CompressionCodec::Snappy => {
+                // It begins with what it becomes.
+                let length = block.iter().take(5).enumerate();
+                let length = length.map(|(at, byte)| (u64::from(byte & 0x7f) << (7 * at), byte & 0x80 == 0));
+                let mut decoded = 0;
+                for (part, is_last) in length {
+                    decoded |= part;
+                    if is_last {
+                        break;
+                    }
+                }
+                return if decoded > DECODED_BYTES_MAX { Err(too_large().into()) } else { Ok(None) };
+            }
+            CompressionCodec::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(block)),
+            CompressionCodec::ZStandard => reader(FileCompressionType::ZSTD, block)?,
+            CompressionCodec::Bzip2 => reader(FileCompressionType::BZIP2, block)?,
+            CompressionCodec::Xz => reader(FileCompressionType::XZ, block)?,
+        };
+        let mut decoded = Vec::new();
+        let read =
+            damaged::read(&self.name, || Ok(input.take(DECODED_BYTES_MAX + 1).read_to_end(&mut decoded)?));
+        let read = read.map_err(|error| damaged::error(&self.name, error.strip_backtrace()))?;
+        if read as u64 > DECODED_BYTES_MAX {
+            return Err(too_large().into());
+        }
+        Ok(Some(decoded))
     }
 
     /// Waits until so many bytes are there, or the file has ended.
@@ -227,6 +301,33 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+fn reader(compression: FileCompressionType, block: &[u8]) -> Result<Box<dyn Read + Send>> {
+    compression.convert_read(Cursor::new(block.to_vec()))
+}
+
+/// The header of a file of such rows that is not compressed.
+fn plain_header(schema: &str, marker: &[u8; MARKER_BYTES]) -> Bytes {
+    let mut header = b"Obj\x01".to_vec();
+    put_number(&mut header, 1);
+    for text in ["avro.schema", schema] {
+        put_number(&mut header, text.len() as u64);
+        header.extend_from_slice(text.as_bytes());
+    }
+    put_number(&mut header, 0);
+    header.extend_from_slice(marker);
+    header.into()
+}
+
+/// A number as [`number`] reads it.
+fn put_number(bytes: &mut Vec<u8>, number: u64) {
+    let mut rest = number << 1;
+    while rest >= 0x80 {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
 }
 
 fn foreign(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
@@ -262,17 +363,23 @@ mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 
     use super::*;
-    use crate::sqlstate::SqlState;
 
     const MARKER: &[u8] = b"0123456789abcdef";
 
     /// A file of rows of one whole number each, with what is behind its header.
     fn file(blocks: &[&[u8]]) -> Vec<u8> {
+        compressed_file("null", blocks)
+    }
+
+    fn compressed_file(codec: &str, blocks: &[&[u8]]) -> Vec<u8> {
         let schema = br#"{"type":"record","name":"r","fields":[{"name":"a","type":"int"}]}"#;
         let mut file = b"Obj\x01\x04\x16avro.schema".to_vec();
         file.extend([((schema.len() as u8) << 1) | 0x80, (schema.len() >> 6) as u8]);
         file.extend_from_slice(schema);
-        file.extend_from_slice(b"\x14avro.codec\x08null\x00");
+        file.extend_from_slice(b"\x14avro.codec");
+        put_number(&mut file, codec.len() as u64);
+        file.extend_from_slice(codec.as_bytes());
+        file.push(0);
         file.extend_from_slice(MARKER);
         file.extend(blocks.concat());
         file
@@ -315,6 +422,36 @@ mod tests {
         for length in [0, 3, 20, 100] {
             let error = read(&file(&[])[..length]).await.unwrap_err();
             assert_eq!(crate::sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{length}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn blocks_become_no_more_than_they_may() {
+        let deflated = |bytes: &[u8]| {
+            let mut input = flate2::bufread::DeflateEncoder::new(bytes, flate2::Compression::fast());
+            let mut block = Vec::new();
+            input.read_to_end(&mut block).unwrap();
+            let mut numbers = b"\x04".to_vec();
+            put_number(&mut numbers, block.len() as u64);
+            compressed_file("deflate", &[&numbers, &block, MARKER])
+        };
+        assert_eq!(read(&deflated(b"\x0e\x10")).await.unwrap(), [7, 8]);
+        for (what, file, state) in [
+            ("rows left over", deflated(b"\x0e"), SqlState::DATA_CORRUPTED),
+            ("cut", compressed_file("deflate", &[b"\x04\x02\x00", MARKER]), SqlState::DATA_CORRUPTED),
+            (
+                "too large",
+                deflated(&vec![0; DECODED_BYTES_MAX as usize + 1]),
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+            ),
+            (
+                "too large for Snappy",
+                compressed_file("snappy", &[b"\x04\x0c\xff\xff\xff\xff\x0f\x00", MARKER]),
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+            ),
+        ] {
+            let error = read(&file).await.unwrap_err();
+            assert_eq!(crate::sqlstate::of(&error), state, "{what}: {error}");
         }
     }
 }
