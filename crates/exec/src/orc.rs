@@ -5,9 +5,12 @@
 //!
 //! They are read by a library, and written by crate `orc` (docs/decisions/0034-own-orc-writer.md).
 
+use std::error::Error;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, Result, Statistics};
@@ -137,14 +140,68 @@ impl OwnFormat for Codec {
 
 /// An error of the library with its SQLSTATE.
 fn explain(error: OrcError) -> DataFusionError {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(present) = cause {
+        if let Some(own) = present.downcast_ref::<CodedError>() {
+            return own.clone().into();
+        }
         if let Some(io) = present.downcast_ref::<std::io::Error>()
-            && io.kind() != std::io::ErrorKind::UnexpectedEof
+            && !matches!(
+                io.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
+            )
         {
+            // The source of an I/O error is that of the error in it.
+            if let Some(own) = io.source().and_then(|error| error.downcast_ref::<CodedError>()) {
+                return own.clone().into();
+            }
+            if crate::sqlstate::of_std(io) == Some(SqlState::SERIALIZATION_FAILURE) {
+                return CodedError::new(SqlState::SERIALIZATION_FAILURE, io.to_string()).into();
+            }
             return DataFusionError::IoError(std::io::Error::new(io.kind(), io.to_string()));
         }
         cause = present.source();
     }
-    CodedError::new(SqlState::DATA_CORRUPTED, "invalid ORC data").with_detail(error.to_string()).into()
+    let (state, message) = match &error {
+        OrcError::DecodeTimestamp { nanoseconds, .. } if nanoseconds % 1000 > 0 => {
+            (SqlState::FEATURE_NOT_SUPPORTED, "timestamps of ORC files with nanoseconds are not supported")
+        }
+        OrcError::DecodeTimestamp { .. } => {
+            (SqlState::literal("22008"), "timestamp of an ORC file out of range")
+        }
+        OrcError::UnsupportedTypeVariant { .. } | OrcError::MismatchedSchema { .. } => {
+            (SqlState::FEATURE_NOT_SUPPORTED, "a type of an ORC file is not supported")
+        }
+        _ => (SqlState::DATA_CORRUPTED, "invalid ORC data"),
+    };
+    CodedError::new(state, message).with_detail(error.to_string()).into()
+}
+
+/// The same of an error of reading rows.
+fn explain_rows(error: ArrowError) -> DataFusionError {
+    match error {
+        ArrowError::ExternalError(source) => match source.downcast::<OrcError>() {
+            Ok(error) => explain(*error),
+            Err(source) => ArrowError::ExternalError(source).into(),
+        },
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_rows_are_the_files() {
+        let state = |error| crate::sqlstate::of(&explain_rows(ArrowError::ExternalError(Box::new(error))));
+        let time = |nanoseconds: u64| {
+            let to_time_unit = datafusion::arrow::datatypes::TimeUnit::Microsecond;
+            orc_rust::error::DecodeTimestampSnafu { seconds: 1_i64, nanoseconds, to_time_unit }.build()
+        };
+        assert_eq!(state(time(1)), SqlState::FEATURE_NOT_SUPPORTED);
+        assert_eq!(state(time(1000)), SqlState::literal("22008"));
+        let other = orc_rust::error::OutOfSpecSnafu { msg: "no" }.build();
+        assert_eq!(state(other), SqlState::DATA_CORRUPTED);
+    }
 }

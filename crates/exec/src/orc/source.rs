@@ -17,7 +17,7 @@ use orc_rust::projection::ProjectionMask;
 use orc_rust::reader::AsyncChunkReader;
 use orc_rust::schema::TimestampPrecision;
 
-use super::explain;
+use super::{explain, explain_rows};
 use crate::damaged;
 use crate::file_formats::OwnScan;
 
@@ -81,7 +81,9 @@ impl FileOpener for OrcOpener {
             }
             let batches = builder.with_batch_size(batch_rows).with_projection(mask).build_async();
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
-            let batches = batches.map(move |batch| shape(&batch?, &wanted, &places, &read_names)).boxed();
+            let batches = batches
+                .map(move |batch| shape(&batch.map_err(explain_rows)?, &wanted, &places, &read_names))
+                .boxed();
             let name = file.object_meta.location.filename().unwrap_or_default().to_string();
             Ok(damaged::stream(name, batches))
         }
