@@ -12,7 +12,10 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::buffer::Buffer;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{
+    DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION,
+    DataType, Schema, SchemaRef,
+};
 use datafusion::arrow::ipc::convert::fb_to_schema;
 use datafusion::arrow::ipc::reader::FileDecoder;
 use datafusion::arrow::ipc::{
@@ -152,6 +155,7 @@ impl Messages {
                     return Err(damaged::error(&name, "a message is not within the file"));
                 }
             }
+            check_columns(&schema, &name)?;
             let blocks = blocks.into_iter();
             return Ok(Some(Self { schema, version, name, place: Place::File { store, file, blocks } }));
         }
@@ -172,6 +176,7 @@ impl Messages {
                 message.header_as_schema().ok_or_else(|| damaged::error(&name, "it has no columns"))?;
             Ok((fb_to_schema(schema), message.version()))
         })?;
+        check_columns(&schema, &name)?;
         Ok(Some(Self { schema, version, name, place: Place::Stream(stream) }))
     }
 
@@ -327,6 +332,29 @@ impl Reading {
             crate::sqlstate::SqlState::FEATURE_NOT_SUPPORTED => error,
             _ => damaged::error(name, error.strip_backtrace()),
         })
+    }
+}
+
+/// Errors: columns have types that there are not, which the library takes for granted until rows are shown (XX001).
+fn check_columns(schema: &Schema, name: &str) -> Result<()> {
+    let wrong = schema.flattened_fields().into_iter().find(|field| !has_sizes(field.data_type()));
+    match wrong {
+        Some(field) => Err(damaged::error(name, format!("a column of type {:?}", field.data_type()))),
+        None => Ok(()),
+    }
+}
+
+fn has_sizes(data_type: &DataType) -> bool {
+    let is_decimal = |precision: u8, scale: i8, most: u8| {
+        (1..=most).contains(&precision) && i16::from(scale).unsigned_abs() <= u16::from(precision)
+    };
+    match data_type {
+        DataType::Decimal32(precision, scale) => is_decimal(*precision, *scale, DECIMAL32_MAX_PRECISION),
+        DataType::Decimal64(precision, scale) => is_decimal(*precision, *scale, DECIMAL64_MAX_PRECISION),
+        DataType::Decimal128(precision, scale) => is_decimal(*precision, *scale, DECIMAL128_MAX_PRECISION),
+        DataType::Decimal256(precision, scale) => is_decimal(*precision, *scale, DECIMAL256_MAX_PRECISION),
+        DataType::FixedSizeBinary(size) | DataType::FixedSizeList(_, size) => *size >= 0,
+        _ => true,
     }
 }
 
