@@ -164,7 +164,8 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             let catalogs = seeded("catalog::catalog", "HARRIER_CATALOG_SEED", 100, &[]);
             let histories = seeded("serve::histories", "HARRIER_SEED", 100, &[]);
             let estimates = seeded("sql::estimates", "HARRIER_SEED", 100, &[]);
-            [queries, networks, catalogs, histories, estimates].into_iter().flatten().collect()
+            let files = seeded("sql::damaged_files", "HARRIER_SEED", 40, &[("HARRIER_MUTATIONS", "50")]);
+            [queries, networks, catalogs, histories, estimates, files].into_iter().flatten().collect()
         }
     }
 }

@@ -251,6 +251,16 @@ impl Restarted {
         answer
     }
 
+    /// The process; `None` if there is none now.
+    pub fn id(&self) -> Option<u32> {
+        self.session.as_ref().map(Session::id)
+    }
+
+    /// Everything the present process wrote to stderr so far.
+    pub fn stderr(&self) -> String {
+        self.session.as_ref().map(Session::stderr).unwrap_or_default()
+    }
+
     /// As [`Restarted::run`], with rows to compare.
     pub fn rows(&mut self, sql: &str) -> Result<Rows, String> {
         self.run(sql).map(Answer::into_rows).map_err(|failure| failure.to_string())

@@ -10,6 +10,7 @@ mod cli;
 #[path = "../support/command.rs"]
 mod command;
 mod copy;
+mod damaged_files;
 mod estimates;
 mod shell;
 mod slt;
