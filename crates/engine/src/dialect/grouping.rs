@@ -1,12 +1,12 @@
 //! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING with
-//! constants alone. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of
+//! constants and subqueries alone. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of
 //! every group.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    GroupByExpr, Ident, ObjectName, Select, SelectItem, Value, visit_expressions,
+    GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, Value, Visit, Visitor,
 };
 
 /// Rewrites the grouping of a query in place.
@@ -63,16 +63,36 @@ fn count_of_rows() -> Expr {
     })
 }
 
-/// Whether there is neither a function nor a column in an expression.
+/// Whether there is neither a function nor a column in an expression, except in its subqueries.
 fn is_plain(expr: &Expr) -> bool {
-    visit_expressions(expr, |expr| match expr {
-        Expr::Function(_)
-        | Expr::Identifier(_)
-        | Expr::CompoundIdentifier(_)
-        | Expr::Subquery(_)
-        | Expr::Exists { .. }
-        | Expr::InSubquery { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    })
-    .is_continue()
+    expr.visit(&mut Plain { queries: 0 }).is_continue()
+}
+
+/// Ends at the first function or column outside of subqueries.
+struct Plain {
+    /// In how many subqueries it is.
+    queries: usize,
+}
+
+impl Visitor for Plain {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.queries == 0 => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
 }
