@@ -22,13 +22,14 @@ const SECONDS_MAX: u64 = 50 * 60;
 const ITEM_SECONDS_MAX: u64 = 3600;
 
 /// The parts, with what they look for.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     (
         "chaos",
         "half an hour in which everything around a served warehouse is killed, stopped, cut off or filled",
     ),
     ("deaths", "two hundred deaths of ranks, spares, coordinators and launchers"),
     ("crashes", "a crash at every step of a transaction, upon disks, S3, HDFS and PostgreSQL"),
+    ("faults", "a fault of each kind at every frame of a statement, in calm weather and in rough"),
     ("fuzz", "frames that a rank does not bear, by what they reach"),
     ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
     ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
@@ -133,6 +134,15 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
                 What::Units("warehouse::crashes"),
                 vec![("HARRIER_CRASH_EVERY", "1".to_owned())],
             )]
+        }
+        "faults" => {
+            let units = [
+                "engine::in_process::faults::gather",
+                "engine::in_process::faults::insert",
+                "engine::in_process::faults::redistribute_and_broadcast",
+            ];
+            let every = || vec![("HARRIER_FAULT_STEP", "1".to_owned())];
+            units.map(|unit| item(unit.to_owned(), What::Units(unit), every())).into()
         }
         "fuzz" => {
             let command = What::Command(vec!["checks/fuzz/run.sh", "1800"]);

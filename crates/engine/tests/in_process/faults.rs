@@ -2,8 +2,9 @@
 //! 57P02, and the next one is right and leaves nothing on any rank.
 //!
 //! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
-//! happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, and all of them where frames are late and overtake
-//! one another, only at every so many. `HARRIER_FAULT_STEP` is the step of all of them instead: 1 tries every frame. `HARRIER_SEED` is another
+//! happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, all of them where frames are late and overtake
+//! one another, and all of the statement with most frames, only at every so many. `HARRIER_FAULT_STEP` is the step of all of them instead:
+//! 1 tries every frame, as `make soak PART=faults` does. `HARRIER_SEED` is another
 //! seed of delays; failures tell it.
 //!
 //! The ranks lend each other nothing: tasks of a dead one run on here, and would read what is written again
@@ -35,6 +36,9 @@ const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
 /// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and the lowest of its length.
 const MAGIC: Fault = Fault::Damage(0);
 const LENGTH: Fault = Fault::Damage(32);
+
+/// Of the statement that redistributes and broadcasts, which has three times the frames of the others.
+const LONG_SAMPLE: usize = 3;
 
 /// Of the faults that are not tried at every frame: at every so many, in calm weather and in rough.
 const SAMPLE: usize = 5;
@@ -167,9 +171,9 @@ fn tables(folder: &Path) {
     }
 }
 
-/// A fault at every frame of `sql`, whose plan has all of `motions`. `check` asks the next statement; it is told whether `sql` was
+/// A fault at every frame of `sql`, or at every so many, whose plan has all of `motions`. `check` asks the next statement; it is told whether `sql` was
 /// done since the last time.
-fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
+fn faults(folder: &Path, sql: &str, every: usize, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
     let right = {
         let mut ranks = Ranks::start(folder, Weather::CALM);
         let plan = ranks.run(&format!("explain {sql}")).expect(sql);
@@ -191,7 +195,7 @@ fn faults(folder: &Path, sql: &str, motions: &[&str], check: &dyn Fn(&mut Ranks,
         Fault::Stall(2, Duration::from_secs(40)),
     ];
     let at_some = [Fault::Break(1), MAGIC, LENGTH];
-    let tries = at_every_frame.map(|fault| (fault, Weather::CALM, step(1))).into_iter();
+    let tries = at_every_frame.map(|fault| (fault, Weather::CALM, step(every))).into_iter();
     let tries = tries.chain(at_some.map(|fault| (fault, Weather::CALM, step(SAMPLE))));
     let in_rough = at_every_frame.into_iter().chain(at_some);
     let tries = tries.chain(in_rough.map(|fault| (fault, Weather::ROUGH, step(ROUGH_SAMPLE))));
@@ -286,7 +290,7 @@ fn gather() {
         let folder = tempfile::tempdir().expect("a folder");
         tables(folder.path());
         let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
-        faults(folder.path(), &sql, &["gather"], &same(&sql));
+        faults(folder.path(), &sql, 1, &["gather"], &same(&sql));
         coordinator_faults(folder.path(), &sql);
     });
 }
@@ -301,7 +305,7 @@ fn redistribute_and_broadcast() {
             "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
             folder.path().display()
         );
-        faults(folder.path(), &sql, &["redistribute", "broadcast"], &same(&sql));
+        faults(folder.path(), &sql, LONG_SAMPLE, &["redistribute", "broadcast"], &same(&sql));
         coordinator_faults(folder.path(), &sql);
     });
 }
@@ -325,6 +329,6 @@ fn insert() {
             assert_eq!(rows, expected);
             known.set(rows);
         };
-        faults(folder.path(), &sql, &["gather"], &check);
+        faults(folder.path(), &sql, 1, &["gather"], &check);
     });
 }
