@@ -132,7 +132,6 @@ impl ObjectStore for PinnedFiles {
         let read = self.inner.get_ranges(location, ranges).await;
         match self.inner.head(location).await {
             Ok(found) => self.check(&found)?,
-            Err(Error::NotFound { .. }) if read.is_ok() => return Err(self.replaced(location)),
             Err(error) => return read.and(Err(error)),
         }
         read
