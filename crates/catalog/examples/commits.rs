@@ -32,6 +32,7 @@ async fn main() {
         initial_default: None,
         default: None,
         comment: None,
+        tags: BTreeMap::new(),
     });
     let mut transaction = Transaction::new(catalog.head().await.expect("a snapshot"));
     let id = transaction.new_object();
@@ -47,6 +48,7 @@ async fn main() {
         partition_id: None,
         sort: Vec::new(),
         comment: None,
+        tags: BTreeMap::new(),
         options: BTreeMap::new(),
     };
     transaction.changing_state().tables.insert(id, Arc::new(table));

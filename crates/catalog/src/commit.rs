@@ -432,12 +432,14 @@ impl<'a> Draft<'a> {
             order += 1;
             rows.add(&self.column_row(id, column, *parent, order)?);
             self.column_comment(id, column.id, None, column.comment.as_deref())?;
+            self.column_tags(id, column.id, None, Some(&column.tags))?;
         }
         self.statements.extend(rows.finish());
         self.keep_column_ids(id, table, &columns, order)?;
         self.partition(id, &[], table)?;
         self.sort(id, &[], table)?;
         self.comment(id, None, table.comment.as_deref())?;
+        self.tags(id, &BTreeMap::new(), &table.tags)?;
         self.options(Some(("table", id)), &BTreeMap::new(), &table.options)?;
         self.new_version(id);
         if self.inlines(table) {
@@ -539,6 +541,7 @@ impl<'a> Draft<'a> {
             self.sort(id, &before.sort, table)?;
         }
         self.comment(id, before.comment.as_deref(), table.comment.as_deref())?;
+        self.tags(id, &before.tags, &table.tags)?;
         if columns_changed || partition_changed {
             self.new_version(id);
             // Rows written from now on have other columns. DuckDB writes them to the newest of these tables, so there
@@ -573,12 +576,11 @@ impl<'a> Draft<'a> {
         let (mut ended, mut changed) = (Vec::new(), false);
         for (column, parent) in &new {
             let order = orders[&column.id];
-            let (same, was, comment) = match old.get(&column.id) {
-                None => (false, false, None),
+            let before = old.get(&column.id);
+            let (same, was) = match before {
+                None => (false, false),
                 Some((before, before_parent)) => {
-                    let same = Column { children: Vec::new(), comment: None, ..(*before).clone() }
-                        == Column { children: Vec::new(), comment: None, ..(*column).clone() };
-                    (same && before_parent == parent && order.1, true, before.comment.as_deref())
+                    (same_row(before, column) && before_parent == parent && order.1, true)
                 }
             };
             if !same {
@@ -588,7 +590,9 @@ impl<'a> Draft<'a> {
                 }
                 rows.add(&self.column_row(id, column, *parent, order.0)?);
             }
+            let comment = before.and_then(|(before, _)| before.comment.as_deref());
             self.column_comment(id, column.id, comment, column.comment.as_deref())?;
+            self.column_tags(id, column.id, before.map(|(before, _)| &before.tags), Some(&column.tags))?;
         }
         for (column, _) in
             old.values().filter(|(column, _)| !new.iter().any(|(kept, _)| kept.id == column.id))
@@ -596,6 +600,7 @@ impl<'a> Draft<'a> {
             changed = true;
             ended.push(column.id);
             self.column_comment(id, column.id, column.comment.as_deref(), None)?;
+            self.column_tags(id, column.id, Some(&column.tags), None)?;
         }
         if !ended.is_empty() {
             self.end("ducklake_column", &format!("table_id = {id} AND column_id IN ({})", list(&ended)));
@@ -669,14 +674,33 @@ impl<'a> Draft<'a> {
     }
 
     fn comment(&mut self, object: ObjectId, before: Option<&str>, after: Option<&str>) -> Result<()> {
+        self.tag(object, "comment", before, after)
+    }
+
+    /// Harrier's own tags of an object.
+    fn tags(
+        &mut self,
+        object: ObjectId,
+        before: &BTreeMap<String, String>,
+        after: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
+            let value = |tags: &BTreeMap<String, String>| tags.get(key).cloned();
+            self.tag(object, key, value(before).as_deref(), value(after).as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn tag(&mut self, object: ObjectId, key: &str, before: Option<&str>, after: Option<&str>) -> Result<()> {
         if before == after {
             return Ok(());
         }
+        let key = text(key)?;
         if before.is_some() {
-            self.end("ducklake_tag", &format!("object_id = {object} AND \"key\" = 'comment'"));
+            self.end("ducklake_tag", &format!("object_id = {object} AND \"key\" = {key}"));
         }
-        if let Some(comment) = after {
-            let row = format!("{object}, {}, NULL, 'comment', {}", self.snapshot, text(comment)?);
+        if let Some(value) = after {
+            let row = format!("{object}, {}, NULL, {key}, {}", self.snapshot, text(value)?);
             self.push(format!(
                 "INSERT INTO ducklake_tag (object_id, begin_snapshot, end_snapshot, \"key\", \"value\") VALUES ({row})"
             ));
@@ -691,15 +715,43 @@ impl<'a> Draft<'a> {
         before: Option<&str>,
         after: Option<&str>,
     ) -> Result<()> {
+        self.column_tag((table, column), "comment", before, after)
+    }
+
+    /// Harrier's own tags of a column; `None` where there is no such column.
+    fn column_tags(
+        &mut self,
+        table: ObjectId,
+        column: ColumnId,
+        before: Option<&BTreeMap<String, String>>,
+        after: Option<&BTreeMap<String, String>>,
+    ) -> Result<()> {
+        let none = BTreeMap::new();
+        let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
+        for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
+            let value = |tags: &BTreeMap<String, String>| tags.get(key).cloned();
+            self.column_tag((table, column), key, value(before).as_deref(), value(after).as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn column_tag(
+        &mut self,
+        (table, column): (ObjectId, ColumnId),
+        key: &str,
+        before: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<()> {
         if before == after {
             return Ok(());
         }
+        let key = text(key)?;
         if before.is_some() {
-            let condition = format!("table_id = {table} AND column_id = {column} AND \"key\" = 'comment'");
+            let condition = format!("table_id = {table} AND column_id = {column} AND \"key\" = {key}");
             self.end("ducklake_column_tag", &condition);
         }
-        if let Some(comment) = after {
-            let row = format!("{table}, {column}, {}, NULL, 'comment', {}", self.snapshot, text(comment)?);
+        if let Some(value) = after {
+            let row = format!("{table}, {column}, {}, NULL, {key}, {}", self.snapshot, text(value)?);
             self.push(format!(
                 "INSERT INTO ducklake_column_tag (table_id, column_id, begin_snapshot, end_snapshot, \"key\", \"value\") \
                  VALUES ({row})"
@@ -1117,6 +1169,17 @@ impl<'a> Draft<'a> {
         let objects = self.objects.clone();
         Ok(Committed { snapshot, state_changed: self.state_changed, objects })
     }
+}
+
+/// Whether two versions of a column are the same row of `ducklake_column`: comments and tags have rows of their own.
+fn same_row(before: &Column, after: &Column) -> bool {
+    let row = |column: &Column| Column {
+        children: Vec::new(),
+        comment: None,
+        tags: BTreeMap::new(),
+        ..column.clone()
+    };
+    row(before) == row(after)
 }
 
 fn column_rows() -> Rows {

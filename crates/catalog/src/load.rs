@@ -12,8 +12,8 @@ use crate::files::InlinedRows;
 use crate::identity::{ID, KEYS, PLACE, data_path_now};
 use crate::layout::VERSION;
 use crate::state::{
-    Column, ColumnId, DefaultValue, Location, ObjectId, PartitionKey, Schema, SnapshotId, SortKey, State,
-    Table, Transform, Unusable, View,
+    Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
+    State, Table, Transform, Unusable, View,
 };
 use crate::{inlined, values};
 
@@ -179,24 +179,40 @@ pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&st
         unusable: BTreeMap::new(),
         options: head.settings.options(),
     };
-    let comments = comments(session, head.snapshot).await?;
-    schemas(session, head, &comments, &mut state).await?;
-    tables(session, head, &comments, &mut state).await?;
-    views(session, head, &comments, &mut state).await?;
+    let mut tags = object_tags(session, head.snapshot).await?;
+    schemas(session, head, &mut tags, &mut state).await?;
+    tables(session, head, &mut tags, &mut state).await?;
+    views(session, head, &mut tags, &mut state).await?;
     Ok(state)
 }
 
-async fn comments(session: &mut Session, snapshot: SnapshotId) -> Result<HashMap<ObjectId, String>> {
-    let visible = visible("", snapshot);
-    let sql =
-        format!("SELECT object_id, \"value\" FROM ducklake_tag WHERE \"key\" = 'comment' AND {visible}");
-    let mut comments = HashMap::new();
-    for row in session.query(sql).await? {
-        if let Some(comment) = row.optional_text(1)? {
-            comments.insert(row.integer(0)?, comment);
+/// What is tagged onto an object or a column: its comment, and Harrier's own tags.
+#[derive(Default)]
+struct Tags {
+    comment: Option<String>,
+    own: BTreeMap<String, String>,
+}
+
+impl Tags {
+    fn add(&mut self, key: String, value: String) {
+        if key == "comment" {
+            self.comment = Some(value);
+        } else if key.starts_with(OWN_TAGS) {
+            self.own.insert(key, value);
         }
     }
-    Ok(comments)
+}
+
+async fn object_tags(session: &mut Session, snapshot: SnapshotId) -> Result<HashMap<ObjectId, Tags>> {
+    let visible = visible("", snapshot);
+    let sql = format!("SELECT object_id, \"key\", \"value\" FROM ducklake_tag WHERE {visible}");
+    let mut tags: HashMap<ObjectId, Tags> = HashMap::new();
+    for row in session.query(sql).await? {
+        if let Some(value) = row.optional_text(2)? {
+            tags.entry(row.integer(0)?).or_default().add(row.text(1)?, value);
+        }
+    }
+    Ok(tags)
 }
 
 pub(crate) fn location(row: &Row, path: usize, relative: usize) -> Result<Location> {
@@ -210,7 +226,7 @@ pub(crate) fn location(row: &Row, path: usize, relative: usize) -> Result<Locati
 async fn schemas(
     session: &mut Session,
     head: &Head,
-    comments: &HashMap<ObjectId, String>,
+    tags: &mut HashMap<ObjectId, Tags>,
     state: &mut State,
 ) -> Result<()> {
     let sql = format!(
@@ -225,7 +241,7 @@ async fn schemas(
             uuid: row.optional_text(1)?.unwrap_or_default(),
             name: row.text(2)?,
             path: location(&row, 3, 4)?,
-            comment: comments.get(&id).cloned(),
+            comment: tags.remove(&id).and_then(|tags| tags.comment),
             options: head.settings.schemas.get(&id).cloned().unwrap_or_default(),
         };
         state.schemas.insert(id, Arc::new(schema));
@@ -236,12 +252,12 @@ async fn schemas(
 async fn tables(
     session: &mut Session,
     head: &Head,
-    comments: &HashMap<ObjectId, String>,
+    tags: &mut HashMap<ObjectId, Tags>,
     state: &mut State,
 ) -> Result<()> {
     let visible = visible("", head.snapshot);
     let mut columns: HashMap<ObjectId, Vec<ColumnRow>> = HashMap::new();
-    for (table, column) in column_rows(session, &visible, &visible).await? {
+    for (table, column) in column_rows(session, &visible).await? {
         columns.entry(table).or_default().push(column);
     }
     let mut next_columns = HashMap::new();
@@ -282,6 +298,7 @@ async fn tables(
             Some((partition_id, Ok(partition))) if !partition.is_empty() => (Some(partition_id), partition),
             _ => (None, Vec::new()),
         };
+        let tags = tags.remove(&id).unwrap_or_default();
         let table = Table {
             id,
             uuid: row.optional_text(1)?.unwrap_or_default(),
@@ -293,7 +310,8 @@ async fn tables(
             partition,
             partition_id,
             sort: sorts.remove(&id).unwrap_or_default(),
-            comment: comments.get(&id).cloned(),
+            comment: tags.comment,
+            tags: tags.own,
             options: head.settings.tables.get(&id).cloned().unwrap_or_default(),
         };
         state.tables.insert(id, Arc::new(table));
@@ -304,7 +322,7 @@ async fn tables(
 async fn views(
     session: &mut Session,
     head: &Head,
-    comments: &HashMap<ObjectId, String>,
+    tags: &mut HashMap<ObjectId, Tags>,
     state: &mut State,
 ) -> Result<()> {
     let sql = format!(
@@ -321,7 +339,7 @@ async fn views(
             dialect: row.optional_text(4)?.unwrap_or_default(),
             sql: row.text(5)?,
             column_aliases: row.optional_text(6)?.unwrap_or_default(),
-            comment: comments.get(&id).cloned(),
+            comment: tags.remove(&id).and_then(|tags| tags.comment),
         };
         state.views.insert(id, Arc::new(view));
     }
@@ -401,20 +419,19 @@ struct ColumnRow {
     column: Column,
 }
 
-/// The columns of tables, in order of place. `columns` and `tags` are the conditions on the two tables.
-async fn column_rows(session: &mut Session, columns: &str, tags: &str) -> Result<Vec<(ObjectId, ColumnRow)>> {
-    let mut comments = HashMap::new();
-    let sql = format!(
-        "SELECT table_id, column_id, \"value\" FROM ducklake_column_tag WHERE \"key\" = 'comment' AND {tags}"
-    );
+/// The columns of tables, in order of place, with their tags. `condition` is that on both tables.
+async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(ObjectId, ColumnRow)>> {
+    let mut tags: HashMap<(ObjectId, ColumnId), Tags> = HashMap::new();
+    let sql =
+        format!("SELECT table_id, column_id, \"key\", \"value\" FROM ducklake_column_tag WHERE {condition}");
     for row in session.query(sql).await? {
-        if let Some(comment) = row.optional_text(2)? {
-            comments.insert((row.integer(0)?, row.integer(1)?), comment);
+        if let Some(value) = row.optional_text(3)? {
+            tags.entry((row.integer(0)?, row.integer(1)?)).or_default().add(row.text(2)?, value);
         }
     }
     let sql = format!(
         "SELECT table_id, column_id, parent_column, column_name, column_type, initial_default, default_value, \
-         default_value_type, default_value_dialect, {} FROM ducklake_column WHERE {columns} \
+         default_value_type, default_value_dialect, {} FROM ducklake_column WHERE {condition} \
          ORDER BY table_id, column_order",
         flag("nulls_allowed")
     );
@@ -430,6 +447,7 @@ async fn column_rows(session: &mut Session, columns: &str, tags: &str) -> Result
             (Some(value), _) if value == "NULL" => None,
             (Some(value), _) => Some(DefaultValue::Literal(value)),
         };
+        let tags = tags.remove(&(table, id)).unwrap_or_default();
         let column = Column {
             id,
             name: row.text(3)?,
@@ -439,7 +457,8 @@ async fn column_rows(session: &mut Session, columns: &str, tags: &str) -> Result
             nullable: row.optional_flag(9)?.unwrap_or(true),
             initial_default: row.optional_text(5)?,
             default,
-            comment: comments.remove(&(table, id)),
+            comment: tags.comment,
+            tags: tags.own,
         };
         rows.push((table, ColumnRow { parent: row.optional_integer(2)?, kind: row.text(4)?, column }));
     }
@@ -488,7 +507,7 @@ pub(crate) async fn columns_at(
     snapshot: SnapshotId,
 ) -> Result<Vec<Column>> {
     let condition = format!("table_id = {table} AND {}", visible("", snapshot));
-    let rows = column_rows(session, &condition, &condition).await?;
+    let rows = column_rows(session, &condition).await?;
     tree(rows.into_iter().map(|(_, row)| row).collect())
 }
 

@@ -35,6 +35,9 @@ pub struct State {
     pub options: BTreeMap<String, String>,
 }
 
+/// What the keys of Harrier's own tags begin with.
+pub const OWN_TAGS: &str = "harrier.";
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     pub id: ObjectId,
@@ -63,6 +66,8 @@ pub struct Table {
     /// The order of rows in new files.
     pub sort: Vec<SortKey>,
     pub comment: Option<String>,
+    /// Harrier's own tags (`ducklake_tag`), whose keys begin with [`OWN_TAGS`]; others are left alone.
+    pub tags: BTreeMap<String, String>,
     pub options: BTreeMap<String, String>,
 }
 
@@ -79,6 +84,8 @@ pub struct Column {
     /// What INSERT puts where it names no value; as text.
     pub default: Option<DefaultValue>,
     pub comment: Option<String>,
+    /// Harrier's own tags (`ducklake_column_tag`), as those of a [`Table`].
+    pub tags: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

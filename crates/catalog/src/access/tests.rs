@@ -23,6 +23,7 @@ fn state() -> State {
         initial_default: None,
         default: None,
         comment: None,
+        tags: BTreeMap::new(),
     };
     let table = |id, name: &str| {
         let table = Table {
@@ -37,6 +38,7 @@ fn state() -> State {
             partition_id: None,
             sort: Vec::new(),
             comment: None,
+            tags: BTreeMap::new(),
             options: BTreeMap::new(),
         };
         (id, Arc::new(table))

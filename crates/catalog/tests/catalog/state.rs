@@ -104,6 +104,8 @@ fn everything_about_tables_comes_back() {
             Some(DefaultValue::Expression { sql: "nextval('a')".into(), dialect: "harrier".into() });
         columns[3].initial_default = Some("it's".into());
         columns[4].comment = Some("first 'comment'".into());
+        columns[4].tags.insert("harrier.a".into(), "it's".into());
+        columns[5].tags.insert("harrier.b".into(), "2".into());
         columns[5].name = "Größe \"x\"".into();
         let mut nested = column(30, "nested", Struct);
         nested.children = vec![column(31, "x", List), column(33, "y", Map)];
@@ -134,6 +136,8 @@ fn everything_about_tables_comes_back() {
                 },
             ];
             table.comment = Some("a table".into());
+            table.tags.insert("harrier.x".into(), "1".into());
+            table.tags.insert("harrier.y".into(), "'2'".into());
             table.options.insert("target_file_size".into(), "1MB".into());
         });
         let view_id = transaction.new_object();
@@ -160,6 +164,9 @@ fn everything_about_tables_comes_back() {
             table.columns[1].default = None;
             table.columns[3].kind = Int64;
             table.columns[4].comment = Some("second".into());
+            table.columns[4].tags.insert("harrier.a".into(), "other".into());
+            table.columns[4].tags.insert("harrier.c".into(), "3".into());
+            table.columns[5].tags.clear();
             table.columns[5].name = "six".into();
             let nested = table.columns.last_mut().unwrap();
             nested.children.push(column(37, "added", Date));
@@ -171,6 +178,8 @@ fn everything_about_tables_comes_back() {
             table.partition = vec![PartitionKey { column: 17, transform: Transform::Month }];
             table.sort.truncate(1);
             table.comment = None;
+            table.tags.remove("harrier.x");
+            table.tags.insert("harrier.y".into(), "3".into());
             table.options.clear();
         });
         let view = Arc::make_mut(transaction.changing_state().views.get_mut(&view_id).unwrap());

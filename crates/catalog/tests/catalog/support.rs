@@ -204,6 +204,7 @@ pub fn column(id: i64, name: &str, kind: ColumnType) -> Column {
         initial_default: None,
         default: None,
         comment: None,
+        tags: BTreeMap::new(),
     }
 }
 
@@ -227,6 +228,7 @@ pub fn table(id: ObjectId, schema: ObjectId, name: &str, columns: Vec<Column>) -
         partition_id: None,
         sort: Vec::new(),
         comment: None,
+        tags: BTreeMap::new(),
         options: BTreeMap::new(),
     }
 }

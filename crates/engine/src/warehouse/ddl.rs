@@ -200,6 +200,7 @@ impl Ddl<'_> {
                     partition_id: None,
                     sort,
                     comment: None,
+                    tags: BTreeMap::new(),
                     options,
                 });
                 check_codecs(&transaction.state, &table)?;

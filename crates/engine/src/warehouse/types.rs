@@ -1,6 +1,6 @@
 //! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{
@@ -231,6 +231,7 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
         initial_default: None,
         default: None,
         comment: None,
+        tags: BTreeMap::new(),
     })
 }
 
