@@ -16,7 +16,7 @@ use harrier_exec::arithmetic::Operation;
 
 use crate::rewriting::{rewritten, schema_below};
 
-/// Sums and differences from which a chain of them becomes one function.
+/// Sums, differences and products from which a chain of them becomes one function.
 const CHAINED_FROM: usize = 16;
 
 /// The rule; to stand behind the coercion of types.
@@ -49,7 +49,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 Operator::Multiply => Some(Operation::Multiply),
                 _ => None,
             };
-            let kind = operation.and_then(|_| type_of(&left));
+            let kind = operation.and_then(|_| type_of(first_of(&left)));
             match operation {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                     Transformed::yes(chained(operation, *left, *right))
@@ -128,14 +128,15 @@ fn sign_of(operation: Operation) -> Option<char> {
     match operation {
         Operation::Add => Some('+'),
         Operation::Subtract => Some('-'),
+        Operation::Multiply => Some('*'),
         _ => None,
     }
 }
 
-/// What is left of a sum or a difference, with its right side and the sign between them.
+/// What is left of a sum, a difference or a product, with its right side and the sign between them.
 fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
     let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return None };
-    let sign = [Operation::Add, Operation::Subtract]
+    let sign = [Operation::Add, Operation::Subtract, Operation::Multiply]
         .into_iter()
         .find(|operation| operation.name() == func.name())
         .and_then(sign_of)?;
@@ -145,11 +146,19 @@ fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
     }
 }
 
+/// An expression of the type of a sum: the first of the terms of a long one, whose own type takes long to find out.
+fn first_of(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::ScalarFunction(ScalarFunction { args, .. }) if is_terms(expr) => args.get(1).unwrap_or(expr),
+        other => other,
+    }
+}
+
 fn is_terms(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(function) if function.func.name() == Operation::Terms.name())
 }
 
-/// How many sums and differences there are on the left, as far as that matters.
+/// How many of these there are on the left, as far as that matters.
 fn levels_of(expr: &Expr) -> usize {
     if is_terms(expr) {
         return CHAINED_FROM;
@@ -159,12 +168,18 @@ fn levels_of(expr: &Expr) -> usize {
 
 /// The terms of a chain, and the signs between them.
 fn terms_of(expr: Expr) -> (String, Vec<Expr>) {
-    if let Expr::ScalarFunction(ScalarFunction { args, .. }) = &expr
-        && is_terms(&expr)
-        && let [Expr::Literal(ScalarValue::Utf8(Some(signs)), _), terms @ ..] = args.as_slice()
-    {
-        return (signs.clone(), terms.to_vec());
-    }
+    let expr = match expr {
+        Expr::ScalarFunction(ScalarFunction { func, mut args }) if func.name() == Operation::Terms.name() => {
+            match args.first_mut() {
+                Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) => {
+                    let signs = std::mem::take(signs);
+                    return (signs, args.split_off(1));
+                }
+                _ => Expr::ScalarFunction(ScalarFunction { func, args }),
+            }
+        }
+        other => other,
+    };
     let (mut signs, mut terms, mut next) = (Vec::new(), Vec::new(), &expr);
     while let Some((left, sign, right)) = sum(next) {
         signs.push(sign);

@@ -72,6 +72,7 @@ mod merge;
 mod names;
 mod needed_orders;
 pub mod nesting;
+mod operator_chains;
 mod outer_aggregates;
 mod outer_joins;
 mod outer_types;

@@ -404,20 +404,19 @@ impl ExprPlanner for TypedParameters {
             ast::BinaryOperator::StringConcat => Operator::StringConcat,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let (of_left, of_right) = (told(&expr.left, schema), told(&expr.right, schema));
-        let is_text = op == Operator::StringConcat;
-        let say = |side: &mut Expr, other: &Option<FieldRef>| {
+        // What the other side is, which takes a while to find out in long chains, is asked only where that matters.
+        let say = |side: &mut Expr, other: &Expr| {
             if let Expr::Placeholder(placeholder) = side
                 && placeholder.field.is_none()
             {
-                placeholder.field = match other {
-                    Some(other) => Some(beside(op, other)),
-                    None => is_text.then(|| field(DataType::Utf8)),
+                placeholder.field = match told(other, schema) {
+                    Some(other) => Some(beside(op, &other)),
+                    None => (op == Operator::StringConcat).then(|| field(DataType::Utf8)),
                 };
             }
         };
-        say(&mut expr.left, &of_right);
-        say(&mut expr.right, &of_left);
+        say(&mut expr.left, &expr.right);
+        say(&mut expr.right, &expr.left);
         Ok(PlannerResult::Original(expr))
     }
 }

@@ -26,6 +26,7 @@ use crate::interval_comparisons::IntervalComparisons;
 use crate::join_subqueries::JoinSubqueries;
 use crate::like_escapes::LikeEscapes;
 use crate::needed_orders::NeededOrders;
+use crate::operator_chains::Chains;
 use crate::outer_aggregates::OuterAggregates;
 use crate::outer_joins::OuterJoins;
 use crate::outer_types::OuterTypes;
@@ -93,7 +94,9 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
     builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
     builder = builder.with_optimizer_rule(Arc::new(RepeatedKeys));
-    builder.expr_planners().get_or_insert_default().insert(0, Arc::new(Extracts));
+    let planners = builder.expr_planners().get_or_insert_default();
+    planners.insert(0, Arc::new(Extracts));
+    planners.insert(0, Arc::new(Chains));
     builder = builder.with_type_planner(Arc::new(SqlTypes));
     builder = builder.with_relation_planners(vec![
         Arc::new(TableSamples),

@@ -28,7 +28,7 @@ pub enum Operation {
     Add,
     Subtract,
     Multiply,
-    /// Many integers, added and subtracted from left to right: `harrier_terms('+-', a, b, c)` is `a + b - c`. A chain of operators as one
+    /// Many integers, added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
     /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
     Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
@@ -151,7 +151,12 @@ impl ScalarUDFImpl for Arithmetic {
                 };
                 let kind = arguments.return_field.data_type();
                 return signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
-                    computed(if sign == '-' { sub } else { add }, kind, &sum, other)
+                    let kernel = match sign {
+                        '-' => sub,
+                        '*' => mul,
+                        _ => add,
+                    };
+                    computed(kernel, kind, &sum, other)
                 });
             }
             (Operation::Add, _) => add,

@@ -1,0 +1,195 @@
+//! Long chains of `||`, planned as one function.
+//!
+//! The planner and the coercion of types find out the type of each level of a chain of operators again for every level above it
+//! (apache/datafusion#18845): a chain of a few thousand texts took minutes. [`bounded_values`](crate::bounded_values) puts the same
+//! function in the place of what is left of `||`, but behind the coercion.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_exec::large_values;
+use harrier_pgcatalog::TYPE_KEY;
+
+/// Levels from which a chain becomes one function.
+const CHAINED_FROM: usize = 16;
+
+/// Plans the next `||` of a long chain of texts; to stand before all others, which look at the types of both sides.
+#[derive(Debug)]
+pub(crate) struct Chains;
+
+impl ExprPlanner for Chains {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op != BinaryOperator::StringConcat || !is_long(&expr.left) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let left = match chain_of(expr.left, schema) {
+            Ok(chain) => chain,
+            Err(left) => {
+                expr.left = left;
+                return Ok(PlannerResult::Original(expr));
+            }
+        };
+        match text_of(expr.right, &left.kind, schema) {
+            Ok(right) => {
+                let mut args = left.values;
+                args.push(right);
+                Ok(PlannerResult::Planned(call(args)))
+            }
+            Err(right) => {
+                let (op, left) = (expr.op, call(left.values));
+                Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
+            }
+        }
+    }
+}
+
+fn call(args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction { func: large_values::concatenation(), args })
+}
+
+/// Values of one type, put together.
+struct Chain {
+    kind: DataType,
+    values: Vec<Expr>,
+}
+
+fn is_call(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if *call.func == *large_values::concatenation())
+}
+
+/// What stands left of a `||`.
+fn left_of(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, .. }) => Some(left),
+        _ => None,
+    }
+}
+
+fn is_long(expr: &Expr) -> bool {
+    is_call(expr)
+        || std::iter::successors(left_of(expr), |left| left_of(left)).take(CHAINED_FROM).count()
+            == CHAINED_FROM
+}
+
+/// The chain that an expression is; or the expression as it was, if it is not one of texts.
+fn chain_of(expr: Expr, schema: &DFSchema) -> std::result::Result<Chain, Expr> {
+    let kind = match &expr {
+        // All have the type of the first.
+        Expr::ScalarFunction(call) => call.args.first().and_then(|first| first.get_type(schema).ok()),
+        other => other.get_type(schema).ok(),
+    };
+    let Some(kind) = kind.filter(DataType::is_string) else { return Err(expr) };
+    if is_call(&expr) {
+        let Expr::ScalarFunction(ScalarFunction { args, .. }) = expr else { unreachable!("a call") };
+        return Ok(Chain { kind, values: args });
+    }
+    // From the last one on, as long as what is left is a text, too.
+    let (mut values, mut rest) = (Vec::new(), expr.clone());
+    loop {
+        let is_text = rest.get_type(schema).is_ok_and(|kind| kind.is_string());
+        match rest {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) if is_text => {
+                let Ok(right) = text_of(*right, &kind, schema) else { return Err(expr) };
+                values.push(right);
+                rest = *left;
+            }
+            first => {
+                let Ok(first) = text_of(first, &kind, schema) else { return Err(expr) };
+                values.push(first);
+                break;
+            }
+        }
+    }
+    values.reverse();
+    Ok(Chain { kind, values })
+}
+
+/// A value as a text of that type, if it is of those that `||` makes texts of; otherwise as it was.
+fn text_of(expr: Expr, kind: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+    // What has a type by name only, such as json, has operators of its own.
+    let (found, is_named) = match &expr {
+        Expr::Literal(value, None) => (value.data_type(), false),
+        other => match other.to_field(schema) {
+            Ok((_, field)) => (field.data_type().clone(), field.metadata().contains_key(TYPE_KEY)),
+            Err(_) => return Err(expr),
+        },
+    };
+    let is_plain = found.is_string() || found.is_null() || found.is_numeric() || found == DataType::Boolean;
+    match is_plain && !is_named {
+        true if found == *kind => Ok(expr),
+        true => {
+            let field = Arc::new(Field::new("", kind.clone(), true));
+            Ok(Expr::Cast(Cast { expr: Box::new(expr), field }))
+        }
+        false => Err(expr),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{col, lit};
+
+    use super::*;
+
+    fn schema() -> DFSchema {
+        let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+        let fields = vec![
+            Field::new("t", DataType::Utf8, true),
+            Field::new("n", DataType::Int64, true),
+            Field::new("l", list, true),
+        ];
+        DFSchema::from_unqualified_fields(fields.into(), Default::default()).unwrap()
+    }
+
+    /// As the SQL planner goes through a chain, from left to right.
+    fn planned(values: impl IntoIterator<Item = Expr>) -> Expr {
+        let mut values = values.into_iter();
+        let first = values.next().unwrap();
+        values.fold(first, |left, right| {
+            let raw = RawBinaryExpr { op: BinaryOperator::StringConcat, left, right };
+            match Chains.plan_binary_op(raw, &schema()).unwrap() {
+                PlannerResult::Planned(planned) => planned,
+                PlannerResult::Original(raw) => Expr::BinaryExpr(BinaryExpr::new(
+                    Box::new(raw.left),
+                    Operator::StringConcat,
+                    Box::new(raw.right),
+                )),
+            }
+        })
+    }
+
+    fn arguments(expr: &Expr) -> usize {
+        match expr {
+            Expr::ScalarFunction(call) if is_call(expr) => call.args.len(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn a_long_chain_is_one_call() {
+        assert_eq!(arguments(&planned(vec![lit("a"); CHAINED_FROM])), 0);
+        assert_eq!(arguments(&planned(vec![lit("a"); 5000])), 5000);
+        let mixed = (0..100).map(|at| if at % 2 == 0 { col("n") } else { col("t") });
+        let planned = planned(mixed);
+        assert_eq!(arguments(&planned), 100);
+        assert_eq!(planned.get_type(&schema()).unwrap(), DataType::Utf8);
+    }
+
+    #[test]
+    fn what_is_no_text_stays_an_operator() {
+        let lists = planned((0..40).map(|_| col("l")));
+        assert_eq!(arguments(&lists), 0);
+        let ends_in_list = planned((0..40).map(|at| if at == 39 { col("l") } else { col("t") }));
+        assert!(left_of(&ends_in_list).is_some_and(|left| arguments(left) == 39), "{ends_in_list}");
+    }
+}
