@@ -2,7 +2,9 @@
 //! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
 mod calls;
+mod conversions;
 mod denials;
+mod escapes;
 mod exact_values;
 mod fetch;
 mod grouping;
@@ -17,7 +19,9 @@ mod operators;
 mod orderings;
 mod patterns;
 mod quantified;
+mod row_counts;
 mod rows;
+mod set_targets;
 mod tables;
 mod truths;
 mod tuples;
@@ -58,6 +62,8 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
             new_tables::create_into(statement.as_mut());
+            conversions::leave_out(statement.as_mut());
+            set_targets::read(statement.as_mut());
             new_tables::refuse_computed(statement)?;
             with_changes::rewrite(statement.as_mut());
             tuples::rewrite(statement.as_mut())?;
@@ -106,7 +112,8 @@ impl VisitorMut for Dialect {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         read_tables(&mut query.body);
         fetch::to_limit(query);
-        match windows::complete(query).and_then(|()| rows::in_conditions_of(&mut query.body)) {
+        let read = row_counts::read(query).and_then(|()| windows::complete(query));
+        match read.and_then(|()| rows::in_conditions_of(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -130,6 +137,7 @@ impl VisitorMut for Dialect {
         }
         calls::rewrite(expr);
         denials::rewrite(expr);
+        escapes::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

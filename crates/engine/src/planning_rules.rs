@@ -11,6 +11,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use harrier_exec::table_files;
 
 use crate::aggregate_filters;
+use crate::array_overlaps::Overlaps;
 use crate::bounded_values::BoundedValues;
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
@@ -96,6 +97,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     builder = builder.with_optimizer_rule(Arc::new(RepeatedKeys));
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(Extracts));
+    planners.insert(0, Arc::new(Overlaps));
     planners.insert(0, Arc::new(Chains));
     builder = builder.with_type_planner(Arc::new(SqlTypes));
     builder = builder.with_relation_planners(vec![

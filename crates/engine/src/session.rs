@@ -563,6 +563,9 @@ impl Session {
         if let Some(change) = Change::of(parsed) {
             return self.change_parameter(change).await.map(Ok);
         }
+        if let Some(outcome) = crate::extensions::create(parsed) {
+            return outcome.map(Ok);
+        }
         if let Some(tag) = self.prepare(parsed).await? {
             return Ok(Ok(command(tag)));
         }

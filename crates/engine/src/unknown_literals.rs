@@ -28,7 +28,7 @@ impl AnalyzerRule for UnknownLiterals {
     }
 }
 
-/// The type that literals have in `coalesce` of these types, if it is another one than those are converted to
+/// The type that literals have in `coalesce` of these types, and in what CASE gives, if it is another one than those are converted to
 /// by themselves.
 pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
     let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null());
@@ -40,6 +40,7 @@ pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
             | DataType::Time64(_)
             | DataType::Interval(_)
             | DataType::Duration(_)
+            | DataType::List(_)
     );
     (is_typed && others.all(|other| other == kind)).then(|| kind.clone())
 }
@@ -51,32 +52,23 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = schema_below(&plan)?;
     rewritten(plan, |mut expr| {
         let is_changed = match &mut expr {
-            Expr::ScalarFunction(function) if matches!(function.name(), "coalesce" | "nvl" | "ifnull") => {
-                let kinds = function.args.iter().map(|argument| argument.get_type(&schema));
-                match kinds.collect::<Result<Vec<_>>>() {
-                    Ok(kinds) if kinds.iter().any(DataType::is_string) => match beside_literals(&kinds) {
-                        Some(kind) => match_all(&mut function.args, &kind, &schema)?,
-                        None => false,
-                    },
-                    _ => false,
-                }
+            Expr::ScalarFunction(function) if is_of_alike(function.name()) => {
+                let word = function.name().to_uppercase();
+                match_all(&word, function.args.iter_mut(), &schema)?
             }
-            Expr::Case(case) => match &case.expr {
-                Some(base) => {
-                    let kind = base.get_type(&schema);
-                    let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
-                    let mut is_changed = false;
-                    if let Ok(kind) = kind
-                        && is_of_literal(&kind)
-                    {
-                        for when in whens {
-                            is_changed |= take_type(when, &kind);
-                        }
+            Expr::Case(case) => {
+                let mut is_changed = false;
+                if let Some(Ok(kind)) = case.expr.as_ref().map(|base| base.get_type(&schema))
+                    && is_of_literal(&kind)
+                {
+                    for (when, _) in &mut case.when_then_expr {
+                        is_changed |= take_type(when, &kind);
                     }
-                    is_changed
                 }
-                None => false,
-            },
+                let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let results = thens.chain(case.else_expr.as_deref_mut());
+                is_changed | match_all("CASE", results, &schema)?
+            }
             _ => false,
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -88,14 +80,29 @@ fn is_of_literal(kind: &DataType) -> bool {
     !kind.is_string() && !kind.is_null() && !kind.is_nested() && !matches!(kind, DataType::Dictionary(..))
 }
 
-fn match_all(arguments: &mut [Expr], kind: &DataType, schema: &DFSchema) -> Result<bool> {
+/// Whether a function gives one of its arguments, which are of one type.
+fn is_of_alike(function: &str) -> bool {
+    matches!(function, "coalesce" | "nvl" | "ifnull" | "greatest" | "least")
+}
+
+/// Has the literals among values that are to be of one type be of that.
+///
+/// Errors: a text is none of them (42804). `word`: what the values stand in.
+fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> Result<bool> {
+    let mut values: Vec<&mut Expr> = values.collect();
+    let kinds = values.iter().map(|value| value.get_type(schema)).collect::<Result<Vec<_>>>();
+    let Ok(kinds) = kinds else { return Ok(false) };
+    if !kinds.iter().any(DataType::is_string) {
+        return Ok(false);
+    }
+    let Some(kind) = beside_literals(&kinds) else { return Ok(false) };
     let mut is_changed = false;
-    for argument in arguments {
-        if take_type(argument, kind) {
+    for (value, own) in values.iter_mut().zip(&kinds) {
+        if take_type(value, &kind) {
             is_changed = true;
-        } else if argument.get_type(schema).is_ok_and(|kind| kind.is_string()) {
-            let (kind, text) = (type_name(kind), type_name(&DataType::Utf8));
-            let message = format!("COALESCE types {kind} and {text} cannot be matched");
+        } else if own.is_string() {
+            let (kind, text) = (type_name(&kind), type_name(&DataType::Utf8));
+            let message = format!("{word} types {kind} and {text} cannot be matched");
             return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
         }
     }

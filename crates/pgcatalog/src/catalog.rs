@@ -287,12 +287,16 @@ fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(name)
 }
 
-/// The parts of a name as it is written in SQL: `Orders."x.y"` is `orders` and `x.y`. None if it is no name.
+/// The parts of a name as it is written in SQL: `Orders . "x.y"` is `orders` and `x.y`. None if it is no name.
 pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![];
     let mut letters = text.trim().chars().peekable();
+    let skip_blanks = |letters: &mut std::iter::Peekable<std::str::Chars<'_>>| {
+        while letters.next_if(|letter| letter.is_ascii_whitespace()).is_some() {}
+    };
     loop {
         let mut part = String::new();
+        skip_blanks(&mut letters);
         if letters.next_if_eq(&'"').is_some() {
             loop {
                 match letters.next()? {
@@ -304,7 +308,10 @@ pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
             while let Some(letter) = letters.next_if(|letter| *letter != '.' && *letter != '"') {
                 part.extend(letter.to_lowercase());
             }
+            // Within a name they are those of a type, such as `double precision`.
+            part.truncate(part.trim_ascii_end().len());
         }
+        skip_blanks(&mut letters);
         if part.is_empty() {
             return None;
         }
@@ -324,6 +331,8 @@ mod tests {
     #[test]
     fn names_are_read_and_written_as_in_sql() {
         assert_eq!(split_name("Sales.\"a \"\"b\"").unwrap(), ["sales", "a \"b"]);
+        assert_eq!(split_name(" \"public\" . orders ").unwrap(), ["public", "orders"]);
+        assert_eq!(split_name("Double Precision").unwrap(), ["double precision"]);
         assert_eq!(split_name("a..b"), None);
         assert_eq!(split_name("\"a"), None);
         assert_eq!(quote_identifier("orders"), "orders");

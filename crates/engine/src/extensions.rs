@@ -1,0 +1,34 @@
+//! `CREATE EXTENSION`, with which migrations begin: nothing can be loaded, but functions of some are there all the same.
+
+use datafusion::error::Result;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use crate::names::plain;
+use crate::session::Outcome;
+
+/// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and random UUIDs.
+const BUILT_IN: [&str; 3] = ["plpgsql", "pgcrypto", "uuid-ossp"];
+
+/// What such a statement does; `None` for others.
+///
+/// Errors: the extension is one of those that are there (42710), or of those that are not (0A000).
+pub(crate) fn create(statement: &Statement) -> Option<Result<Outcome>> {
+    let Statement::Statement(statement) = statement else { return None };
+    let ast::Statement::CreateExtension(create) = statement.as_ref() else { return None };
+    let name = plain(&create.name);
+    if !BUILT_IN.contains(&name.as_str()) {
+        let message = format!("extension \"{name}\" is not available");
+        return Some(Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()));
+    }
+    let exists = format!("extension \"{name}\" already exists");
+    Some(match create.if_not_exists {
+        true => Ok(Outcome::Command {
+            tag: "CREATE EXTENSION".to_string(),
+            warnings: vec![],
+            notices: vec![format!("{exists}, skipping")],
+        }),
+        false => Err(CodedError::new(SqlState::literal("42710"), exists).into()),
+    })
+}
