@@ -37,6 +37,7 @@ mod checked;
 mod client;
 mod coalesce;
 mod compact_views;
+mod compared_keys;
 mod copy;
 mod correlated_names;
 mod counted_rows;

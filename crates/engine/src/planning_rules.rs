@@ -15,6 +15,7 @@ use crate::array_overlaps::Overlaps;
 use crate::bounded_values::BoundedValues;
 use crate::checked::CheckedIntegers;
 use crate::compact_views::CompactViews;
+use crate::compared_keys::ComparedKeys;
 use crate::correlated_names::CorrelatedNames;
 use crate::counted_rows::CountedRows;
 use crate::differences::{Differences, Extracts};
@@ -95,6 +96,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     builder = builder.with_optimizer_rule(Arc::new(WholeUnits));
     builder = builder.with_optimizer_rule(Arc::new(UnsignedJoinKeys));
     builder = builder.with_optimizer_rule(Arc::new(RepeatedKeys));
+    builder = builder.with_optimizer_rule(Arc::new(ComparedKeys));
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(Extracts));
     planners.insert(0, Arc::new(Overlaps));

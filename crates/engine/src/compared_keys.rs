@@ -1,0 +1,147 @@
+//! Orders by a comparison, as of `ORDER BY abs(x) > 4`: the key becomes a column below.
+//!
+//! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have no type, the comparison of
+//! the bounds fails, and no sort is taken for one by that key any more: what needs the order, such as the merge of several parts, is
+//! refused. A column has no bounds to look at.
+
+use std::sync::Arc;
+
+use datafusion::common::Column;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::Sort as SortKey;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// What the columns are called, with a number behind it.
+const KEY: &str = "__key_";
+
+/// The rule; to stand behind all that change keys.
+#[derive(Debug)]
+pub(crate) struct ComparedKeys;
+
+impl OptimizerRule for ComparedKeys {
+    fn name(&self) -> &str {
+        "compared_keys"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let mut keys = Vec::new();
+        match &plan {
+            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, key)),
+            LogicalPlan::Window(_) | LogicalPlan::Aggregate(_) => {
+                for expr in plan.expressions() {
+                    orders_in(&expr).iter().for_each(|key| add(&mut keys, key));
+                }
+            }
+            _ => {}
+        }
+        match keys.is_empty() {
+            true => Ok(Transformed::no(plan)),
+            false => with_columns(plan, &keys),
+        }
+    }
+}
+
+/// The keys that an aggregate, or a window, orders by.
+fn orders_in(expr: &Expr) -> &[SortKey] {
+    match expr {
+        Expr::Alias(alias) => orders_in(&alias.expr),
+        Expr::AggregateFunction(call) => &call.params.order_by,
+        Expr::WindowFunction(call) => &call.params.order_by,
+        _ => &[],
+    }
+}
+
+fn add(keys: &mut Vec<Expr>, key: &SortKey) {
+    if is_compared(&key.expr) && !keys.contains(&key.expr) {
+        keys.push(key.expr.clone());
+    }
+}
+
+/// Whether a key compares what is no column.
+fn is_compared(key: &Expr) -> bool {
+    let compares = |expr: &Expr| match expr {
+        Expr::BinaryExpr(binary) => {
+            let is_plain = |side: &Expr| matches!(side, Expr::Column(_) | Expr::Literal(..));
+            matches!(binary.op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+                && !(is_plain(&binary.left) && is_plain(&binary.right))
+        }
+        // It becomes two of them.
+        Expr::Between(_) => true,
+        _ => false,
+    };
+    key.exists(|expr| Ok(compares(expr))).unwrap_or(false)
+}
+
+/// The node with the keys as columns of its input, and what it had before of its result.
+fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalPlan>> {
+    let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
+    let before = Arc::clone(plan.schema());
+    let columns = input.schema().fields().len();
+    let taken = |name: &str| input.schema().fields().iter().any(|field| field.name() == name);
+    let names: Vec<String> =
+        (0..).map(|at| format!("{KEY}{at}")).filter(|name| !taken(name)).take(keys.len()).collect();
+    let own = (0..columns).map(|at| Expr::Column(Column::from(input.schema().qualified_field(at))));
+    let computed = keys.iter().zip(&names).map(|(key, name)| key.clone().alias(name));
+    let Ok(below) =
+        LogicalPlanBuilder::from(input.clone()).project(own.chain(computed)).and_then(|b| b.build())
+    else {
+        // Columns that cannot be told apart by name.
+        return Ok(Transformed::no(plan));
+    };
+    let column_of = |key: &mut SortKey| {
+        if let Some(at) = keys.iter().position(|other| *other == key.expr) {
+            key.expr = Expr::Column(Column::from_name(&names[at]));
+        }
+    };
+    let expressions = match &plan {
+        LogicalPlan::Sort(_) => {
+            let replaced = |expr: Expr| match keys.iter().position(|other| *other == expr) {
+                Some(at) => Expr::Column(Column::from_name(&names[at])),
+                None => expr,
+            };
+            plan.expressions().into_iter().map(replaced).collect()
+        }
+        _ => plan.expressions().into_iter().map(|expr| ordered_by(expr, &column_of)).collect::<Vec<_>>(),
+    };
+    let is_window = matches!(plan, LogicalPlan::Window(_));
+    let ordered = plan.with_new_exprs(expressions, vec![below])?;
+    let added = if matches!(plan, LogicalPlan::Aggregate(_)) { 0 } else { keys.len() };
+    let at_of = |at: usize| if is_window && at >= columns { at + added } else { at };
+    let named: Vec<Expr> = before
+        .iter()
+        .enumerate()
+        .map(|(at, (relation, field))| {
+            let column = Column::from(ordered.schema().qualified_field(at_of(at)));
+            match column.relation.as_ref() == relation && column.name == *field.name() {
+                true => Expr::Column(column),
+                false => Expr::Column(column).alias_qualified(relation.cloned(), field.name()),
+            }
+        })
+        .collect();
+    Ok(Transformed::yes(LogicalPlanBuilder::from(ordered).project(named)?.build()?))
+}
+
+fn ordered_by(expr: Expr, column_of: &impl Fn(&mut SortKey)) -> Expr {
+    match expr {
+        Expr::Alias(mut alias) => {
+            alias.expr = Box::new(ordered_by(*alias.expr, column_of));
+            Expr::Alias(alias)
+        }
+        Expr::AggregateFunction(mut call) => {
+            call.params.order_by.iter_mut().for_each(column_of);
+            Expr::AggregateFunction(call)
+        }
+        Expr::WindowFunction(mut call) => {
+            call.params.order_by.iter_mut().for_each(column_of);
+            Expr::WindowFunction(call)
+        }
+        other => other,
+    }
+}
