@@ -43,6 +43,7 @@ use crate::texts_of_times::readable;
 use crate::zones::session_zone;
 
 mod partitions;
+mod written_rows;
 
 /// The dialect of expressions that are kept in the catalog.
 const DIALECT: &str = "harrier";
@@ -490,12 +491,11 @@ impl Ddl<'_> {
                 }
                 // Rows that this transaction has written have the columns that the table had.
                 if changed.columns != table.columns
-                    && transaction.data.get(&changed.id).is_some_and(|data| {
-                        !data.added.is_empty() || !data.inlined.is_empty()
-                    })
+                    && let Some(data) = transaction.data.get_mut(&changed.id)
+                    && !written_rows::follow(data, &table.columns, &changed.columns)
                 {
                     return Err(unsupported(
-                        "the columns of a table that the same transaction has written rows to cannot be altered",
+                        "of a table that the same transaction has written rows to no column is dropped or renamed or gets another type, and none with a default is added",
                     ));
                 }
                 transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
