@@ -23,6 +23,7 @@ mod patience;
 mod profiles;
 mod s3;
 mod staging;
+mod transfer;
 mod unfinished;
 
 use std::sync::Arc;

@@ -16,13 +16,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::StaticCredentialProvider;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
 use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
@@ -43,6 +45,7 @@ use uuid::Uuid;
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
 use crate::patience::Patience;
 use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
+use crate::transfer::Transfer;
 use crate::unfinished::UnfinishedUploads;
 use crate::wrong;
 
@@ -110,7 +113,8 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     let client = ClientOptions::new()
         .with_connect_timeout(limits.connect)
-        .with_timeout(limits.request)
+        // On silence there is one (`transfer.rs`).
+        .with_timeout_disabled()
         .with_allow_http(allow_http);
     // Without any, requests are not signed: asking a cloud's metadata service would make others wait for what is not there.
     let mut is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
@@ -157,10 +161,10 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     }
     let region = Some(said(AmazonS3ConfigKey::Region)).filter(|region| !region.is_empty());
     let is_signed = !said(AmazonS3ConfigKey::SkipSignature).eq_ignore_ascii_case("true");
-    let kept = Kept::default();
+    let kept = Kept { last: Arc::default(), silence: limits.request };
     let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
     let inner = builder.clone().with_retry(retry.clone()).with_http_connector(kept.clone()).build()?;
-    let client = kept.0.lock().take();
+    let client = kept.last.lock().take();
     let client = client.ok_or_else(|| wrong(STORE, "nothing was made for requests to go through"))?;
     // What is tried again here would otherwise be tried so often again each time.
     let once = RetryConfig { max_retries: 0, ..retry };
@@ -184,15 +188,18 @@ fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
     endpoint.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
 }
 
-/// Makes the library's connections as the library does, and keeps what the last ones go through: after those that ask for credentials, it
+/// Makes the library's connections as the library does, with limits on silence, and keeps what the last ones go through: after those that ask for credentials, it
 /// makes those to the bucket.
-#[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<Option<HttpClient>>>);
+#[derive(Debug, Clone)]
+struct Kept {
+    last: Arc<Mutex<Option<HttpClient>>>,
+    silence: Duration,
+}
 
 impl HttpConnector for Kept {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        *self.0.lock() = Some(client.clone());
+        let client = Transfer::client(ReqwestConnector::default().connect(options)?, self.silence);
+        *self.last.lock() = Some(client.clone());
         Ok(client)
     }
 }
@@ -320,9 +327,19 @@ impl ObjectStore for S3 {
             let what = format!("{name} has {size} bytes, and {} were there before", wanted.end);
             return Err(Error::Precondition { path: location.to_string(), source: what.into() });
         }
-        let bytes = found.range.end - found.range.start;
         if let GetResultPayload::Stream(stream) = found.payload {
-            found.payload = GetResultPayload::Stream(whole_answer(name, bytes, stream));
+            let strong = found.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
+            let again = strong
+                .map(|tag| reopen(Arc::clone(&self.inner), Arc::clone(&self.bucket), location.clone(), tag));
+            let reading = Reading {
+                name,
+                left: found.range.clone(),
+                pieces: Some(stream),
+                reopen: again,
+                limits: self.limits,
+                patience: None,
+            };
+            found.payload = GetResultPayload::Stream(reading.into_stream());
         }
         Ok(found)
     }
@@ -397,27 +414,96 @@ async fn delete_some(
     }
 }
 
-/// A body, with an error where it does not have as many bytes as the answer's head says.
-fn whole_answer(
+type Pieces = BoxStream<'static, Result<Bytes>>;
+
+/// Asks for the bytes of a range anew.
+type Reopen = Arc<dyn Fn(Range<u64>) -> BoxFuture<'static, Result<Pieces>> + Send + Sync>;
+
+/// The bytes of an object that are not read yet.
+struct Reading {
     name: Arc<str>,
-    bytes: u64,
-    stream: BoxStream<'static, Result<Bytes>>,
-) -> BoxStream<'static, Result<Bytes>> {
-    let wrong_length = move |what: &str| wrong(STORE, format!("{name}: an answer {what} its {bytes} bytes"));
-    let checked = futures::stream::try_unfold((stream, bytes), move |(mut stream, left)| {
-        let (longer, shorter) = (wrong_length("is longer than"), wrong_length("ends before"));
-        async move {
-            match stream.try_next().await? {
-                Some(piece) => match left.checked_sub(piece.len() as u64) {
-                    Some(left) => Ok(Some((piece, (stream, left)))),
-                    None => Err(longer),
-                },
-                None if left > 0 => Err(shorter),
-                None => Ok(None),
+    /// What is left of the range that was asked for.
+    left: Range<u64>,
+    pieces: Option<Pieces>,
+    /// `None`: nothing would tell whether it is the same object still.
+    reopen: Option<Reopen>,
+    limits: Limits,
+    /// Since the last byte came.
+    patience: Option<Patience>,
+}
+
+impl Reading {
+    /// The next bytes. An answer that breaks off is gone on with where it did, as often as anything comes between (the library counts all
+    /// that happens to one body together).
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let error = match self.piece().await {
+                Ok(Some(piece)) => {
+                    let bytes = piece.len() as u64;
+                    if bytes > self.left.end - self.left.start {
+                        return Err(self.wrong_length("is longer than"));
+                    }
+                    self.left.start += bytes;
+                    self.patience = None;
+                    return Ok(Some(piece));
+                }
+                Ok(None) if self.left.is_empty() => return Ok(None),
+                Ok(None) => self.wrong_length("ends before"),
+                Err(_) if self.left.is_empty() => return Ok(None),
+                Err(error @ Error::Generic { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            self.pieces = None;
+            let limits = self.limits;
+            let goes_on = self.reopen.is_some()
+                && self.patience.get_or_insert_with(|| Patience::new(limits)).again().await;
+            if !goes_on {
+                return Err(error);
             }
         }
-    });
-    checked.boxed()
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        if self.pieces.is_none()
+            && let Some(reopen) = &self.reopen
+        {
+            self.pieces = Some(reopen(self.left.clone()).await?);
+        }
+        match &mut self.pieces {
+            Some(pieces) => pieces.try_next().await,
+            None => Ok(None),
+        }
+    }
+
+    fn wrong_length(&self, what: &str) -> Error {
+        wrong(STORE, format!("{}: an answer {what} its end at byte {}", self.name, self.left.end))
+    }
+
+    fn into_stream(self) -> Pieces {
+        let read = futures::stream::try_unfold(self, |mut reading| async move {
+            Ok(reading.next().await?.map(|piece| (piece, reading)))
+        });
+        read.boxed()
+    }
+}
+
+/// Asks for ranges of an object as long as it is the one with this tag.
+fn reopen(inner: Arc<AmazonS3>, bucket: Arc<str>, location: Path, e_tag: String) -> Reopen {
+    Arc::new(move |range| {
+        let (inner, bucket) = (Arc::clone(&inner), Arc::clone(&bucket));
+        let (location, e_tag) = (location.clone(), e_tag.clone());
+        async move {
+            let options = GetOptions::new().with_range(Some(range.clone())).with_if_match(Some(e_tag));
+            let found = inner.get_opts(&location, options).await;
+            let found = found.map_err(|error| explain(&bucket, error))?;
+            if found.range != range {
+                let what = format!("s3://{bucket}/{location} has {} bytes now", found.meta.size);
+                return Err(Error::Precondition { path: location.to_string(), source: what.into() });
+            }
+            Ok(found.into_stream())
+        }
+        .boxed()
+    })
 }
 
 /// The same object with a time of its last change that is its own, to less than a millisecond. Caches of footers know an object by its
@@ -785,23 +871,62 @@ mod tests {
         opened(open.with("allow_http", "true")).unwrap();
     }
 
+    fn pieces(given: &[std::result::Result<&'static str, &'static str>]) -> Pieces {
+        let all: Vec<Result<Bytes>> = given
+            .iter()
+            .map(|piece| match piece {
+                Ok(text) => Ok(Bytes::from_static(text.as_bytes())),
+                Err(text) => Err(wrong(STORE, *text)),
+            })
+            .collect();
+        futures::stream::iter(all).boxed()
+    }
+
+    fn reading(bytes: u64, first: Pieces, reopen: Option<Reopen>) -> Reading {
+        let limits = Options::default().with("retries", "2").limits().unwrap();
+        let name = "s3://b/x".into();
+        Reading { name, left: 0..bytes, pieces: Some(first), reopen, limits, patience: None }
+    }
+
     #[tokio::test]
     async fn an_answer_has_its_length_or_is_an_error() {
-        let read = async |pieces: &[&'static str], bytes| -> Result<Vec<Bytes>> {
-            let pieces: Vec<_> =
-                pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
-            whole_answer("s3://b/x".into(), bytes, futures::stream::iter(pieces).boxed()).try_collect().await
+        let read = async |given: &[&'static str], bytes| -> Result<Vec<Bytes>> {
+            let given: Vec<_> = given.iter().map(|piece| Ok(*piece)).collect();
+            reading(bytes, pieces(&given), None).into_stream().try_collect().await
         };
         assert_eq!(read(&["ab", "", "c"], 3).await.unwrap().concat(), b"abc");
         assert_eq!(read(&[], 0).await.unwrap().len(), 0);
-        for (pieces, bytes, expected) in [
-            (&["ab", "c"][..], 4, "s3://b/x: an answer ends before its 4 bytes"),
-            (&[], 1, "s3://b/x: an answer ends before its 1 bytes"),
-            (&["ab", "c"], 2, "s3://b/x: an answer is longer than its 2 bytes"),
+        for (given, bytes, expected) in [
+            (&["ab", "c"][..], 4, "s3://b/x: an answer ends before its end at byte 4"),
+            (&[], 1, "s3://b/x: an answer ends before its end at byte 1"),
+            (&["ab", "c"], 2, "s3://b/x: an answer is longer than its end at byte 2"),
         ] {
-            let error = read(pieces, bytes).await.unwrap_err().to_string();
+            let error = read(given, bytes).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_is_read_on_as_long_as_something_comes() {
+        let text = "abcdefghij";
+        // Each answer has one byte and breaks off: more often than anything is tried again.
+        let one: Reopen = Arc::new(move |range: Range<u64>| {
+            let at = range.start as usize;
+            async move { Ok(pieces(&[Ok(&text[at..at + 1]), Err("broken")])) }.boxed()
+        });
+        let read: Vec<Bytes> =
+            reading(10, pieces(&[Err("broken")]), Some(one)).into_stream().try_collect().await.unwrap();
+        assert_eq!(read.concat(), text.as_bytes());
+        let none: Reopen = Arc::new(|_| async { Ok(pieces(&[Err("broken again")])) }.boxed());
+        let error = reading(10, pieces(&[Ok("abc")]), Some(none)).into_stream().try_collect::<Vec<_>>().await;
+        assert!(error.unwrap_err().to_string().contains("broken again"));
+        let other: Reopen = Arc::new(|_| {
+            let changed = Error::Precondition { path: "x".to_string(), source: "another".into() };
+            async { Err(changed) }.boxed()
+        });
+        let error =
+            reading(10, pieces(&[Ok("abc")]), Some(other)).into_stream().try_collect::<Vec<_>>().await;
+        assert!(matches!(error, Err(Error::Precondition { .. })));
     }
 
     #[test]

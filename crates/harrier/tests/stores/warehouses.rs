@@ -15,11 +15,11 @@ use tempfile::TempDir;
 /// The object that says whose a data folder is.
 const MARKER: &str = "/_harrier_warehouse";
 
-fn run(session: &mut Session, sql: &str) {
+pub(crate) fn run(session: &mut Session, sql: &str) {
     session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
 }
 
-fn one(session: &mut Session, sql: &str) -> String {
+pub(crate) fn one(session: &mut Session, sql: &str) -> String {
     match session.run(sql) {
         Ok(Answer::Rows { rows, .. }) => rows[0][0].clone().unwrap(),
         other => panic!("{other:?} of {sql}"),
@@ -43,7 +43,7 @@ fn configuration(folder: &Path, data: &str, environment: &[(&str, &str)]) -> Con
 }
 
 /// The same on two ranks; `None` where MPI is skipped.
-fn on_ranks(one: &Configuration) -> Option<Configuration> {
+pub(crate) fn on_ranks(one: &Configuration) -> Option<Configuration> {
     if harrier_launch::skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return None;
@@ -53,21 +53,21 @@ fn on_ranks(one: &Configuration) -> Option<Configuration> {
 }
 
 /// A warehouse on S3, by way of a proxy.
-struct Bucket {
-    server: &'static S3,
-    proxy: Proxy,
-    name: String,
+pub(crate) struct Bucket {
+    pub server: &'static S3,
+    pub proxy: Proxy,
+    pub name: String,
     folder: TempDir,
 }
 
 impl Bucket {
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let server = S3::shared()?;
         let proxy = Proxy::start(server.address());
         Some(Self { server, proxy, name: server.new_bucket(), folder: tempfile::tempdir().unwrap() })
     }
 
-    fn configuration(&self) -> Configuration {
+    pub fn configuration(&self) -> Configuration {
         let data = format!("s3://{}/lake/", self.name);
         let endpoint = self.proxy.endpoint();
         let environment = [
@@ -82,12 +82,12 @@ impl Bucket {
         configuration(self.folder.path(), &data, &environment)
     }
 
-    fn session(&self) -> Session {
+    pub fn session(&self) -> Session {
         Session::start(&self.configuration()).unwrap()
     }
 
     /// How many there are, but for the one that says whose they are.
-    fn objects(&self) -> usize {
+    pub fn objects(&self) -> usize {
         self.server.objects(&self.name).iter().filter(|name| !name.ends_with(MARKER)).count()
     }
 }

@@ -1,0 +1,316 @@
+//! Requests to S3 as they go through the network, below what the library does with their answers.
+//!
+//! | the library | here |
+//! |---|---|
+//! | one time limit for a request with its whole body: a slow reader of a large object fails | a limit on silence: until the answer begins, and until more of its body comes |
+//! | an answer that breaks off in its body fails at once, unless it is an object's (apache/arrow-rs-object-store#386) | answers that say something (listings, begins and ends of uploads, deletions) are heard to their end, and asked for again otherwise |
+//! | 409 to a put is taken for "there is something already" | it means that another one was under way, and is tried again |
+//! | errors of connections tell what failed, not why | they tell the whole chain, down to "connection refused" |
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use object_store::client::{
+    HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use tokio::time::{Instant, Sleep};
+
+/// So slow may what is sent arrive: as long as the body takes at this speed, no answer is no silence.
+const SENT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// What requests go through, with a limit on silence.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    inner: HttpClient,
+    silence: Duration,
+}
+
+impl Transfer {
+    /// `inner` makes the connections, and has no limit of its own on requests.
+    pub(crate) fn client(inner: HttpClient, silence: Duration) -> HttpClient {
+        HttpClient::new(Self { inner, silence })
+    }
+}
+
+#[async_trait]
+impl HttpService for Transfer {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let sending = request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN;
+        let limit = self.silence + Duration::from_secs(sending);
+        let is_object = is_of_object(&request);
+        let writes = request.method() == "PUT" || request.method() == "POST";
+        let answered = tokio::time::timeout(limit, self.inner.execute(request)).await;
+        let answer = match answered {
+            Ok(answer) => answer.map_err(with_causes)?,
+            Err(_) => return Err(silent(limit)),
+        };
+        let (mut head, body) = answer.into_parts();
+        if writes
+            && head.status.as_u16() == 409
+            && let Ok(again) = 503_u16.try_into()
+        {
+            head.status = again;
+        }
+        let body = Heard::new(body, self.silence);
+        let body = match is_object && head.status.is_success() {
+            true => HttpResponseBody::new(body),
+            false => HttpResponseBody::new(body).bytes().await.map_err(interrupted)?.into(),
+        };
+        Ok(HttpResponse::from_parts(head, body))
+    }
+}
+
+/// Whether a request asks for an object's bytes, of which as many as came are used.
+fn is_of_object(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or_default());
+    let asks = |name: &str| matches!(name, "list-type" | "uploads" | "uploadId" | "delete" | "location");
+    request.method() == "GET" && !names.into_iter().any(asks)
+}
+
+/// A body of which something has to come within some time, again and again.
+struct Heard {
+    inner: HttpResponseBody,
+    silence: Duration,
+    /// When it has been silent for too long.
+    end: Pin<Box<Sleep>>,
+    /// The reader asks for more, and has since `end` was set.
+    is_waiting: bool,
+}
+
+impl Heard {
+    fn new(inner: HttpResponseBody, silence: Duration) -> Self {
+        Self { inner, silence, end: Box::pin(tokio::time::sleep(silence)), is_waiting: false }
+    }
+}
+
+impl Body for Heard {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
+            self.is_waiting = false;
+            return Poll::Ready(frame.map(|frame| frame.map_err(with_causes)));
+        }
+        // A reader may take its time between two pieces.
+        if !self.is_waiting {
+            self.is_waiting = true;
+            let end = Instant::now() + self.silence;
+            self.end.as_mut().reset(end);
+        }
+        ready!(self.end.as_mut().poll(context));
+        Poll::Ready(Some(Err(silent(self.silence))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// An error in words.
+#[derive(Debug)]
+struct Told(String);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Told {}
+
+fn silent(limit: Duration) -> HttpError {
+    let words = format!("timed out: the server has said nothing for {} s", limit.as_secs());
+    HttpError::new(HttpErrorKind::Timeout, Told(words))
+}
+
+/// The same error with all its causes in its text.
+fn with_causes(error: HttpError) -> HttpError {
+    HttpError::new(error.kind(), Told(causes(&error)))
+}
+
+/// An answer that broke off: the library asks again for what may be asked twice.
+fn interrupted(error: HttpError) -> HttpError {
+    let kind = match error.kind() {
+        HttpErrorKind::Timeout => HttpErrorKind::Timeout,
+        _ => HttpErrorKind::Interrupted,
+    };
+    HttpError::new(kind, Told(format!("the answer broke off: {}", causes(&error))))
+}
+
+/// What an error says and what its causes say, each once. The error itself names its first cause.
+fn causes(error: &HttpError) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !words.last().is_some_and(|last| last.contains(&said)) {
+            words.push(said);
+        }
+        next = cause.source();
+    }
+    match words.is_empty() {
+        true => error.to_string(),
+        false => words.join(": "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_millis(100);
+
+    #[derive(Debug, Clone, Copy)]
+    enum Piece {
+        Text(&'static str),
+        Broken,
+        /// Nothing more comes.
+        Silence,
+    }
+    use Piece::{Broken, Silence, Text};
+
+    /// Answers with a status and a body in pieces; with the status 0 it refuses the connection, with 1 it never answers.
+    #[derive(Debug)]
+    struct Server {
+        status: u16,
+        pieces: Mutex<Vec<Piece>>,
+    }
+
+    fn client(status: u16, pieces: &[Piece]) -> HttpClient {
+        let server = Server { status, pieces: Mutex::new(pieces.to_vec()) };
+        Transfer::client(HttpClient::new(server), SILENCE)
+    }
+
+    #[derive(Debug)]
+    struct Pieces(Vec<Piece>);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = HttpError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            match self.0.remove(0) {
+                Text(text) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(text.as_bytes()))))),
+                Broken => {
+                    let broken = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Unknown, broken))))
+                }
+                Silence => {
+                    self.0.insert(0, Silence);
+                    Poll::Pending
+                }
+            }
+        }
+    }
+
+    #[async_trait]
+    impl HttpService for Server {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let pieces = std::mem::take(&mut *self.pieces.lock().unwrap());
+            match self.status {
+                0 => {
+                    let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+                    return Err(HttpError::new(HttpErrorKind::Connect, refused));
+                }
+                1 => std::future::pending().await,
+                _ => {}
+            }
+            let mut answer = HttpResponse::new(HttpResponseBody::new(Pieces(pieces)));
+            *answer.status_mut() = self.status.try_into().unwrap();
+            Ok(answer)
+        }
+    }
+
+    fn request(method: &str, path: &str) -> HttpRequest {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = method.parse().unwrap();
+        *request.uri_mut() = format!("http://here{path}").parse().unwrap();
+        request
+    }
+
+    #[tokio::test]
+    async fn silence_ends_a_request_and_a_body() {
+        let error = client(1, &[]).execute(request("GET", "/b/x")).await.unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout);
+        assert!(error.to_string().contains("the server has said nothing"), "{error}");
+        let answer = client(200, &[Text("ab"), Silence]).execute(request("GET", "/b/x")).await.unwrap();
+        let error = answer.into_body().bytes().await.unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout);
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_is_no_silence() {
+        let answer = client(200, &[Text("ab"), Text("cd")]).execute(request("GET", "/b/x")).await.unwrap();
+        let mut body = answer.into_body().bytes_stream();
+        let mut read = Vec::new();
+        while let Some(piece) = futures::StreamExt::next(&mut body).await {
+            read.extend(piece.unwrap());
+            tokio::time::sleep(SILENCE * 2).await;
+        }
+        assert_eq!(read, b"abcd");
+    }
+
+    #[tokio::test]
+    async fn answers_that_say_something_are_heard_to_their_end() {
+        for (method, path) in [
+            ("GET", "/b?list-type=2&prefix=p"),
+            ("POST", "/b/x?uploads"),
+            ("POST", "/b/x?uploadId=1"),
+            ("GET", "/b/x?uploadId=1"),
+            ("PUT", "/b/x"),
+        ] {
+            let answer = client(200, &[Text("<Resu"), Broken]).execute(request(method, path)).await;
+            assert_eq!(answer.unwrap_err().kind(), HttpErrorKind::Interrupted, "{method} {path}");
+            let answer = client(200, &[Text("<Resu"), Text("lt/>")]).execute(request(method, path)).await;
+            assert_eq!(answer.unwrap().into_body().bytes().await.unwrap(), "<Result/>");
+        }
+        // An object's bytes are read on from where they broke off.
+        let broken = [Text("ab"), Broken];
+        assert!(client(200, &broken).execute(request("GET", "/b/x?versionId=1")).await.is_ok());
+        // What says why it failed is heard as well.
+        let answer = client(404, &broken).execute(request("GET", "/b/x")).await;
+        assert_eq!(answer.unwrap_err().kind(), HttpErrorKind::Interrupted);
+    }
+
+    #[tokio::test]
+    async fn a_conflict_of_puts_is_tried_again() {
+        let answered =
+            async |request| client(409, &[Text("<Error/>")]).execute(request).await.unwrap().status();
+        assert_eq!(answered(request("PUT", "/b/x")).await.as_u16(), 503);
+        assert_eq!(answered(request("POST", "/b/x?uploadId=1")).await.as_u16(), 503);
+        assert_eq!(answered(request("GET", "/b/x")).await.as_u16(), 409);
+    }
+
+    #[tokio::test]
+    async fn errors_tell_their_causes() {
+        let error = client(0, &[]).execute(request("GET", "/b/x")).await.unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Connect);
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+}
