@@ -58,7 +58,7 @@ pub struct Access {
     pub roles: BTreeMap<RoleId, Role>,
     /// By the role that was granted, and the one it was granted to.
     pub memberships: BTreeMap<(RoleId, RoleId), Membership>,
-    /// Of schemas, tables and views. What has no owner here is the superusers'.
+    /// Of schemas, tables, views and sequences. What has no owner here is the superusers'.
     pub owners: BTreeMap<ObjectId, RoleId>,
     /// What was granted; the value: with grant option.
     pub grants: BTreeMap<Grant, bool>,
@@ -207,6 +207,7 @@ pub enum Object {
     Schema(ObjectId),
     Table(ObjectId),
     View(ObjectId),
+    Sequence(ObjectId),
 }
 
 impl Object {
@@ -214,7 +215,7 @@ impl Object {
     pub fn id(self) -> ObjectId {
         match self {
             Self::Warehouse => ObjectId::MIN,
-            Self::Schema(id) | Self::Table(id) | Self::View(id) => id,
+            Self::Schema(id) | Self::Table(id) | Self::View(id) | Self::Sequence(id) => id,
         }
     }
 
@@ -224,6 +225,7 @@ impl Object {
         match self {
             Self::Warehouse => &[Create, Connect, Temporary],
             Self::Schema(_) => &[Usage, Create],
+            Self::Sequence(_) => &[Usage, Select, Update],
             Self::Table(_) | Self::View(_) => {
                 &[Select, Insert, Update, Delete, Truncate, References, Trigger]
             }
@@ -237,6 +239,7 @@ impl Object {
             Self::Schema(_) => "schema",
             Self::Table(_) => "table",
             Self::View(_) => "view",
+            Self::Sequence(_) => "sequence",
         }
     }
 
@@ -247,6 +250,7 @@ impl Object {
             Self::Schema(id) => state.schemas.get(&id).map(|schema| state.told_name(schema)),
             Self::Table(id) => state.tables.get(&id).map(|table| table.name.as_str()),
             Self::View(id) => state.views.get(&id).map(|view| view.name.as_str()),
+            Self::Sequence(id) => state.sequences.get(&id).map(|sequence| sequence.name.as_str()),
         };
         name.map_or_else(|| self.kind().to_string(), |name| format!("{} {name}", self.kind()))
     }
@@ -258,6 +262,7 @@ impl Object {
             _ if state.schemas.contains_key(&id) => Some(Self::Schema(id)),
             _ if state.tables.contains_key(&id) => Some(Self::Table(id)),
             _ if state.views.contains_key(&id) => Some(Self::View(id)),
+            _ if state.sequences.contains_key(&id) => Some(Self::Sequence(id)),
             _ => None,
         }
     }

@@ -34,7 +34,7 @@ use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges
 use crate::load::{self, Head};
 use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View};
 use crate::transaction::Transaction;
-use crate::{access, again, inlined, stats, values, writers};
+use crate::{access, again, inlined, sequences, stats, values, writers};
 
 /// How often a commit starts again because its number was taken, which only programs that take no lock cause.
 const ATTEMPTS_MAX: u32 = 30;
@@ -128,6 +128,7 @@ fn verify(transaction: &Transaction) -> Result<()> {
         .values()
         .map(|table| (table.schema, &table.name))
         .chain(state.views.values().map(|view| (view.schema, &view.name)))
+        .chain(state.sequences.values().map(|sequence| (sequence.schema, &sequence.name)))
     {
         if !state.schemas.contains_key(&schema) {
             return Err(Error::Corrupt(format!("the transaction leaves \"{name}\" without its schema")));
@@ -164,6 +165,7 @@ async fn attempt_commit(
         writers::end(&mut session, &transaction.writers).await?;
         let mut draft = Draft::new(session.dialect(), transaction, &head);
         draft.state(&mut session).await?;
+        draft.sequences(&mut session).await?;
         draft.data(&mut session).await?;
         if !draft.objects.is_empty() && access::has_tables(&mut session).await? {
             draft.owners(note)?;
@@ -310,7 +312,8 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         let (base, own) = (Arc::clone(&self.transaction.base), &self.transaction.state);
-        for id in own.schemas.keys().chain(own.tables.keys()).chain(own.views.keys()) {
+        let made = own.schemas.keys().chain(own.tables.keys()).chain(own.views.keys());
+        for id in made.chain(own.sequences.keys()) {
             if *id < 0 {
                 let real = self.catalog_id();
                 self.objects.insert(*id, real);
@@ -349,6 +352,22 @@ impl<'a> Draft<'a> {
             }
         }
         self.options(None, &base.options, &own.options)
+    }
+
+    /// Where they are is written as well, if the transaction has that.
+    async fn sequences(&mut self, session: &mut Session) -> Result<()> {
+        let transaction = self.transaction;
+        let (base, own) = (&transaction.base.sequences, &transaction.state.sequences);
+        let changes = sequences::changes(session, transaction, self.snapshot, &|id| self.real(id)).await?;
+        self.statements.extend(changes);
+        for (id, sequence) in own {
+            let before = base.get(id).and_then(|before| before.comment.as_deref());
+            self.comment(self.real(*id), before, sequence.comment.as_deref())?;
+        }
+        for id in base.keys().filter(|id| !own.contains_key(id)) {
+            self.end("ducklake_tag", &format!("object_id = {id}"));
+        }
+        Ok(())
     }
 
     fn schema(&mut self, before: Option<&Schema>, schema: &Schema) -> Result<()> {

@@ -24,9 +24,10 @@ use crate::database::{Session, list, name, text};
 use crate::error::{Error, Result};
 use crate::files::{NewDeletes, TableChanges};
 use crate::load::{Head, inlined_tables};
+use crate::sequences::SequenceOwner;
 use crate::state::{Column, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table};
 use crate::transaction::Transaction;
-use crate::{commit, inlined};
+use crate::{commit, inlined, sequences};
 
 /// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live with.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
@@ -244,6 +245,9 @@ async fn state(
     let sql =
         "SELECT view_id, schema_id, view_name, begin_snapshot FROM ducklake_view WHERE end_snapshot IS NULL";
     let views = live(session, sql).await?;
+    let sequences = sequences::live(session).await?;
+    let sequences: Live =
+        sequences.into_iter().map(|(id, schema, name, began)| (id, (schema, name, began))).collect();
 
     for (id, schema) in &base.schemas {
         let schema = &schema.name;
@@ -260,7 +264,8 @@ async fn state(
         };
         let made =
             left(&tables, &|table| base.tables.contains_key(table) || base.unusable.contains_key(table))
-                .or_else(|| left(&views, &|view| base.views.contains_key(view)));
+                .or_else(|| left(&views, &|view| base.views.contains_key(view)))
+                .or_else(|| left(&sequences, &|sequence| base.sequences.contains_key(sequence)));
         if let Some(made) = made {
             return Err(conflict(format!("\"{made}\" was created in schema \"{schema}\"")));
         }
@@ -297,7 +302,13 @@ async fn state(
             (Some(before), Some(now)) => before.name == now.name && before.schema == now.schema,
             _ => true,
         };
+        let keeps_sequence = |other: &ObjectId| match (base.sequences.get(other), own.sequences.get(other)) {
+            (Some(_), None) => false,
+            (Some(before), Some(now)) => before.name == now.name && before.schema == now.schema,
+            _ => true,
+        };
         let taken = tables.iter().any(|(other, live)| same(other, live) && keeps_table(other))
+            || sequences.iter().any(|(other, live)| same(other, live) && keeps_sequence(other))
             || views.iter().any(|(other, live)| same(other, live) && keeps_view(other));
         if taken { Err(conflict(format!("\"{name}\" was created"))) } else { Ok(()) }
     };
@@ -373,6 +384,27 @@ async fn state(
                     free(*id, view.schema, &view.name)?;
                 }
             }
+        }
+    }
+    for (id, sequence) in &base.sequences {
+        if !own.sequences.contains_key(id) && !sequences.contains_key(id) {
+            return Err(conflict(format!("sequence \"{}\" was dropped", sequence.name)));
+        }
+    }
+    for (id, sequence) in &own.sequences {
+        match base.sequences.get(id) {
+            None => free(*id, sequence.schema, &sequence.name)?,
+            Some(before) if before == sequence => {}
+            Some(before) => {
+                altered("sequence", *id, &before.name, &sequences)?;
+                if before.name != sequence.name || before.schema != sequence.schema {
+                    free(*id, sequence.schema, &sequence.name)?;
+                }
+            }
+        }
+        let is_gone = |owner: &SequenceOwner| owner.table >= 0 && !tables.contains_key(&owner.table);
+        if sequence.owner.as_ref().is_some_and(is_gone) && base.sequences.get(id) != Some(sequence) {
+            return Err(conflict(format!("the table that owns sequence \"{}\" was dropped", sequence.name)));
         }
     }
     macros(session, transaction).await

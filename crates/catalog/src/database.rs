@@ -181,6 +181,17 @@ impl Database {
         }
     }
 
+    /// The same by the right of the present term, for what is no commit. It keeps none waiting.
+    ///
+    /// Errors: another server has taken over.
+    pub async fn begin_in_term(&self) -> Result<Session> {
+        let mut session = self.begin().await?;
+        if let (Self::Postgres { fence: Some(fence), .. }, Some(term)) = (self, self.term()) {
+            fence.check(&mut session, term).await?;
+        }
+        Ok(session)
+    }
+
     /// A transaction beside which nobody commits, for looking at what was.
     pub async fn lock(&self) -> Result<Session> {
         let mut session = self.begin().await?;

@@ -30,6 +30,7 @@ mod inlined;
 mod known;
 mod layout;
 mod load;
+pub mod sequences;
 pub mod state;
 mod stats;
 mod table_data;

@@ -15,7 +15,7 @@ use crate::state::{
     Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
     State, Table, Transform, Unusable, View,
 };
-use crate::{inlined, values};
+use crate::{inlined, sequences, values};
 
 /// A row of `ducklake_snapshot`, and the settings, which have no snapshots.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,6 +176,7 @@ pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&st
         schemas: BTreeMap::new(),
         tables: BTreeMap::new(),
         views: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         unusable: BTreeMap::new(),
         options: head.settings.options(),
     };
@@ -183,6 +184,10 @@ pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&st
     schemas(session, head, &mut tags, &mut state).await?;
     tables(session, head, &mut tags, &mut state).await?;
     views(session, head, &mut tags, &mut state).await?;
+    for mut sequence in sequences::load(session, head.snapshot, &state).await? {
+        sequence.comment = tags.remove(&sequence.id).and_then(|tags| tags.comment);
+        state.sequences.insert(sequence.id, Arc::new(sequence));
+    }
     Ok(state)
 }
 

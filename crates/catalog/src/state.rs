@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::sequences::Sequence;
 use crate::types::ColumnType;
 
 /// A snapshot's number: counts up from 0, one for each commit.
 pub type SnapshotId = i64;
-/// The number of a schema, table or view. Negative until the transaction that made it commits.
+/// The number of a schema, table, view or sequence. Negative until the transaction that made it commits.
 pub type ObjectId = i64;
 /// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
 pub type ColumnId = i64;
@@ -29,6 +30,7 @@ pub struct State {
     pub schemas: BTreeMap<ObjectId, Arc<Schema>>,
     pub tables: BTreeMap<ObjectId, Arc<Table>>,
     pub views: BTreeMap<ObjectId, Arc<View>>,
+    pub sequences: BTreeMap<ObjectId, Arc<Sequence>>,
     /// Tables that exist and cannot be used, with the reason: their names are taken.
     pub unusable: BTreeMap<ObjectId, Arc<Unusable>>,
     /// Settings of the whole warehouse (`ducklake_metadata` without a scope).
@@ -200,6 +202,18 @@ impl State {
 
     pub fn view(&self, schema: ObjectId, name: &str) -> Option<&Arc<View>> {
         self.views.values().find(|view| view.schema == schema && view.name == name)
+    }
+
+    pub fn sequence(&self, schema: ObjectId, name: &str) -> Option<&Arc<Sequence>> {
+        self.sequences.values().find(|sequence| sequence.schema == schema && sequence.name == name)
+    }
+
+    /// Whether a table, view or sequence has this name: they share one space of names.
+    pub fn has_relation(&self, schema: ObjectId, name: &str) -> bool {
+        self.table(schema, name).is_some()
+            || self.view(schema, name).is_some()
+            || self.sequence(schema, name).is_some()
+            || self.unusable(schema, name).is_some()
     }
 
     /// The folder of a table's files, absolute, ending in `/`.

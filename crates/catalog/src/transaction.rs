@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::conflicts::differ_beyond_options;
 use crate::files::TableChanges;
+use crate::sequences::OwnValue;
 use crate::state::{ObjectId, Schema, SnapshotId, State, Table};
 
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Transaction {
     pub since: Option<SnapshotId>,
     /// Who has written its files, as [`crate::Catalog::begin_writing`] knows them.
     pub writers: BTreeSet<String>,
+    /// Where sequences are that the transaction has made or begun anew.
+    pub values: BTreeMap<ObjectId, OwnValue>,
     next_object: ObjectId,
 }
 
@@ -37,11 +40,12 @@ impl Transaction {
             data: BTreeMap::new(),
             since: None,
             writers: BTreeSet::new(),
+            values: BTreeMap::new(),
             next_object: -1,
         }
     }
 
-    /// A number for a new schema, table or view, good until the commit gives it its own.
+    /// A number for a new schema, table, view or sequence, good until the commit gives it its own.
     pub fn new_object(&mut self) -> ObjectId {
         let id = self.next_object;
         self.next_object -= 1;
@@ -54,9 +58,10 @@ impl Transaction {
             .values()
             .all(|changes| *changes == TableChanges { since: changes.since, ..TableChanges::default() })
             && !self.changes_state()
+            && self.values.keys().all(|id| !self.state.sequences.contains_key(id))
     }
 
-    /// Whether schemas, tables or views were changed, not only rows.
+    /// Whether schemas, tables, views or sequences were changed, not only rows.
     pub fn changes_state(&self) -> bool {
         self.state != *self.base
     }
@@ -94,6 +99,7 @@ impl Transaction {
             Table { options, ..rest.clone() }
         });
         overlay(&self.base.views, &self.state.views, &mut state.views, |_, own, _| own.clone());
+        overlay(&self.base.sequences, &self.state.sequences, &mut state.sequences, |_, own, _| own.clone());
         let (before, own) = (&self.base.unusable, &self.state.unusable);
         state.unusable.retain(|id, _| own.contains_key(id) || !before.contains_key(id));
         state.options = overlay_options(&self.base.options, &self.state.options, &newer.options);

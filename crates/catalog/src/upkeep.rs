@@ -16,7 +16,7 @@ use crate::database::{Rows, Session, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
 use crate::load::{self, SnapshotInfo};
 use crate::state::{Location, ObjectId, SnapshotId};
-use crate::{inlined, values};
+use crate::{inlined, sequences, values};
 
 /// Which snapshots are to expire. The newest never does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,6 +226,7 @@ async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
         "DELETE FROM ducklake_metadata WHERE \"scope\" = 'schema' AND scope_id IN ({})",
         list(&schemas)
     ));
+    statements.extend(sequences::sweep(session, &|table| unseen(table)).await?);
     for table in ["ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_column_tag", "ducklake_macro"]
     {
         statements.push(format!("DELETE FROM {table} WHERE {}", unseen(table)));

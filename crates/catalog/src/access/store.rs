@@ -8,6 +8,7 @@ use super::{Access, Grant, Membership, Object, PUBLIC, Priority, Privilege, Queu
 use crate::catalog::Inner;
 use crate::database::{Row, Rows, Session, optional, optional_text, text};
 use crate::error::{Error, Result};
+use crate::sequences;
 use crate::state::ObjectId;
 
 /// One row: the version, and the next number of a role or a queue.
@@ -319,11 +320,13 @@ fn changed<K: Ord, V: PartialEq>(
     Ok(statements)
 }
 
-/// Every schema, table and view that some snapshot has.
+/// Every schema, table, view and sequence that some snapshot has.
 pub(super) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>> {
+    let sequences = sequences::ids(session).await?;
     let sql = "SELECT schema_id FROM ducklake_schema UNION SELECT table_id FROM ducklake_table \
                UNION SELECT view_id FROM ducklake_view";
-    session.query(sql).await?.iter().map(|row| row.integer(0)).collect()
+    let rows = session.query(sql).await?;
+    sequences.into_iter().map(Ok).chain(rows.iter().map(|row| row.integer(0))).collect()
 }
 
 /// Statements for a commit that makes objects: each with the view that it takes the place of, whose owner and privileges

@@ -60,6 +60,7 @@ fn state() -> State {
         data_path: "/data/".into(),
         schemas: BTreeMap::from([schema(0, "main"), schema(1, "s")]),
         tables: BTreeMap::from([table(2, "t"), table(3, "u")]),
+        sequences: BTreeMap::new(),
         views: BTreeMap::from([(4, Arc::new(view))]),
         unusable: BTreeMap::new(),
         options: BTreeMap::new(),

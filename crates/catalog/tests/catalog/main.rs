@@ -11,6 +11,7 @@ mod fence;
 mod history;
 mod kept;
 mod rows;
+mod sequences;
 mod state;
 mod support;
 mod upkeep;

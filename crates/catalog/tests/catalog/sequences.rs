@@ -1,0 +1,208 @@
+//! Sequences: what they are is a transaction's, where they are is nobody's.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::support::*;
+use harrier_catalog::sequences::{
+    OwnValue, Sequence, SequenceOwner, SequenceType, SequenceValue, get, own_value,
+};
+use harrier_catalog::state::ObjectId;
+use harrier_catalog::{Catalog, Error, Expiry, Fence, Lease, Transaction};
+use uuid::Uuid;
+
+fn sequence(name: &str) -> Sequence {
+    Sequence {
+        id: -1,
+        uuid: Uuid::new_v4().to_string(),
+        schema: 0,
+        name: name.to_string(),
+        kind: SequenceType::BigInt,
+        start: 1,
+        increment: 1,
+        min: i64::MIN,
+        max: i64::MAX,
+        cache: 1,
+        cycles: false,
+        owner: None,
+        comment: None,
+    }
+}
+
+fn add(transaction: &mut Transaction, mut sequence: Sequence) -> OwnValue {
+    sequence.id = transaction.new_object();
+    let value = own_value(sequence.beginning());
+    transaction.values.insert(sequence.id, Arc::clone(&value));
+    transaction.changing_state().sequences.insert(sequence.id, Arc::new(sequence));
+    value
+}
+
+async fn made(catalog: &Catalog, name: &str) -> ObjectId {
+    let mut transaction = begin(catalog).await;
+    add(&mut transaction, sequence(name));
+    commit(catalog, &transaction).await.unwrap();
+    catalog.head().await.unwrap().sequence(0, name).unwrap().id
+}
+
+fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> &'static str {
+    match outcome {
+        Err(Error::Refused(refusal)) => refusal.state,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The tables are made in a catalog of an earlier version when the first sequence is, and everything comes back as it was.
+#[test]
+fn sequences_are_kept() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        assert!(lake.catalog.head().await.unwrap().sequences.is_empty());
+        assert!(lake.catalog.sequence_values().await.unwrap().is_empty());
+        let mut transaction = begin(&lake.catalog).await;
+        let table = create_table(&mut transaction, 0, "t", integers("a"));
+        let mut own = Sequence { comment: Some("c".to_string()), cycles: true, ..sequence("Own \"one\"") };
+        own.owner = Some(SequenceOwner { table, column: 1, is_identity: true });
+        let value = add(&mut transaction, own.clone());
+        *value.lock().unwrap() = SequenceValue { last: i64::MIN, is_called: true };
+        commit(&lake.catalog, &transaction).await.unwrap();
+
+        let other = Catalog::open(&lake.url).await.unwrap();
+        let state = other.head().await.unwrap();
+        let found = state.sequence(0, "Own \"one\"").unwrap();
+        let table = state.table(0, "t").unwrap().id;
+        let owner = Some(SequenceOwner { table, ..own.owner.unwrap() });
+        assert_eq!(**found, Sequence { id: found.id, owner, ..own });
+        assert_eq!(other.sequence_values().await.unwrap()[&found.id], get(&value));
+        assert_eq!(other.take_values(found.id, 1).await.unwrap().first, i64::MIN + 1);
+
+        // Another program drops the table: the sequence is gone with it.
+        lake.execute("UPDATE ducklake_table SET end_snapshot = begin_snapshot").await;
+        assert!(Catalog::open(&lake.url).await.unwrap().head().await.unwrap().sequences.is_empty());
+    });
+}
+
+/// Ranges that are taken at once, over connections of their own, have no value in common.
+#[test]
+fn no_value_is_given_twice() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made(&lake.catalog, "s").await;
+        let mut tasks = Vec::new();
+        for number in 0..4_u64 {
+            let url = lake.url.clone();
+            tasks.push(tokio::spawn(async move {
+                let catalog = Catalog::open(&url).await.unwrap();
+                let mut values = Vec::new();
+                for round in 0..10 {
+                    let taken = catalog.take_values(id, 1 + (number + round) % 3).await.unwrap();
+                    values.extend((0..taken.count).map(|at| taken.value(at)));
+                }
+                values
+            }));
+        }
+        let mut all = Vec::new();
+        for task in tasks {
+            all.extend(task.await.unwrap());
+        }
+        let different: BTreeSet<i64> = all.iter().copied().collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(different.last(), Some(&(all.len() as i64)));
+    });
+}
+
+#[test]
+fn values_stay_where_a_transaction_does_not() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made(&lake.catalog, "s").await;
+        let mut transaction = begin(&lake.catalog).await;
+        let value = add(&mut transaction, sequence("gone"));
+        let copy = transaction.clone();
+        sequence("gone").take(&mut value.lock().unwrap(), 3).unwrap();
+        // A savepoint gives no value back.
+        assert_eq!(get(copy.values.values().next().unwrap()).last, 3);
+        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().first, 1);
+        drop(transaction);
+        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().first, 3);
+        assert_eq!(lake.catalog.head().await.unwrap().sequences.len(), 1);
+
+        // Begun anew, it is there when that is committed.
+        let mut transaction = begin(&lake.catalog).await;
+        transaction.values.insert(id, own_value(SequenceValue { last: 70, is_called: false }));
+        assert!(!transaction.is_empty());
+        assert_eq!(lake.catalog.take_values(id, 1).await.unwrap().first, 5);
+        commit(&lake.catalog, &transaction).await.unwrap();
+        assert_eq!(lake.catalog.take_values(id, 1).await.unwrap().first, 70);
+
+        assert_eq!(
+            state_of(lake.catalog.set_value(id + 1, SequenceValue { last: 1, is_called: true }).await),
+            "42P01"
+        );
+    });
+}
+
+#[test]
+fn changes_of_sequences_conflict() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made(&lake.catalog, "s").await;
+        let alter = |transaction: &mut Transaction, increment: i64| {
+            let other = Sequence { increment, ..Sequence::clone(&transaction.state.sequences[&id]) };
+            transaction.changing_state().sequences.insert(id, Arc::new(other));
+        };
+        let (mut one, mut two) = (begin(&lake.catalog).await, begin(&lake.catalog).await);
+        let mut three = begin(&lake.catalog).await;
+        let mut four = begin(&lake.catalog).await;
+        let mut five = begin(&lake.catalog).await;
+        alter(&mut one, 5);
+        add(&mut one, sequence("new"));
+        alter(&mut two, 6);
+        add(&mut three, sequence("new"));
+        create_table(&mut four, 0, "new", integers("a"));
+        five.changing_state().sequences.remove(&id);
+        commit(&lake.catalog, &one).await.unwrap();
+        for other in [&two, &three, &four] {
+            assert!(matches!(commit(&lake.catalog, other).await, Err(Error::Conflict(_))));
+        }
+        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().value(1), 6);
+        commit(&lake.catalog, &five).await.unwrap();
+        assert_eq!(state_of(lake.catalog.take_values(id, 1).await), "42P01");
+    });
+}
+
+#[test]
+fn what_nobody_sees_is_forgotten() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let id = made(&lake.catalog, "s").await;
+        let mut transaction = begin(&lake.catalog).await;
+        transaction.changing_state().sequences.remove(&id);
+        commit(&lake.catalog, &transaction).await.unwrap();
+        assert_eq!(lake.catalog.sequence_values().await.unwrap().len(), 1);
+        assert!(lake.catalog.at(1).await.unwrap().sequences.contains_key(&id));
+        lake.catalog.expire(&Expiry::Versions(vec![0, 1])).await.unwrap();
+        assert!(lake.catalog.sequence_values().await.unwrap().is_empty());
+    });
+}
+
+/// A server that another has taken over from takes no values.
+#[test]
+fn only_the_holder_takes_values() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let lake = lake(Kind::Postgres).await;
+        let id = made(&lake.catalog, "s").await;
+        let fence = Fence::new("one");
+        let lease = Lease::open(&lake.url, fence.clone()).await.unwrap();
+        let catalog = Catalog::open_fenced(&lake.url, Some(&fence)).await.unwrap();
+        assert!(matches!(catalog.take_values(id, 1).await, Err(Error::ReadOnly(_))));
+        lease.take(std::time::Duration::from_secs(60)).await.unwrap().unwrap();
+        assert_eq!(catalog.take_values(id, 1).await.unwrap().first, 1);
+        lake.execute("UPDATE harrier_term SET term = term + 1").await;
+        assert!(matches!(catalog.take_values(id, 1).await, Err(Error::ReadOnly(_))));
+        let value = SequenceValue { last: 9, is_called: true };
+        assert!(matches!(catalog.set_value(id, value).await, Err(Error::ReadOnly(_))));
+    });
+}
