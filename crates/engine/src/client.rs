@@ -22,6 +22,7 @@ use crate::engine::setting_error;
 use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
+use crate::sequences;
 use crate::server_functions;
 use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
 use crate::settings::{self, HarrierSettings};
@@ -136,6 +137,8 @@ impl Session {
         let source = SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings);
         let source = Arc::new(source);
         let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
+        // Those of the catalogs know none.
+        sequences::register(self.context(), self.kept());
         match (names, self.own()) {
             (Some(names), _) => names.set_postgres(installed),
             (None, Some(own)) => own.set_postgres(installed),
@@ -236,6 +239,13 @@ impl Session {
         }
     }
 
+    /// Forgets what sequences have given the session.
+    pub fn discard_sequences(&self) {
+        if let Some(kept) = self.kept() {
+            kept.sequences.discard();
+        }
+    }
+
     /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
     pub async fn discard(&self) -> Result<(), SqlError> {
         let discarded = async {
@@ -245,6 +255,7 @@ impl Session {
             self.apply_parameters()?;
             self.prepared().deallocate(None)?;
             if let Some(kept) = self.kept() {
+                kept.sequences.discard();
                 kept.names.forget_own()?;
                 kept.names.role().become_role(None, false)?;
             }
@@ -355,7 +366,7 @@ impl Session {
             self.set_superuser(kept.names.role().viewer().is_superuser());
         }
         self.follow_search_path();
-        let CatalogReads { any, sizes, analyses, said } = statement.reads;
+        let CatalogReads { any, sizes, analyses, sequences, said } = statement.reads;
         if let Some(kept) = self.kept() {
             kept.names.set_says_main(said.is_main(&statement.values));
         }
@@ -375,6 +386,12 @@ impl Session {
             && let Some(catalog) = warehouse.open().await?
         {
             source.set_sizes(catalog.sizes().await.map_err(crate::warehouse::explain)?);
+        }
+        if let Some(source) = self.postgres().get().filter(|_| sequences)
+            && let Some(warehouse) = self.engine().warehouse()
+            && let Some(catalog) = warehouse.open().await?
+        {
+            source.set_values(catalog.sequence_values().await.map_err(crate::warehouse::explain)?);
         }
         if let Some(source) = self.postgres().get().filter(|_| analyses)
             && let Some(warehouse) = self.engine().warehouse()
@@ -425,6 +442,7 @@ impl Session {
             said,
             sizes: any && has(&["_size", "reltuples", "relpages"]),
             analyses: any && has(&["pg_stats"]),
+            sequences: any && has(&["pg_sequence"]),
         };
         match form {
             Form::Sql(Statement::Statement(statement)) if self.is_client() => {
@@ -436,7 +454,7 @@ impl Session {
             _ if !reads.any => {}
             Form::Sql(statement) => rewrite_catalogs(statement),
             Form::Copy(copy) => copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query),
-            Form::Access(_) => {}
+            Form::Access(_) | Form::Sequence(_) => {}
         }
         (None, reads)
     }

@@ -73,7 +73,7 @@ fn has_default(values: &Values) -> bool {
     values.rows.iter().any(|row| row.content.iter().any(is_default))
 }
 
-fn is_default(value: &ast::Expr) -> bool {
+pub(crate) fn is_default(value: &ast::Expr) -> bool {
     matches!(value, ast::Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
 }
 

@@ -54,6 +54,7 @@ pub(crate) use tables::tokens as table_tokens;
 pub(crate) use words::tokens as word_tokens;
 
 use crate::files::rename_codec;
+use crate::sequences;
 
 /// Rewrites a statement in place, before it is planned.
 ///
@@ -130,6 +131,7 @@ impl VisitorMut for Dialect {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        sequences::bare_name(expr);
         if let Err(error) =
             rows::rewrite(expr).and_then(|()| truths::in_expr(expr)).and_then(|()| orderings::rewrite(expr))
         {

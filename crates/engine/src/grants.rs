@@ -25,6 +25,7 @@ mod deferred;
 mod parse;
 
 pub(crate) use deferred::Deferred;
+pub(crate) use parse::StatementWords;
 
 /// A statement about access.
 #[derive(Debug, Clone)]
@@ -150,6 +151,8 @@ pub(crate) enum SettingChange {
 pub(crate) enum Objects {
     Relations(Vec<ObjectName>),
     TablesIn(Vec<String>),
+    Sequences(Vec<ObjectName>),
+    SequencesIn(Vec<String>),
     Schemas(Vec<String>),
     Warehouse,
 }
@@ -158,6 +161,7 @@ pub(crate) enum Objects {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Relation,
+    Sequence,
     Schema,
     Warehouse,
 }
@@ -195,6 +199,7 @@ impl AccessStatement {
             Self::Grant { .. } => "GRANT",
             Self::Revoke { .. } => "REVOKE",
             Self::SetOwner { target: Target::Relation, .. } => "ALTER TABLE",
+            Self::SetOwner { target: Target::Sequence, .. } => "ALTER SEQUENCE",
             Self::SetOwner { target: Target::Schema, .. } => "ALTER SCHEMA",
             Self::SetOwner { target: Target::Warehouse, .. } => "ALTER DATABASE",
             Self::ReassignOwned { .. } => "REASSIGN OWNED",
@@ -425,13 +430,23 @@ impl Namer<'_> {
                 let object = match target {
                     Target::Warehouse => Object::Warehouse,
                     Target::Schema => self.schema(&warehouse::reference(name)?.table().to_string())?,
-                    Target::Relation => match self.relation(name) {
+                    Target::Relation | Target::Sequence => match self.relation(name) {
                         Ok(object) => object,
                         Err(_) if *if_exists => return Ok(warnings),
                         Err(error) => return Err(error),
                     },
                 };
-                catalog.set_owner(actor, object, &self.role(owner)?).await.map_err(explain)?;
+                let owner = self.role(owner)?;
+                catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
+                // The sequences of a table's columns go with it.
+                for sequence in self.state().sequences.values() {
+                    if let Object::Table(table) = object
+                        && sequence.owner.is_some_and(|owner| owner.table == table)
+                    {
+                        let object = Object::Sequence(sequence.id);
+                        catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
+                    }
+                }
             }
             AccessStatement::ReassignOwned { from, to } => {
                 let (from, to) = (self.role(from)?, self.role(to)?);
@@ -547,6 +562,7 @@ impl Namer<'_> {
         match found {
             Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
             Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
+            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed(id, "sequence", &shown)?)),
             _ => {
                 let message = format!("relation \"{shown}\" does not exist");
                 Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into())
@@ -576,6 +592,25 @@ impl Namer<'_> {
             Objects::Schemas(names) => names.iter().map(|name| self.schema(name)).collect::<Result<_>>()?,
             Objects::Relations(names) => {
                 names.iter().map(|name| self.relation(name)).collect::<Result<_>>()?
+            }
+            Objects::Sequences(names) => names
+                .iter()
+                .map(|name| match self.relation(name)? {
+                    sequence @ Object::Sequence(_) => Ok(sequence),
+                    _ => {
+                        let message = format!("\"{name}\" is not a sequence");
+                        Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message).into())
+                    }
+                })
+                .collect::<Result<_>>()?,
+            Objects::SequencesIn(names) => {
+                let mut all = Vec::new();
+                for name in names {
+                    let id = self.schema(name)?.id();
+                    let sequences = self.state().sequences.values().filter(|sequence| sequence.schema == id);
+                    all.extend(sequences.map(|sequence| Object::Sequence(sequence.id)));
+                }
+                all
             }
             Objects::TablesIn(names) => {
                 let mut all = Vec::new();

@@ -37,6 +37,7 @@ use crate::hive::{FolderTable, Watched};
 use crate::names;
 use crate::progress::Progress;
 use crate::returning::{self, Returning};
+use crate::sequences::{self, SequenceStatement, SessionSequences};
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
@@ -58,6 +59,7 @@ pub(crate) struct Kept {
     pub(crate) deferred: Mutex<Deferred>,
     /// What tables of the session alone were before the open transaction, for when that is rolled back.
     pub(crate) own_states: OwnStates,
+    pub(crate) sequences: SessionSequences,
 }
 
 impl Kept {
@@ -251,8 +253,12 @@ impl Session {
         let whole = match &statement.form {
             Form::Sql(statement) => statement,
             Form::Access(access) => return self.run_access(access, kept).await.map(Some),
+            Form::Sequence(statement) => return self.run_sequence(statement, &ddl, kept).await.map(Some),
             Form::Copy(_) => return Ok(None),
         };
+        let overriding = clauses.and_then(|clauses| clauses.overriding);
+        let overridden = sequences::without_values(whole, overriding, &kept.names)?;
+        let whole = overridden.as_ref().unwrap_or(whole);
         let viewer = kept.names.role().viewer();
         if statement.temporary {
             if !viewer.may(Object::Warehouse, Privilege::Temporary) {
@@ -274,6 +280,7 @@ impl Session {
             }
             _ => return Ok(None),
         };
+        sequences::check_written(&parsed, overriding, &kept.names)?;
         let tag = match parsed.as_ref() {
             // To the planner it is a catalog of the session; to PostgreSQL it needs an attribute that no role here has.
             ast::Statement::CreateDatabase { .. } => {
@@ -289,7 +296,9 @@ impl Session {
                 "ALTER TABLE"
             }
             ast::Statement::Truncate(truncate) => {
-                ddl.truncate(truncate).await?;
+                for uuid in ddl.truncate(truncate).await? {
+                    kept.sequences.forget_cached(&uuid);
+                }
                 "TRUNCATE TABLE"
             }
             // What a statement reads is its snapshot, which nobody changes.
@@ -367,6 +376,20 @@ impl Session {
             _ => return Ok(None),
         };
         Ok(Some(command(tag)))
+    }
+
+    async fn run_sequence(
+        &self,
+        statement: &SequenceStatement,
+        ddl: &Ddl<'_>,
+        kept: &Kept,
+    ) -> Result<Outcome> {
+        self.spread().await?;
+        let done = ddl.sequence_statement(statement).await?;
+        if let Some(uuid) = &done.altered {
+            kept.sequences.forget_cached(uuid);
+        }
+        Ok(Outcome::Command { tag: done.tag.to_string(), warnings: vec![], notices: done.notices })
     }
 
     /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails leaves nothing.

@@ -95,6 +95,7 @@ mod repeated_windows;
 mod returning;
 mod rewriting;
 mod scalar_subqueries;
+mod sequences;
 mod series;
 mod server_functions;
 mod session;

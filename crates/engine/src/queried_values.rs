@@ -1,17 +1,18 @@
 //! What stands in VALUES beside constants. `VALUES ((SELECT …))`: to the planner all are constants, which it works out before a subquery has run;
-//! rows with subqueries are those of a SELECT each here. `VALUES (1.5), (CASE …)`: what is computed is cast to the type of its column in any case,
+//! rows with subqueries are those of a SELECT each here, and so are values of sequences computed above the others. `VALUES (1.5), (CASE …)`: what is computed is cast to the type of its column in any case,
 //! for the planner compares the two before it has found out what is computed.
 
 use std::sync::Arc;
 
-use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::cast;
 use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::sequences::is_called;
 use crate::warehouse::has_subquery;
 
 /// The rule; to stand before those that look at subqueries.
@@ -30,11 +31,14 @@ impl AnalyzerRule for QueriedValues {
 
 fn selected(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match &plan {
+        LogicalPlan::Values(values) if values.values.iter().flatten().any(is_called) => {
+            match above(values)? {
+                Some(above) => selected(above),
+                None => Ok(Transformed::yes(of_rows(values)?)),
+            }
+        }
         LogicalPlan::Values(values) if values.values.iter().flatten().any(has_subquery) => {
-            let mut rows = values.values.iter().map(|row| row_of(row, values));
-            let Some(first) = rows.next() else { return Ok(Transformed::no(plan)) };
-            let all = rows.try_fold(first?, |all, row| all.union(row?.build()?))?;
-            Ok(Transformed::yes(all.build()?))
+            Ok(Transformed::yes(of_rows(values)?))
         }
         LogicalPlan::Values(values) => {
             let mut rows = values.values.clone();
@@ -53,6 +57,44 @@ fn selected(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         _ => Ok(Transformed::no(plan)),
     }
+}
+
+/// The rows, each by itself.
+fn of_rows(values: &Values) -> Result<LogicalPlan> {
+    let rows = values.values.iter().map(|row| row_of(row, values));
+    let all = rows.reduce(|all, row| all?.union(row?.build()?)).transpose()?;
+    all.map_or_else(|| Ok(LogicalPlan::Values(values.clone())), LogicalPlanBuilder::build)
+}
+
+/// Columns that are the next value of one sequence in all rows, above the others: so all rows take theirs at once, in their order. `None`:
+/// other values are computed with sequences as well.
+fn above(values: &Values) -> Result<Option<LogicalPlan>> {
+    let Some(first) = values.values.first() else { return Ok(None) };
+    let is_same = |at: usize| is_called(&first[at]) && values.values.iter().all(|row| row[at] == first[at]);
+    let lifted: Vec<bool> = (0..first.len()).map(is_same).collect();
+    let mut below = values.clone();
+    for row in &mut below.values {
+        for ((value, field), _) in
+            row.iter_mut().zip(values.schema.fields()).zip(&lifted).filter(|(_, lifted)| **lifted)
+        {
+            *value = Expr::Literal(ScalarValue::try_from(field.data_type())?, None);
+        }
+    }
+    if below.values.iter().flatten().any(|value| is_called(value) || has_subquery(value)) {
+        return Ok(None);
+    }
+    let nothing = DFSchema::empty();
+    let columns = values.schema.iter().zip(first).zip(&lifted).map(|(((relation, field), value), lifted)| {
+        Ok(match lifted {
+            true => value
+                .clone()
+                .cast_to(field.data_type(), &nothing)?
+                .alias_qualified(relation.cloned(), field.name()),
+            false => Expr::Column(Column::new(relation.cloned(), field.name())),
+        })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    LogicalPlanBuilder::from(LogicalPlan::Values(below)).project(columns)?.build().map(Some)
 }
 
 /// One row, with the names and types of all.

@@ -78,6 +78,7 @@ use crate::quotients::Quotients;
 use crate::refused_writes;
 use crate::returning::Returning;
 use crate::rewriting::in_view;
+use crate::sequences::{self, SequenceStatement, SessionSequences};
 use crate::series::Series;
 use crate::settings::{self, HarrierSettings};
 use crate::split::{self, StatementText};
@@ -127,6 +128,8 @@ pub(crate) struct CatalogReads {
     pub(crate) sizes: bool,
     /// What ANALYZE has found out.
     pub(crate) analyses: bool,
+    /// Where sequences are.
+    pub(crate) sequences: bool,
     /// Which of its names the schema `public` has in the statement.
     pub(crate) said: Said,
 }
@@ -137,6 +140,7 @@ pub(crate) enum Form {
     Sql(Statement),
     Copy(Box<Copy>),
     Access(Box<AccessStatement>),
+    Sequence(Box<SequenceStatement>),
 }
 
 /// What a statement gives back.
@@ -250,8 +254,11 @@ impl Session {
             let runtime = Arc::clone(engine.runtime_env());
             let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
             let (deferred, own_states) = (Mutex::default(), OwnStates::default());
-            Arc::new(Kept { names, transactions, deferred, own_states })
+            let sequences = SessionSequences::default();
+            Arc::new(Kept { names, transactions, deferred, own_states, sequences })
         });
+        sequences::register(&context, kept.as_ref());
+        sequences::add_rule(&context, kept.as_ref());
         Self {
             context,
             engine,
@@ -355,6 +362,9 @@ impl Session {
         let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
+            }
+            if let Some(statement) = sequences::parse(&text)? {
+                return Ok((Form::Sequence(Box::new(statement)), None));
             }
             let (rest, asked) = analyze_options::cut(&text)?;
             looks = asked;
@@ -554,6 +564,12 @@ impl Session {
             Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
             Form::Access(_) => {
                 let message = "roles, privileges and resource queues are kept in a warehouse";
+                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("--warehouse DIR")
+                    .into());
+            }
+            Form::Sequence(_) => {
+                let message = "sequences are kept in a warehouse";
                 return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("--warehouse DIR")
                     .into());
@@ -815,6 +831,8 @@ impl Session {
         verb: Option<&'static str>,
         text: &str,
     ) -> Result<Outcome> {
+        let with_sequences = sequences::settings(state, plan)?;
+        let state = with_sequences.as_ref().unwrap_or(state);
         let target = match plan {
             LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
             _ => None,

@@ -51,8 +51,8 @@ mod upkeep;
 mod values;
 mod writers;
 
-pub(crate) use access::SessionRole;
 pub use access::Viewer;
+pub(crate) use access::{SessionRole, denied};
 pub(crate) use at_commit::AtCommit;
 pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_past};
 pub(crate) use ddl::{Ddl, reference};

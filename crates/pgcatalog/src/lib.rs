@@ -30,7 +30,7 @@ pub use crate::rewrite::{
 };
 pub use crate::source::{
     Activity, AdvisoryLock, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement,
-    Relation, Role, Schema, Setting, Source, Spread, oid,
+    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, oid,
 };
 pub use crate::types::{
     NO_MODIFIER, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type, postgres_type_of_field,

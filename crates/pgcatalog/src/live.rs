@@ -2,6 +2,7 @@
 //! PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has no null.
 
 mod information;
+mod sequences;
 mod stored_types;
 
 use std::collections::HashMap;
@@ -61,12 +62,15 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_locks" => view.pg_locks(),
             "pg_stat_user_tables" | "pg_stat_all_tables" => view.pg_stat_tables(),
             "pg_stats" => view.pg_stats(),
+            "pg_sequence" => view.pg_sequence(),
+            "pg_sequences" => view.pg_sequences(),
             _ => Ok(relation.rows()?.clone()),
         },
         (_, name) => match name {
             "schemata" => view.schemata(),
             "tables" => view.tables(),
             "columns" => view.columns(),
+            "sequences" => view.sequences(),
             "views" => view.views(),
             "table_privileges" | "role_table_grants" => view.table_privileges(),
             "column_privileges" | "role_column_grants" => view.column_privileges(),
@@ -201,10 +205,12 @@ impl View<'_> {
         let names = user.iter().map(|(r, _)| r.name.as_str()).chain(system.iter().map(|r| r.name));
         let namespaces = user.iter().map(|(_, schema)| schema.oid());
         let kinds = user.iter().map(|(r, _)| kind(r)).chain(system.iter().map(|r| r.kind));
-        let tables = kinds.clone().map(|kind| kind != "v").collect::<Vec<_>>();
+        let tables = kinds.clone().map(|kind| kind == "r").collect::<Vec<_>>();
+        let views = kinds.clone().map(|kind| kind == "v");
         let persistence = user.iter().map(|(r, _)| if r.kind == Kind::TemporaryTable { "t" } else { "p" });
         let counts = user.iter().map(|(r, _)| match (r.kind, r.rows) {
             (Kind::View, _) => 0.0,
+            (Kind::Sequence, _) => 1.0,
             // As a count it needs no more digits than a float has.
             (_, Some(rows)) => rows as f32,
             (_, None) => -1.0,
@@ -213,9 +219,10 @@ impl View<'_> {
             user.iter().map(|(r, _)| i32::try_from(r.bytes.unwrap_or(0).div_ceil(8192)).unwrap_or(i32::MAX));
         let grants = user
             .iter()
-            .map(|(r, _)| access_list(&r.owner, TABLE_PRIVILEGES, &r.grants))
+            .map(|(r, _)| access_list(&r.owner, privileges(r), &r.grants))
             .chain(system.iter().map(|_| None));
-        let replica = user.iter().map(|(r, _)| if r.kind == Kind::View { "n" } else { "d" });
+        let replica =
+            user.iter().map(|(r, _)| if matches!(r.kind, Kind::View | Kind::Sequence) { "n" } else { "d" });
         let columns = Columns::default()
             .numbers("oid", both(&|r| oid(r.id), &|r| r.oid))
             .texts("relname", names)
@@ -231,7 +238,7 @@ impl View<'_> {
                 "relnatts",
                 both(&|r| r.columns.len() as i32, &|r| r.columns.len() as i32).into_iter().map(|n| n as i16),
             )
-            .bools("relhasrules", tables.iter().map(|table| !table))
+            .bools("relhasrules", views)
             .all("relispopulated", true, rows)?
             .texts("relreplident", replica.chain(system.iter().map(|_| "n")))
             .all("relfrozenxid", "0", rows)?
@@ -256,6 +263,11 @@ impl View<'_> {
                     // Of a view's columns nothing is promised.
                     not_null: !column.field.is_nullable() && relation.kind != Kind::View,
                     default: column.default.is_some(),
+                    identity: match index.identity(relation, column) {
+                        Some((_, true)) => "a",
+                        Some((_, false)) => "d",
+                        None => "",
+                    },
                     acl,
                 });
             }
@@ -270,6 +282,7 @@ impl View<'_> {
                     number,
                     not_null: column.not_null,
                     default: false,
+                    identity: "",
                     acl: None,
                 });
             }
@@ -294,6 +307,7 @@ impl View<'_> {
             .texts("attstorage", of_type.iter().map(|t| t.storage))
             .bools("attnotnull", found.iter().map(|a| a.not_null))
             .bools("atthasdef", found.iter().map(|a| a.default))
+            .texts("attidentity", found.iter().map(|a| a.identity))
             .all("attislocal", true, rows)?
             .numbers("attcollation", of_type.iter().map(|t| t.collation))
             .lists("attacl", found.iter().map(|a| a.acl.clone()));
@@ -474,23 +488,30 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// A view's rule belongs to the view, and depends on what the view reads.
+    /// A view's rule belongs to the view, and depends on what the view reads; a sequence may belong to a column.
     fn pg_depend(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);
         let found = views
             .flat_map(|view| {
-                let reads = reads(&index, view).into_iter().map(move |read| (oid(view.id), read, "n"));
-                std::iter::once((oid(view.id), oid(view.id), "i")).chain(reads)
+                let of = |read, kind| (PG_REWRITE, oid(view.id), read, 0, kind);
+                let reads = reads(&index, view).into_iter().map(move |read| of(read, "n"));
+                std::iter::once(of(oid(view.id), "i")).chain(reads)
             })
+            .chain(
+                index
+                    .owned()
+                    .map(|(sequence, table, column, kind)| (PG_CLASS, sequence, table, column, kind)),
+            )
             .collect::<Vec<_>>();
         let rows = found.len();
         let columns = Columns::default()
-            .all("classid", PG_REWRITE, rows)?
-            .numbers("objid", found.iter().map(|d| d.0))
+            .numbers("classid", found.iter().map(|d| d.0))
+            .numbers("objid", found.iter().map(|d| d.1))
             .all("refclassid", PG_CLASS, rows)?
-            .numbers("refobjid", found.iter().map(|d| d.1))
-            .texts("deptype", found.iter().map(|d| d.2));
+            .numbers("refobjid", found.iter().map(|d| d.2))
+            .numbers("refobjsubid", found.iter().map(|d| d.3))
+            .texts("deptype", found.iter().map(|d| d.4));
         self.batch(rows, columns)
     }
 
@@ -529,7 +550,7 @@ impl View<'_> {
     fn pg_tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
-        let user = index.user_relations().filter(|(relation, _)| relation.kind != Kind::View);
+        let user = index.user_relations().filter(|(relation, _)| is_table(relation));
         let mut found: Vec<(String, &str, &str)> =
             user.map(|(r, schema)| (schema.name.clone(), r.name.as_str(), r.owner.as_str())).collect();
         for relation in system_relations().filter(|relation| relation.kind == "r") {
@@ -668,8 +689,7 @@ impl View<'_> {
 
     fn pg_stat_tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
-        let tables =
-            index.user_relations().filter(|(relation, _)| relation.kind != Kind::View).collect::<Vec<_>>();
+        let tables = index.user_relations().filter(|(relation, _)| is_table(relation)).collect::<Vec<_>>();
         let columns = Columns::default()
             .numbers("relid", tables.iter().map(|(r, _)| oid(r.id)))
             .texts("schemaname", tables.iter().map(|(_, schema)| &schema.name))
@@ -715,6 +735,7 @@ struct Attribute<'a> {
     number: i16,
     not_null: bool,
     default: bool,
+    identity: &'static str,
     acl: Option<Vec<String>>,
 }
 
@@ -724,7 +745,19 @@ fn system_relations() -> impl Iterator<Item = &'static SystemRelation> {
 }
 
 fn kind(relation: &Relation) -> &'static str {
-    if relation.kind == Kind::View { "v" } else { "r" }
+    match relation.kind {
+        Kind::View => "v",
+        Kind::Sequence => "S",
+        Kind::Table | Kind::TemporaryTable => "r",
+    }
+}
+
+fn is_table(relation: &Relation) -> bool {
+    matches!(relation.kind, Kind::Table | Kind::TemporaryTable)
+}
+
+fn privileges(relation: &Relation) -> &'static str {
+    if relation.kind == Kind::Sequence { sequences::SEQUENCE_PRIVILEGES } else { TABLE_PRIVILEGES }
 }
 
 fn nothing(type_name: &str, data_type: &DataType) -> Result<ScalarValue> {

@@ -300,11 +300,6 @@ impl VisitorMut for Rewriter {
                 }
                 if self.about_catalog {
                     coalesce_array(function);
-                    // There are no sequences. As a null it lets what is made of it be left out.
-                    if parts(&function.name).last().is_some_and(|name| name == "pg_get_serial_sequence") {
-                        *expr = cast_to(null(), DataType::Text);
-                        return ControlFlow::Continue(());
-                    }
                 }
                 if self.is_wholly() {
                     system_columns::age_of_transaction(function);

@@ -84,6 +84,36 @@ pub enum Object<'a> {
 pub struct Contents {
     pub schemas: Vec<Schema>,
     pub relations: Vec<Relation>,
+    /// What is more of those relations that are sequences.
+    pub sequences: Vec<Sequence>,
+}
+
+/// A sequence.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    /// The number of its relation.
+    pub relation: i64,
+    /// `int2`, `int4` or `int8`.
+    pub type_name: &'static str,
+    pub start: i64,
+    pub increment: i64,
+    pub min: i64,
+    pub max: i64,
+    pub cache: i64,
+    pub cycles: bool,
+    /// The value that was given out last, if one was and it is known.
+    pub last: Option<i64>,
+    pub owner: Option<SequenceOwner>,
+}
+
+/// The column that a sequence belongs to.
+#[derive(Debug, Clone)]
+pub struct SequenceOwner {
+    /// The number of its relation.
+    pub relation: i64,
+    pub column: String,
+    /// Of an identity column: whether it takes no other values.
+    pub identity: Option<bool>,
 }
 
 /// A schema, but none of `pg_catalog` and `information_schema`.
@@ -110,7 +140,7 @@ impl Schema {
     }
 }
 
-/// A table or a view. Numbers of relations are not used twice, and tables and views share them.
+/// A table, a view or a sequence. Numbers of relations are not used twice, and tables and views share them.
 #[derive(Debug, Clone)]
 pub struct Relation {
     pub id: i64,
@@ -139,6 +169,7 @@ pub enum Kind {
     /// A table of this session alone.
     TemporaryTable,
     View,
+    Sequence,
 }
 
 /// A column. Its Arrow field says name, type and whether it may be null.

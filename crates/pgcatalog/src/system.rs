@@ -118,7 +118,7 @@ impl System {
 impl SystemRelation {
     /// Whether it never has rows here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 10] = [
+        const LIVE: [&str; 11] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
@@ -128,6 +128,7 @@ impl SystemRelation {
             "pg_depend",
             "pg_init_privs",
             "pg_rewrite",
+            "pg_sequence",
             "pg_shdescription",
         ];
         self.namespace == PG_CATALOG

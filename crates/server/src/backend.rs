@@ -228,6 +228,8 @@ pub enum Discard {
     All,
     /// Its tables and views are gone.
     Temporary,
+    /// No sequence has given it a value.
+    Sequences,
 }
 
 /// An interval of months, days and microseconds as text.

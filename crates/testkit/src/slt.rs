@@ -106,7 +106,7 @@ impl Process {
         answer
     }
 
-    /// Removes the settings, tables and views that a file left behind. Where that fails, the next file gets a new process.
+    /// Removes the settings, tables, views and sequences that a file left behind. Where that fails, the next file gets a new process.
     fn tidy(&self) {
         let is_running = self.lock().is_some();
         // In a warehouse a file may leave more behind, such as a transaction.
@@ -130,6 +130,18 @@ impl Process {
                 true => self.answer(&format!("DROP {kind} \"{name}\""))?,
                 false => self.answer(&format!("DROP {kind} \"{schema}\".\"{name}\""))?,
             };
+        }
+        if self.configuration.warehouse.is_none() {
+            return Ok(());
+        }
+        // Those of columns have gone with their tables.
+        let sequences =
+            self.answer("SELECT sequence_schema, sequence_name FROM information_schema.sequences")?;
+        let Answer::Rows { rows, .. } = sequences else { return Ok(()) };
+        for row in rows {
+            let [schema, name] =
+                [&row[0], &row[1]].map(|name| name.as_deref().unwrap_or_default().replace('"', "\"\""));
+            self.answer(&format!("DROP SEQUENCE \"{schema}\".\"{name}\""))?;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
         // What cannot be taken to words is for the parser of all other statements to complain about.
         return Ok(None);
     };
-    let mut words = Words(parser);
+    let mut words = StatementWords(parser);
     let Some(statement) = statement(&mut words, text)? else {
         return Ok(None);
     };
@@ -38,7 +38,7 @@ fn may_be_one(text: &str) -> bool {
     text.starts_with(|c: char| !c.is_alphabetic()) || BEGINNINGS.iter().any(|word| begins(&word))
 }
 
-fn statement(words: &mut Words<'_>, text: &str) -> Result<Option<AccessStatement>> {
+fn statement(words: &mut StatementWords<'_>, text: &str) -> Result<Option<AccessStatement>> {
     Ok(Some(if words.take("create") {
         // CREATE USER is CREATE ROLE … LOGIN.
         let is_user = words.is("user");
@@ -79,7 +79,7 @@ fn statement(words: &mut Words<'_>, text: &str) -> Result<Option<AccessStatement
     }))
 }
 
-fn set_role(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
+fn set_role(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
     let is_local = words.take("local");
     let _ = !is_local && words.take("session");
     if words.take("authorization") {
@@ -105,7 +105,7 @@ fn set_role(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     Ok(Some(AccessStatement::SetRole { role, is_local }))
 }
 
-fn create_role(words: &mut Words<'_>, is_user: bool) -> Result<AccessStatement> {
+fn create_role(words: &mut StatementWords<'_>, is_user: bool) -> Result<AccessStatement> {
     let name = words.name()?;
     let (mut options, password) = role_options(words, true)?;
     if is_user && options.login.is_none() {
@@ -115,7 +115,7 @@ fn create_role(words: &mut Words<'_>, is_user: bool) -> Result<AccessStatement> 
 }
 
 /// What stands after the name of a role.
-fn role_options(words: &mut Words<'_>, is_new: bool) -> Result<(RoleOptions, Option<Password>)> {
+fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOptions, Option<Password>)> {
     let mut options = RoleOptions::default();
     let mut password = None;
     let _ = words.take("with");
@@ -189,7 +189,7 @@ fn role_options(words: &mut Words<'_>, is_new: bool) -> Result<(RoleOptions, Opt
     }
 }
 
-fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
+fn alter(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
     if words.take_any(&["role", "user"]) {
         let name = words.role()?;
         if words.take_all(&["rename", "to"]) {
@@ -244,6 +244,8 @@ fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     let target = if words.take_any(&["table", "view"]) {
         let _ = words.take("only");
         Target::Relation
+    } else if words.take("sequence") {
+        Target::Sequence
     } else if words.take("schema") {
         Target::Schema
     } else if words.take("database") {
@@ -263,7 +265,7 @@ fn alter(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
 }
 
 /// SET or RESET of a parameter, after the name of a role.
-fn setting_change(words: &mut Words<'_>) -> Result<Option<SettingChange>> {
+fn setting_change(words: &mut StatementWords<'_>) -> Result<Option<SettingChange>> {
     let is_set = words.take("set");
     if !is_set && !words.take("reset") {
         return Ok(None);
@@ -305,7 +307,7 @@ fn setting_change(words: &mut Words<'_>) -> Result<Option<SettingChange>> {
     Ok(Some(SettingChange::Set { name, value }))
 }
 
-fn drop_one(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
+fn drop_one(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
     if words.take_any(&["role", "user", "group"]) {
         let if_exists = words.take_all(&["if", "exists"]);
         return Ok(Some(AccessStatement::DropRoles { names: words.names()?, if_exists }));
@@ -328,7 +330,7 @@ fn drop_one(words: &mut Words<'_>) -> Result<Option<AccessStatement>> {
     Ok(None)
 }
 
-fn row_filter(words: &mut Words<'_>, text: &str) -> Result<AccessStatement> {
+fn row_filter(words: &mut StatementWords<'_>, text: &str) -> Result<AccessStatement> {
     words.expect("on")?;
     let table = words.object()?;
     words.expect("to")?;
@@ -344,7 +346,7 @@ fn row_filter(words: &mut Words<'_>, text: &str) -> Result<AccessStatement> {
     Ok(AccessStatement::PutRowFilter { table, grantee, predicate })
 }
 
-fn grant(words: &mut Words<'_>) -> Result<AccessStatement> {
+fn grant(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
     match privileges(words)? {
         Granted::Roles(roles) => {
             words.expect("to")?;
@@ -368,7 +370,7 @@ fn grant(words: &mut Words<'_>) -> Result<AccessStatement> {
     }
 }
 
-fn revoke(words: &mut Words<'_>) -> Result<AccessStatement> {
+fn revoke(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
     let grant_option_only = words.take_all(&["grant", "option", "for"]);
     let admin_option_only = !grant_option_only && words.take_all(&["admin", "option", "for"]);
     match privileges(words)? {
@@ -403,7 +405,7 @@ enum Granted {
 }
 
 /// A list that ends before ON is one of privileges, another one of roles.
-fn privileges(words: &mut Words<'_>) -> Result<Granted> {
+fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
     let mut items: Vec<(RoleName, Vec<String>)> = Vec::new();
     loop {
         let name = words.role()?;
@@ -448,19 +450,28 @@ fn privileges(words: &mut Words<'_>) -> Result<Granted> {
 }
 
 /// What stands after ON.
-fn objects(words: &mut Words<'_>) -> Result<Objects> {
+fn objects(words: &mut StatementWords<'_>) -> Result<Objects> {
     if words.take_all(&["all", "tables", "in", "schema"]) {
         return Ok(Objects::TablesIn(words.names()?));
     }
-    for other in ["sequence", "function", "procedure", "routine", "language", "type", "domain", "tablespace"]
-    {
+    if words.take_all(&["all", "sequences", "in", "schema"]) {
+        return Ok(Objects::SequencesIn(words.names()?));
+    }
+    if words.take("sequence") {
+        let mut names = vec![words.object()?];
+        while words.0.consume_token(&Token::Comma) {
+            names.push(words.object()?);
+        }
+        return Ok(Objects::Sequences(names));
+    }
+    for other in ["function", "procedure", "routine", "language", "type", "domain", "tablespace"] {
         if words.is(other) {
             let message = format!("there are no privileges on a {other}");
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
         }
     }
-    if words.take_all(&["all", "sequences"]) || words.take_all(&["all", "functions"]) {
-        return Err(unsupported("there are no sequences and functions to grant on", "ALL TABLES IN SCHEMA"));
+    if words.take_all(&["all", "functions"]) {
+        return Err(unsupported("there are no functions to grant on", "ALL TABLES IN SCHEMA"));
     }
     if words.take("schema") {
         return Ok(Objects::Schemas(words.names()?));
@@ -477,7 +488,7 @@ fn objects(words: &mut Words<'_>) -> Result<Objects> {
     Ok(Objects::Relations(names))
 }
 
-fn grantees(words: &mut Words<'_>) -> Result<Grantees> {
+fn grantees(words: &mut StatementWords<'_>) -> Result<Grantees> {
     let mut all = Vec::new();
     loop {
         let _ = words.take("group");
@@ -489,18 +500,18 @@ fn grantees(words: &mut Words<'_>) -> Result<Grantees> {
 }
 
 /// `None`: PUBLIC.
-fn grantee(words: &mut Words<'_>) -> Result<Option<RoleName>> {
+fn grantee(words: &mut StatementWords<'_>) -> Result<Option<RoleName>> {
     match words.take("public") {
         true => Ok(None),
         false => words.role().map(Some),
     }
 }
 
-fn granted_by(words: &mut Words<'_>) -> Result<Option<RoleName>> {
+fn granted_by(words: &mut StatementWords<'_>) -> Result<Option<RoleName>> {
     words.take_all(&["granted", "by"]).then(|| words.role()).transpose()
 }
 
-fn cascade(words: &mut Words<'_>) -> bool {
+fn cascade(words: &mut StatementWords<'_>) -> bool {
     words.take("cascade") || {
         let _ = words.take("restrict");
         false
@@ -508,7 +519,7 @@ fn cascade(words: &mut Words<'_>) -> bool {
 }
 
 /// `WITH (name = value, …)` and `WITHOUT (name, …)`; one of them at least.
-fn queue_options(words: &mut Words<'_>) -> Result<QueueOptions> {
+fn queue_options(words: &mut StatementWords<'_>) -> Result<QueueOptions> {
     let mut options = QueueOptions::default();
     let mut found = false;
     loop {
@@ -558,19 +569,19 @@ fn near(token: &Token) -> datafusion::error::DataFusionError {
 }
 
 /// A statement's tokens, one after the other. Words are meant in any case, and never quoted.
-struct Words<'a>(Parser<'a>);
+pub(crate) struct StatementWords<'a>(pub(crate) Parser<'a>);
 
-impl Words<'_> {
-    fn is_at(&self, ahead: usize, word: &str) -> bool {
+impl StatementWords<'_> {
+    pub(crate) fn is_at(&self, ahead: usize, word: &str) -> bool {
         matches!(self.0.peek_nth_token(ahead).token, Token::Word(found)
             if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
     }
 
-    fn is(&self, word: &str) -> bool {
+    pub(crate) fn is(&self, word: &str) -> bool {
         self.is_at(0, word)
     }
 
-    fn take(&mut self, word: &str) -> bool {
+    pub(crate) fn take(&mut self, word: &str) -> bool {
         let found = self.is(word);
         if found {
             self.0.next_token();
@@ -578,12 +589,12 @@ impl Words<'_> {
         found
     }
 
-    fn take_any(&mut self, words: &[&str]) -> bool {
+    pub(crate) fn take_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.take(word))
     }
 
     /// All of them, or none.
-    fn take_all(&mut self, words: &[&str]) -> bool {
+    pub(crate) fn take_all(&mut self, words: &[&str]) -> bool {
         let found = words.iter().enumerate().all(|(ahead, word)| self.is_at(ahead, word));
         if found {
             words.iter().for_each(|_| drop(self.0.next_token()));
@@ -591,19 +602,19 @@ impl Words<'_> {
         found
     }
 
-    fn expect(&mut self, word: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, word: &str) -> Result<()> {
         match self.take(word) {
             true => Ok(()),
             false => Err(self.unexpected()),
         }
     }
 
-    fn unexpected(&self) -> datafusion::error::DataFusionError {
+    pub(crate) fn unexpected(&self) -> datafusion::error::DataFusionError {
         near(&self.0.peek_token().token)
     }
 
     /// A text in quotes, if there is one.
-    fn quoted(&mut self) -> Option<String> {
+    pub(crate) fn quoted(&mut self) -> Option<String> {
         let text = match self.0.peek_token().token {
             Token::SingleQuotedString(text)
             | Token::EscapedStringLiteral(text)
@@ -615,14 +626,14 @@ impl Words<'_> {
         Some(text)
     }
 
-    fn name(&mut self) -> Result<String> {
+    pub(crate) fn name(&mut self) -> Result<String> {
         match self.0.peek_token().token {
             Token::Word(_) => Ok(plain(&self.0.parse_identifier()?)),
             other => Err(near(&other)),
         }
     }
 
-    fn names(&mut self) -> Result<Vec<String>> {
+    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
         let mut names = vec![self.name()?];
         while self.0.consume_token(&Token::Comma) {
             names.push(self.name()?);
@@ -648,18 +659,18 @@ impl Words<'_> {
         Ok(roles)
     }
 
-    fn object(&mut self) -> Result<ObjectName> {
+    pub(crate) fn object(&mut self) -> Result<ObjectName> {
         Ok(self.0.parse_object_name(false)?)
     }
 
-    fn text(&mut self) -> Result<String> {
+    pub(crate) fn text(&mut self) -> Result<String> {
         match self.0.next_token().token {
             Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
             other => Err(near(&other)),
         }
     }
 
-    fn integer(&mut self) -> Result<i64> {
+    pub(crate) fn integer(&mut self) -> Result<i64> {
         let is_negative = self.0.consume_token(&Token::Minus);
         let token = self.0.next_token().token;
         let number = match &token {
@@ -671,7 +682,7 @@ impl Words<'_> {
     }
 
     /// A text, a word or a number.
-    fn value(&mut self) -> Result<String> {
+    pub(crate) fn value(&mut self) -> Result<String> {
         let is_negative = self.0.consume_token(&Token::Minus);
         match self.0.next_token().token {
             Token::Number(number, _) if is_negative => Ok(format!("-{number}")),

@@ -14,8 +14,10 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::names::PAST;
 use crate::dialect::SqlDialect;
+use crate::sequences::{GeneratedColumn, Overriding};
 use crate::zones::UTC;
 
+mod generated;
 mod partitions;
 mod views;
 
@@ -40,6 +42,10 @@ pub(crate) struct TableClauses {
     pub no_data: bool,
     /// It is a view that no condition gets below.
     pub is_barrier: bool,
+    /// Columns with a sequence of their own.
+    pub generated: Vec<GeneratedColumn>,
+    /// Of an INSERT: what becomes of values for identity columns.
+    pub overriding: Option<Overriding>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +68,17 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     let Some(words) = Words::of(&text) else {
         return Ok((text, None));
     };
+    let (text, generated) = words.cut_generated(text)?;
+    let (text, overriding) = words.cut_overriding(text);
+    let (text, mut clauses) = cut_words(&words, text)?;
+    if !generated.is_empty() || overriding.is_some() {
+        let clauses = clauses.get_or_insert_default();
+        (clauses.generated, clauses.overriding) = (generated, overriding);
+    }
+    Ok((text, clauses))
+}
+
+fn cut_words(words: &Words, text: String) -> Result<(String, Option<TableClauses>)> {
     if words.is_at(0, "alter") && words.is_at(1, "table") {
         return words.cut_alter(text);
     }
@@ -137,6 +154,7 @@ fn may_have_clauses(text: &str) -> bool {
     text.starts_with(|c: char| !c.is_alphabetic())
         || BEGINNINGS.iter().any(|word| begins(&word))
         || text.as_bytes().windows(2).any(|pair| pair.eq_ignore_ascii_case(b"of"))
+        || text.as_bytes().windows(10).any(|part| part.eq_ignore_ascii_case(b"overriding"))
 }
 
 pub(crate) struct Words {

@@ -38,11 +38,13 @@ use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::constant;
 use crate::memory_tables;
 use crate::names::{plain, without_casts};
+use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
 use crate::stored::{self, ViewForm, WrittenDefaults};
 use crate::texts_of_times::readable;
 use crate::zones::session_zone;
 
 mod partitions;
+mod sequences;
 mod written_rows;
 
 /// The dialect of expressions that are kept in the catalog.
@@ -111,6 +113,7 @@ impl Ddl<'_> {
         let schema = match object {
             Object::Table(id) => state.tables.get(&id).map(|table| table.schema),
             Object::View(id) => state.views.get(&id).map(|view| view.schema),
+            Object::Sequence(id) => state.sequences.get(&id).map(|sequence| sequence.schema),
             _ => None,
         };
         let viewer = self.viewer();
@@ -149,6 +152,10 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
+            if let (Some(sequence), KeptDefaults::Written(_)) = (named_in(default), written) {
+                self.take_values_of(column, &sequence)?;
+                continue;
+            }
             let zone = session_zone(&self.context.state());
             column.default = match written {
                 KeptDefaults::Written(texts) => {
@@ -157,6 +164,10 @@ impl Ddl<'_> {
                 }
                 KeptDefaults::Like(table) => {
                     let own = table.columns.iter().find(|own| own.name == *name);
+                    let sequence = own.filter(|own| Identity::of(own).is_none());
+                    if let Some(uuid) = sequence.and_then(|own| own.tags.get(SEQUENCE_TAG)) {
+                        column.tags.insert(SEQUENCE_TAG.to_string(), uuid.clone());
+                    }
                     own.and_then(|own| own.default.clone())
                 }
             };
@@ -182,6 +193,7 @@ impl Ddl<'_> {
                     self.viewer().check_owner(Object::Table(id), &transaction.state)?;
                 }
                 if transaction.state.view(schema, name.table()).is_some()
+                    || transaction.state.sequence(schema, name.table()).is_some()
                     || existing.is_some() && !create.or_replace
                 {
                     let message = format!("relation \"{}\" already exists", name.table());
@@ -189,7 +201,7 @@ impl Ddl<'_> {
                 }
                 let id = transaction.new_object();
                 let uuid = Uuid::new_v4();
-                let table = Arc::new(Table {
+                let mut table = Table {
                     id,
                     uuid: uuid.to_string(),
                     schema,
@@ -203,13 +215,16 @@ impl Ddl<'_> {
                     comment: None,
                     tags: BTreeMap::new(),
                     options,
-                });
+                };
+                sequences::generate(transaction, &mut table, &clauses.generated)?;
+                let table = Arc::new(table);
                 check_codecs(&transaction.state, &table)?;
                 if let Some(existing) = existing {
                     transaction.data.remove(&existing);
                     transaction.changing_state().tables.remove(&existing);
                 }
                 transaction.changing_state().tables.insert(id, Arc::clone(&table));
+                sequences::settle(transaction, &[])?;
                 Ok(Some(table))
             })
             .await
@@ -244,6 +259,7 @@ impl Ddl<'_> {
                     self.viewer().check_owner(Object::View(id), &transaction.state)?;
                 }
                 if transaction.state.table(schema, name.table()).is_some()
+                    || transaction.state.sequence(schema, name.table()).is_some()
                     || existing.is_some() && !or_replace
                 {
                     let message = format!("relation \"{}\" already exists", name.table());
@@ -267,7 +283,7 @@ impl Ddl<'_> {
             .change(|transaction| {
                 let schema = self.schema_in(&transaction.state, name)?.id;
                 let state = &transaction.state;
-                if state.table(schema, &new).is_some() || state.view(schema, &new).is_some() {
+                if state.has_relation(schema, &new) {
                     let message = format!("relation \"{new}\" already exists");
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
@@ -351,6 +367,7 @@ impl Ddl<'_> {
                         self.check_drop(Object::Table(id), &transaction.state)?;
                         transaction.data.remove(&id);
                         transaction.changing_state().tables.remove(&id);
+                        sequences::settle(transaction, &[])?;
                         Ok(true)
                     }
                     None if is_view => Err(wrong_kind(name, "table")),
@@ -415,7 +432,9 @@ impl Ddl<'_> {
                     .filter(|view| view.schema == id)
                     .map(|view| view.id)
                     .collect();
-                if !cascade && !(tables.is_empty() && views.is_empty()) {
+                let has_sequences =
+                    transaction.state.sequences.values().any(|sequence| sequence.schema == id);
+                if !cascade && (has_sequences || !(tables.is_empty() && views.is_empty())) {
                     return Err(CodedError::new(
                         SqlState::DEPENDENT_OBJECTS,
                         format!("cannot drop schema {name} because other objects depend on it"),
@@ -430,6 +449,7 @@ impl Ddl<'_> {
                 tables.iter().for_each(|table| drop(state.tables.remove(table)));
                 views.iter().for_each(|view| drop(state.views.remove(view)));
                 state.schemas.remove(&id);
+                sequences::settle(transaction, &[])?;
                 Ok(true)
             })
             .await
@@ -457,7 +477,8 @@ impl Ddl<'_> {
         };
         self.check_owner(Object::Table(table.id))?;
         let mut changed = Table::clone(&table);
-        if let Some(clauses) = clauses {
+        let generated = clauses.map_or(&[][..], |clauses| &clauses.generated);
+        if let Some(clauses) = clauses.filter(|clauses| clauses.generated.is_empty()) {
             if let Some(keys) = &clauses.partition {
                 changed.partition = partition_keys(&changed.columns, keys.clone())?;
                 changed.partition_id = None;
@@ -475,13 +496,19 @@ impl Ddl<'_> {
                 self.alter(&mut changed, operation, &name, &mut written).await?;
             }
         }
+        let new = |one: &&GeneratedColumn| table.columns.iter().all(|column| column.name != one.column);
+        let generated: Vec<GeneratedColumn> = generated.iter().filter(new).cloned().collect();
+        if let Some(one) = generated.first() {
+            self.check_no_rows(&name, &one.column).await?;
+        }
         self.transactions
             .change(|transaction| {
                 let taken = transaction
                     .state
                     .table(changed.schema, &changed.name)
                     .is_some_and(|other| other.id != changed.id)
-                    || transaction.state.view(changed.schema, &changed.name).is_some();
+                    || transaction.state.view(changed.schema, &changed.name).is_some()
+                    || transaction.state.sequence(changed.schema, &changed.name).is_some();
                 if taken {
                     let message = format!("relation \"{}\" already exists", changed.name);
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
@@ -498,7 +525,9 @@ impl Ddl<'_> {
                         "of a table that the same transaction has written rows to no column is dropped or renamed or gets another type, and none with a default is added",
                     ));
                 }
+                sequences::generate(transaction, &mut changed, &generated)?;
                 transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
+                sequences::settle(transaction, &[])?;
                 Ok(())
             })
             .await
@@ -513,7 +542,7 @@ impl Ddl<'_> {
     ) -> Result<()> {
         match operation {
             AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-                self.add_column(table, column_def, *if_not_exists, written).await
+                self.add_column(table, column_def, *if_not_exists, name, written).await
             }
             AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
                 for column in column_names {
@@ -561,6 +590,7 @@ impl Ddl<'_> {
         table: &mut Table,
         definition: &ast::ColumnDef,
         if_not_exists: bool,
+        table_name: &TableReference,
         written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
         let name = plain(&definition.name);
@@ -576,6 +606,10 @@ impl Ddl<'_> {
             match &option.option {
                 ColumnOption::Null => {}
                 ColumnOption::NotNull => column.nullable = false,
+                ColumnOption::Default(value) if self.set_sequence_default(&mut column, value)? => {
+                    written.next(value);
+                    self.check_no_rows(table_name, &name).await?;
+                }
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
                     column.default = kept_default(value, present.clone(), written);
@@ -585,7 +619,7 @@ impl Ddl<'_> {
                 other => return Err(unsupported(format!("ADD COLUMN … {other}"))),
             }
         }
-        if !column.nullable && column.initial_default.is_none() {
+        if !column.nullable && column.initial_default.is_none() && !column.tags.contains_key(SEQUENCE_TAG) {
             return Err(CodedError::new(
                 SqlState::NOT_NULL_VIOLATION,
                 format!("column \"{name}\" of relation \"{}\" would contain null values", table.name),
@@ -605,7 +639,9 @@ impl Ddl<'_> {
         table_name: &TableReference,
         written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
+        let shown = Table { columns: vec![], ..table.clone() };
         let column = column_mut(table, name)?;
+        sequences::check_identity(column, &shown, operation)?;
         match operation {
             AlterColumnOperation::SetNotNull => {
                 let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
@@ -627,7 +663,13 @@ impl Ddl<'_> {
                 column.nullable = false;
             }
             AlterColumnOperation::DropNotNull => column.nullable = true,
-            AlterColumnOperation::DropDefault => column.default = None,
+            AlterColumnOperation::DropDefault => {
+                column.default = None;
+                column.tags.remove(SEQUENCE_TAG);
+            }
+            AlterColumnOperation::SetDefault { value } if self.set_sequence_default(column, value)? => {
+                written.next(value);
+            }
             AlterColumnOperation::SetDefault { value } => {
                 let text = self.value_of(value, column).await?;
                 column.default = kept_default(value, text, written);
@@ -712,7 +754,10 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<()> {
+    /// Returns the UUIDs of sequences that begin anew.
+    pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<Vec<String>> {
+        let restarts = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
+        let mut restarted = Vec::new();
         if truncate.partitions.is_some() {
             return Err(unsupported("TRUNCATE … PARTITION"));
         }
@@ -733,7 +778,11 @@ impl Ddl<'_> {
                         viewer.check(Object::Table(table.id), Privilege::Truncate, state)?;
                     }
                     let table = WarehouseTable::try_new(self.context.state(), &sight, table)?;
+                    let id = table.table().id;
                     Pending::truncate(table, self.transactions).await?;
+                    if restarts {
+                        restarted.extend(self.restart_identity(id).await?);
+                    }
                 }
                 None if truncate.if_exists && !self.names.is_own(&name) => {}
                 None => return Err(self.names.no_table(&name, "TRUNCATE").await),
@@ -743,7 +792,7 @@ impl Ddl<'_> {
         for table in own.iter().filter_map(|table| table.downcast_ref::<MemTable>()) {
             memory_tables::truncate(table).await;
         }
-        Ok(())
+        Ok(restarted)
     }
 
     pub(crate) async fn comment(
@@ -788,6 +837,7 @@ impl Ddl<'_> {
                     })
                     .await
             }
+            CommentObject::Sequence => self.comment_on_sequence(&reference(name)?, comment).await,
             CommentObject::View => {
                 let name = reference(name)?;
                 self.transactions

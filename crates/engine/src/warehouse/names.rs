@@ -18,6 +18,7 @@ use futures::future::BoxFuture;
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
+use harrier_catalog::sequences::OwnValue;
 use harrier_catalog::state::{
     DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
 };
@@ -40,6 +41,7 @@ use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
 use crate::joined_columns;
 use crate::memory_tables;
+use crate::sequences;
 use crate::stored::{self, Asker, ViewForm};
 use crate::zones::session_zone;
 
@@ -53,6 +55,8 @@ pub(crate) struct Sight {
     pub state: Option<Arc<State>>,
     /// What the transaction has done to rows so far.
     pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
+    /// Where sequences are that the transaction has made or begun anew.
+    pub values: Arc<BTreeMap<ObjectId, OwnValue>>,
     /// As whom it sees that.
     pub viewer: Viewer,
     /// Who asks, whoever the viewer is.
@@ -225,7 +229,9 @@ impl Names {
         let schema = sight.schema(&self.schema_of(name))?.id;
         let state = sight.state.as_ref()?;
         let table = state.table(schema, name.table()).map(|table| Object::Table(table.id));
-        table.or_else(|| state.view(schema, name.table()).map(|view| Object::View(view.id)))
+        let view = || state.view(schema, name.table()).map(|view| Object::View(view.id));
+        let sequence = || state.sequence(schema, name.table()).map(|sequence| Object::Sequence(sequence.id));
+        table.or_else(view).or_else(sequence)
     }
 
     /// Whether there is a schema of this name.
@@ -375,6 +381,10 @@ impl Names {
         if let Some(reason) = state.unusable(schema.id, name) {
             let message = format!("table \"{name}\" cannot be used: {reason}");
             return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
+        if let Some(sequence) = state.sequence(schema.id, name) {
+            self.check_usage(&sight, schema, place)?;
+            return sequences::table_of(&sight, sequence).await.map(Some);
         }
         let Some(view) = state.view(schema.id, name) else {
             return Ok(None);

@@ -9,12 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
+use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
 use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{
     Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
-    Relation, Role, Schema, Setting, Source, Spread, format_type, postgres_type_of_field,
+    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, format_type,
+    postgres_type_of_field,
 };
 use parking_lot::Mutex;
 
@@ -24,6 +26,7 @@ use super::own_tables::{self, OwnTable};
 use super::public::{is_public, other_name, told_name};
 use super::types::told_fields_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
+use crate::sequences::{self, SEQUENCE_TAG, sequence_of};
 
 /// The number of whoever everything belongs to and who is no role.
 const OWNER_ID: i64 = 0;
@@ -86,6 +89,7 @@ pub(crate) struct SessionSource {
     /// Of what is committed, when it was last asked for.
     sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
     /// When it was last asked for.
+    values: Mutex<BTreeMap<ObjectId, SequenceValue>>,
     analyses: Mutex<BTreeMap<ObjectId, Analysis>>,
 }
 
@@ -118,12 +122,19 @@ impl SessionSource {
             named: Mutex::default(),
             sizes: Mutex::default(),
             analyses: Mutex::default(),
+            values: Mutex::default(),
         }
     }
 
     /// What the catalogs tell of the sizes of tables from now on.
     pub(crate) fn set_sizes(&self, sizes: BTreeMap<ObjectId, TableSize>) {
         *self.sizes.lock() = sizes;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of where sequences are from now on.
+    pub(crate) fn set_values(&self, values: BTreeMap<ObjectId, SequenceValue>) {
+        *self.values.lock() = values;
         *self.contents.lock() = None;
     }
 
@@ -226,6 +237,7 @@ impl SessionSource {
             let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
+                    _ if column.tags.contains_key(SEQUENCE_TAG) => next_value(state, column, says_main),
                     Some(DefaultValue::Literal(text)) => Some(literal(field, text)),
                     Some(DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
                     None => None,
@@ -281,10 +293,91 @@ impl SessionSource {
                 grants: told.grants(view.id, WHOLE),
             });
         }
-        let mut contents = Contents { schemas: schemas.collect(), relations };
+        let mut contents = Contents { schemas: schemas.collect(), relations, sequences: vec![] };
+        self.add_sequences(state, &told, &mut contents);
         own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
         Ok(contents)
     }
+}
+
+impl SessionSource {
+    fn add_sequences(&self, state: &State, told: &Told<'_>, contents: &mut Contents) {
+        let values = self.values.lock();
+        let own = self.names.upgrade().map(|names| names.sight().values).unwrap_or_default();
+        for sequence in state.sequences.values() {
+            let value = own.get(&sequence.id).map(get).or_else(|| values.get(&sequence.id).copied());
+            let owner = sequence.owner.and_then(|owner| {
+                let table = state.tables.get(&owner.table)?;
+                let column = table.columns.iter().find(|column| column.id == owner.column)?;
+                Some(SequenceOwner {
+                    relation: owner.table,
+                    column: column.name.clone(),
+                    identity: sequences::Identity::of(column)
+                        .map(|identity| identity == sequences::Identity::Always),
+                })
+            });
+            let column = |(name, kind): (&str, DataType)| Column {
+                field: Arc::new(Field::new(name, kind, false)),
+                default: None,
+                comment: None,
+                grants: vec![],
+                spread: None,
+            };
+            let columns = [
+                ("last_value", DataType::Int64),
+                ("log_cnt", DataType::Int64),
+                ("is_called", DataType::Boolean),
+            ];
+            contents.relations.push(Relation {
+                id: sequence.id,
+                schema: sequence.schema,
+                name: sequence.name.clone(),
+                kind: Kind::Sequence,
+                owner: told.owner_of(CatalogObject::Sequence(sequence.id)),
+                comment: sequence.comment.clone(),
+                columns: columns.map(column).to_vec(),
+                rows: None,
+                bytes: None,
+                definition: None,
+                reads: vec![],
+                grants: told.grants(sequence.id, WHOLE),
+            });
+            contents.sequences.push(Sequence {
+                relation: sequence.id,
+                type_name: match sequence.kind {
+                    SequenceType::SmallInt => "int2",
+                    SequenceType::Integer => "int4",
+                    SequenceType::BigInt => "int8",
+                },
+                start: sequence.start,
+                increment: sequence.increment,
+                min: sequence.min,
+                max: sequence.max,
+                cache: sequence.cache,
+                cycles: sequence.cycles,
+                last: value.filter(|value| value.is_called).map(|value| value.last),
+                owner,
+            });
+        }
+    }
+}
+
+/// The default of a column whose values come from a sequence: none of an identity column.
+fn next_value(state: &State, column: &harrier_catalog::state::Column, says_main: bool) -> Option<String> {
+    let sequence = sequence_of(state, column).filter(|_| sequences::Identity::of(column).is_none())?;
+    let schema = state.schemas.get(&sequence.schema)?;
+    let quoted = |name: &str| match name
+        .chars()
+        .all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_')
+    {
+        true => name.to_string(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    };
+    let name = match is_public(state, schema) {
+        true => quoted(&sequence.name),
+        false => format!("{}.{}", quoted(told_name(state, schema, says_main)), quoted(&sequence.name)),
+    };
+    Some(format!("nextval('{}'::regclass)", name.replace('\'', "''")))
 }
 
 /// A constant as an expression of SQL: `'x'::text`, and numbers and truth values as they are.
@@ -394,6 +487,7 @@ impl Source for SessionSource {
                     grants: vec![],
                 }],
                 relations: vec![],
+                sequences: vec![],
             };
             own_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
             return Ok(Arc::new(contents));

@@ -52,6 +52,7 @@ use super::statistics::{self, statistics_of};
 use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, type_of};
 use super::values;
 use crate::estimates::KnownTable;
+use crate::sequences::{SEQUENCE_TAG, next_of};
 use crate::stored::{self, Asker};
 
 mod visible;
@@ -125,7 +126,9 @@ impl WarehouseTable {
         let schema = schema_of(&table.columns)?;
         let mut defaults = BTreeMap::new();
         for column in &table.columns {
-            if let Some(default) = &column.default {
+            if let Some(uuid) = column.tags.get(SEQUENCE_TAG) {
+                defaults.insert(column.name.clone(), next_of(&session, uuid)?);
+            } else if let Some(default) = &column.default {
                 defaults.insert(column.name.clone(), default_of(&session, column, default, &sight.asker)?);
             }
         }

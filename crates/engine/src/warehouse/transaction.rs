@@ -286,6 +286,7 @@ impl Transactions {
                 catalog: catalog.clone(),
                 state: Some(Arc::new(work.state.clone())),
                 data: Arc::new(work.data.clone()),
+                values: Arc::new(work.values.clone()),
                 viewer,
                 asker,
                 says_main: false,

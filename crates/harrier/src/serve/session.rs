@@ -342,6 +342,10 @@ impl EngineSession {
             let session = Arc::clone(&self.session);
             match what {
                 Discard::Temporary => self.there(async move { session.discard_temporary().await }).await,
+                Discard::Sequences => {
+                    session.discard_sequences();
+                    Ok(())
+                }
                 Discard::All => {
                     self.locks.release_all(self.process);
                     self.there(async move { session.discard().await }).await

@@ -12,7 +12,7 @@ use super::lookups::{
 };
 use super::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::catalog::{DATABASE_OID, Found, quote_identifier, split_name};
-use crate::source::{Kind, Object, oid};
+use crate::source::{Kind, Object, Relation, Schema, oid};
 use crate::system::elements;
 use crate::types::format_type;
 use crate::view_texts::definition;
@@ -131,7 +131,12 @@ pub(super) const PRIVILEGES: [Definition; 13] = [
     ("has_function_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
     ("has_language_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
     ("has_type_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
-    ("has_sequence_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
+    ("has_sequence_privilege", "bool", 2, &[Either, Either, Text], |call, values| {
+        let (role, rest) = call.role(values, 2)?;
+        let relation = call.existing_relation(&rest[0])?;
+        let Some(object) = call.relation_object(relation) else { return Ok(Value::Null) };
+        Ok(Value::Bool(call.may(&role, &object, text(&rest[1]))))
+    }),
     ("has_tablespace_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
     ("has_server_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
     ("has_foreign_data_wrapper_privilege", "bool", 2, &[Either, Either, Text], system_privilege),
@@ -307,7 +312,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }
         Ok(Value::Int(of))
     }),
-    // There are no sequences, so that none has given a number.
+    // Of those who have no sequences: the engine has functions of its own in their place.
     ("lastval", "int8", 0, &[], |_, _| exec_err!("lastval is not yet defined in this session")),
     ("currval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
     ("nextval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
@@ -341,7 +346,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let name = call.catalog.relation_text(&call.index, oid(view.id));
         Ok(format!("CREATE RULE \"_RETURN\" AS\n    ON SELECT TO {name} DO INSTEAD {definition}").into())
     }),
-    // There are no indexes, constraints, triggers, sequences, partitions and statistics objects to be told of.
+    // There are no indexes, constraints, triggers, partitions and statistics objects to be told of.
     ("pg_get_indexdef", "text", 1, &[Int, Int, Bool], NOTHING),
     ("pg_get_constraintdef", "text", 1, &[Int, Bool], NOTHING),
     ("pg_get_triggerdef", "text", 1, &[Int, Bool], NOTHING),
@@ -350,9 +355,27 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_get_statisticsobjdef", "text", 1, &[Int], NOTHING),
     ("pg_get_statisticsobjdef_columns", "text", 1, &[Int], NOTHING),
     ("pg_get_statisticsobjdef_expressions", "_text", 1, &[Int], NOTHING),
-    ("pg_get_serial_sequence", "text", 2, &[Text, Text], NOTHING),
+    ("pg_get_serial_sequence", "text", 2, &[Text, Text], |call, values| {
+        let Some(found) = call.relation(&values[0]) else {
+            return plan_err!("relation \"{}\" does not exist", text(&values[0]));
+        };
+        let Some(relation) = call.index.user_relation(found) else { return Ok(Value::Null) };
+        let column = text(&values[1]);
+        if !relation.columns.iter().any(|own| own.field.name() == column) {
+            return plan_err!("column \"{column}\" of relation \"{}\" does not exist", relation.name);
+        }
+        let sequence = call.index.sequence_of(relation.id, column);
+        let name = |(sequence, schema): (&Relation, &Schema)| {
+            format!("{}.{}", quote_identifier(&schema.name), quote_identifier(&sequence.name))
+        };
+        Ok(sequence.map(name).into())
+    }),
     ("pg_stat_get_numscans", "int8", 1, &[Int], |_, _| Ok(Value::Big(0))),
-    ("pg_sequence_last_value", "int8", 1, &[Either], NOTHING),
+    ("pg_sequence_last_value", "int8", 1, &[Either], |call, values| {
+        let found = call.relation(&values[0]);
+        let found = call.index.sequences().find(|(_, relation, _)| Some(oid(relation.id)) == found);
+        Ok(found.and_then(|(sequence, ..)| sequence.last).map_or(Value::Null, Value::Big))
+    }),
     ("pg_get_functiondef", "text", 1, &[Int], NOTHING),
     ("pg_get_function_sqlbody", "text", 1, &[Int], NOTHING),
     ("pg_get_function_arg_default", "text", 2, &[Int, Int], NOTHING),

@@ -8,7 +8,7 @@ use datafusion::error::Result;
 use super::stored_types::{type_oid, types};
 use super::{Columns, View, system_relations};
 use crate::catalog::{Index, system_schemas};
-use crate::source::{Column, Grant, Kind, Object, Relation, Role, Schema};
+use crate::source::{Column, Grant, Kind, Object, Relation, Role, Schema, Sequence};
 use crate::types::{format_type, postgres_type_of_field};
 use crate::view_texts::definition;
 
@@ -19,6 +19,7 @@ impl View<'_> {
         let columns = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
         index
             .user_relations()
+            .filter(|(r, _)| r.kind != Kind::Sequence)
             .filter(|(r, _)| {
                 let column = |column: &Column| self.may(&Object::Column(r.id, column.field.name()), &columns);
                 self.may(&Object::Relation(r.id), &any) || r.columns.iter().any(column)
@@ -48,7 +49,7 @@ impl View<'_> {
             let (kind, insertable) = match relation.kind {
                 Kind::Table => ("BASE TABLE", "YES"),
                 Kind::TemporaryTable => ("LOCAL TEMPORARY", "YES"),
-                Kind::View => ("VIEW", "NO"),
+                Kind::View | Kind::Sequence => ("VIEW", "NO"),
             };
             found.push((schema.name.clone(), &relation.name, kind, insertable));
         }
@@ -88,6 +89,7 @@ impl View<'_> {
                     type_oid: type_oid as i32,
                     modifier,
                     updatable: relation.kind != Kind::View,
+                    identity: index.identity(relation, column),
                 });
             }
         }
@@ -103,6 +105,7 @@ impl View<'_> {
                     type_oid: type_oid(column.type_name),
                     modifier: -1,
                     updatable: false,
+                    identity: None,
                 });
             }
         }
@@ -152,8 +155,16 @@ impl View<'_> {
             .texts("udt_name", found.iter().map(type_name))
             .texts("dtd_identifier", found.iter().map(|d| d.number.to_string()))
             .all("is_self_referencing", "NO", rows)?
-            .all("is_identity", "NO", rows)?
-            .all("identity_cycle", "NO", rows)?
+            .texts("is_identity", found.iter().map(|d| yes(d.identity.is_some())))
+            .maybe_texts("identity_generation", found.iter().map(|d| Some(generation(d.identity?.1))))
+            .maybe_texts("identity_start", found.iter().map(|d| Some(d.identity?.0.start.to_string())))
+            .maybe_texts(
+                "identity_increment",
+                found.iter().map(|d| Some(d.identity?.0.increment.to_string())),
+            )
+            .maybe_texts("identity_maximum", found.iter().map(|d| Some(d.identity?.0.max.to_string())))
+            .maybe_texts("identity_minimum", found.iter().map(|d| Some(d.identity?.0.min.to_string())))
+            .texts("identity_cycle", found.iter().map(|d| yes(d.identity.is_some_and(|i| i.0.cycles))))
             .all("is_generated", "NEVER", rows)?
             .texts("is_updatable", found.iter().map(|d| yes(d.updatable)));
         let numbers = [
@@ -202,7 +213,7 @@ impl View<'_> {
         let roles = self.catalog.source.roles()?;
         let all = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
         let mut found: Vec<(String, &str, Given)> = vec![];
-        for (relation, schema) in index.user_relations() {
+        for (relation, schema) in index.user_relations().filter(|(r, _)| r.kind != Kind::Sequence) {
             let given = Given::all(&relation.owner, &all, &relation.grants);
             found.extend(given.map(|given| (schema.name.clone(), relation.name.as_str(), given)));
         }
@@ -234,7 +245,7 @@ impl View<'_> {
         let roles = self.catalog.source.roles()?;
         let all = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
         let mut found: Vec<(&str, &str, &str, Given)> = vec![];
-        for (relation, schema) in index.user_relations() {
+        for (relation, schema) in index.user_relations().filter(|(r, _)| r.kind != Kind::Sequence) {
             let on_all: Vec<Given> = Given::all(&relation.owner, &all, &relation.grants)
                 .filter(|given| all.contains(&given.privilege.as_str()))
                 .collect();
@@ -339,7 +350,11 @@ impl Given {
     }
 }
 
-fn yes(yes: bool) -> &'static str {
+fn generation(is_always: bool) -> &'static str {
+    if is_always { "ALWAYS" } else { "BY DEFAULT" }
+}
+
+pub(super) fn yes(yes: bool) -> &'static str {
     if yes { "YES" } else { "NO" }
 }
 
@@ -353,4 +368,5 @@ struct Described<'a> {
     type_oid: i32,
     modifier: i32,
     updatable: bool,
+    identity: Option<(&'a Sequence, bool)>,
 }

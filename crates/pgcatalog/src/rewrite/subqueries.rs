@@ -12,10 +12,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator,
-    ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
-    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, CaseWhen, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
+    JoinOperator, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::names::of_expression;
@@ -355,6 +356,15 @@ fn as_join(query: &Query, number: usize) -> Option<(Expr, Join)> {
         outer_value = exporter.export(value.clone());
     } else {
         let _ = VisitMut::visit(&mut outer_value, &mut exporter);
+        // Without a row there is no value, whatever is made of the columns outside.
+        let is_there = exporter.export(Expr::value(Value::Boolean(true)));
+        outer_value = Expr::Case {
+            case_token: AttachedToken::empty(),
+            end_token: AttachedToken::empty(),
+            operand: None,
+            conditions: vec![CaseWhen { condition: is_there, result: outer_value }],
+            else_result: None,
+        };
     }
     let mut on = Expr::value(datafusion::sql::sqlparser::ast::Value::Boolean(true));
     for (place, mut condition) in outside.into_iter().enumerate() {

@@ -117,6 +117,7 @@ impl Shop {
         let contents = Contents {
             schemas: vec![schema(4, "main", None), schema(5, "sales", Some("who sells"))],
             relations: vec![orders, mixed, measures, view, region],
+            sequences: vec![],
         };
         Self { contents: Arc::new(contents) }
     }

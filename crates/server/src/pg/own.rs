@@ -21,6 +21,7 @@ pub(crate) enum Own {
     DiscardAll,
     /// The tables of the session.
     DiscardTemporary,
+    DiscardSequences,
     /// Forgets a prepared statement of the protocol, or else of SQL; `None`: all of both.
     Deallocate(Option<String>),
     /// Nothing to do: nobody notifies anybody.
@@ -46,6 +47,7 @@ impl Own {
             Self::Close(None) => "CLOSE CURSOR ALL",
             Self::DiscardAll => "DISCARD ALL",
             Self::DiscardTemporary => "DISCARD TEMP",
+            Self::DiscardSequences => "DISCARD SEQUENCES",
             Self::Deallocate(Some(_)) => "DEALLOCATE",
             Self::Deallocate(None) => "DEALLOCATE ALL",
             Self::Nothing(tag) => tag,
@@ -74,7 +76,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
         "discard" => match words.next().map(str::to_ascii_lowercase).as_deref() {
             Some("all") => Own::DiscardAll,
             Some("plans") => Own::Nothing("DISCARD PLANS"),
-            Some("sequences") => Own::Nothing("DISCARD SEQUENCES"),
+            Some("sequences") => Own::DiscardSequences,
             Some("temp" | "temporary") => Own::DiscardTemporary,
             other => return Err(unexpected(other)),
         },
@@ -268,7 +270,7 @@ mod tests {
             is_held,
             is_binary: false,
         };
-        let cases: [(&str, Result<Option<Own>, &str>); 21] = [
+        let cases: [(&str, Result<Option<Own>, &str>); 22] = [
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
             ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
@@ -300,6 +302,7 @@ mod tests {
             ("DISCARD ALL", Ok(Some(Own::DiscardAll))),
             ("DISCARD TEMP", Ok(Some(Own::DiscardTemporary))),
             ("discard temporary", Ok(Some(Own::DiscardTemporary))),
+            ("DISCARD SEQUENCES", Ok(Some(Own::DiscardSequences))),
             ("LISTEN x", Err("0A000")),
         ];
         for (text, expected) in cases {

@@ -95,6 +95,7 @@ impl Conversation {
                 self.tell_parameters();
             }
             Own::DiscardTemporary => self.session.discard(Discard::Temporary).await?,
+            Own::DiscardSequences => self.session.discard(Discard::Sequences).await?,
             Own::Deallocate(None) => {
                 self.statements.clear();
                 self.control(text).await?;
