@@ -271,7 +271,14 @@ impl Session {
             else {
                 return Ok(None);
             };
-            return self.create_temporary(create, statement.at_commit, kept).await.map(Some);
+            let table = create.name.table().to_string();
+            let outcome = self.create_temporary(create, statement.at_commit, kept).await?;
+            return Ok(Some(match (outcome, warehouse::cut_keys(whole)?.1.is_empty()) {
+                (Outcome::Command { tag, warnings, .. }, false) => {
+                    Outcome::Command { tag, warnings, notices: vec![warehouse::keys_notice(&table)] }
+                }
+                (outcome, _) => outcome,
+            }));
         }
         let parsed = match whole {
             Statement::Statement(parsed) => self.executed(parsed)?,
@@ -292,8 +299,17 @@ impl Session {
                 if let Some(dml) = ddl.rows_to_delete(alter, clauses).await? {
                     self.write_at_once(dml, statement, kept).await?;
                 }
-                ddl.alter_table(alter, clauses, &statement.text).await?;
-                "ALTER TABLE"
+                let notices = ddl.alter_table(alter, clauses, &statement.text).await?;
+                let tag = "ALTER TABLE".to_string();
+                return Ok(Some(Outcome::Command { tag, warnings: vec![], notices }));
+            }
+            ast::Statement::CreateIndex(_)
+            | ast::Statement::AlterIndex { .. }
+            | ast::Statement::Drop { object_type: ast::ObjectType::Index, .. }
+            | ast::Statement::Call(_)
+                if let Some((tag, notices)) = ddl.index_statement(&parsed).await? =>
+            {
+                return Ok(Some(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }));
             }
             ast::Statement::Truncate(truncate) => {
                 for uuid in ddl.truncate(truncate).await? {
@@ -731,9 +747,13 @@ impl Session {
                     create.input = Arc::new(self.context().state().optimize(&create.input)?);
                 }
                 let defaults = ddl.kept_defaults(parsed, &statement.text)?;
+                let declared = warehouse::cut_keys(&Statement::Statement(Box::new(parsed.clone())))?.1;
                 let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
                 if made.is_none() {
                     notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
+                }
+                if let Some(table) = &made {
+                    notices.extend(ddl.declare(table, &declared).await?);
                 }
                 if let (Some(table), true) = (made, has_rows) {
                     let target = WarehouseTable::try_new(self.context().state(), &kept.names.sight(), table)?;
@@ -768,6 +788,13 @@ impl Session {
                 "CREATE SCHEMA"
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !kept.names.is_own(&drop.name) => {
+                if let ast::Statement::Drop { cascade, .. } = parsed {
+                    notices.extend(ddl.check_references(
+                        &drop.name,
+                        *cascade,
+                        &dropped(parsed, statement),
+                    )?);
+                }
                 if !ddl.drop_table(&drop.name, drop.if_exists).await? {
                     notices.push(missing("table", drop.name.table()));
                 }
@@ -870,6 +897,18 @@ impl Session {
             }),
             other => other,
         })
+    }
+}
+
+/// The tables that a DROP drops, of which `one` is a part.
+fn dropped(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
+    let whole = match &statement.form {
+        Form::Sql(Statement::Statement(whole)) => whole.as_ref(),
+        _ => one,
+    };
+    match whole {
+        ast::Statement::Drop { names, .. } => names.clone(),
+        _ => vec![],
     }
 }
 

@@ -87,6 +87,7 @@ fn relation(id: i64, schema: i64, name: String, table: &dyn TableProvider, owner
         owner: owner.to_string(),
         comment: None,
         columns: fields.fields().iter().map(column).collect(),
+        keys: Default::default(),
         rows: None,
         bytes: None,
         definition: match table.table_type() {

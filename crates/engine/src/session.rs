@@ -475,6 +475,8 @@ impl Session {
         if let Some((statement, like)) = like_tables::cut(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
+        let (without_keys, _) = warehouse::cut_keys(statement)?;
+        let statement = without_keys.as_ref();
         refused_writes::check(statement)?;
         let explained = self.explained(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
@@ -665,7 +667,17 @@ impl Session {
             }
         }
         if let Some(tag) = command {
-            return Ok(Ok(self::command(tag)));
+            let notices = match parsed {
+                Statement::Statement(written)
+                    if let ast::Statement::CreateTable(create) = written.as_ref() =>
+                {
+                    let has_keys = !warehouse::cut_keys(parsed)?.1.is_empty();
+                    let name = create.name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+                    name.filter(|_| has_keys).map(|name| warehouse::keys_notice(&name)).into_iter().collect()
+                }
+                _ => vec![],
+            };
+            return Ok(Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }));
         }
         let (state, plan) = frame.into_parts();
         Ok(Ok(match self.start(&state, &plan, verb, &statement.text).await? {

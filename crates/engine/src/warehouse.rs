@@ -8,6 +8,7 @@
 //!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       names.rs, table.rs, prune.rs
 //!   INSERT, UPDATE, DELETE, MERGE ─► files and places ─► Transaction ─► commit                dml.rs, transaction.rs
 //!   CREATE, ALTER, DROP, COMMENT ─► Transaction ─► commit                                     ddl.rs, clauses.rs
+//!   PRIMARY KEY, UNIQUE, FOREIGN KEY, CREATE INDEX ─► a tag of the table                      keys.rs
 //!   ranges and lists of PARTITION BY ─► table partitions                                      partitions.rs
 //! ```
 
@@ -32,6 +33,7 @@ mod dml;
 mod dml_access;
 mod guarded_view;
 mod histogram;
+mod keys;
 mod names;
 mod overwrite;
 mod own_states;
@@ -60,6 +62,7 @@ pub(crate) use dml::{Changed, Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;
 pub(crate) use harrier_catalog::state::DEFAULT_SCHEMA;
 pub(crate) use histogram::{Point, Spread};
+pub(crate) use keys::{cut as cut_keys, notice as keys_notice};
 pub(crate) use names::{DEFAULT_CATALOG, Names, PAST, SessionCatalog, Sight};
 pub(crate) use own_states::OwnStates;
 pub(crate) use own_tables::number as number_of_own;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use parking_lot::Mutex;
 
+use crate::keys;
 use crate::source::{Contents, Grant, Relation, Role, Schema, Source, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 
@@ -26,6 +27,8 @@ pub(crate) struct Catalog {
 pub(crate) struct Index {
     pub(crate) contents: Arc<Contents>,
     relations: HashMap<i32, usize>,
+    /// Indexes, by the places of their table and their own.
+    indexes: HashMap<i32, (usize, usize)>,
     schemas: HashMap<i32, usize>,
     /// Schemas by the source's numbers.
     by_id: HashMap<i64, usize>,
@@ -141,12 +144,22 @@ impl Index {
             .collect();
         let by_id: HashMap<i64, usize> =
             contents.schemas.iter().enumerate().map(|(place, schema)| (schema.id, place)).collect();
-        let name = |relation: &Relation| {
+        let name = |relation: &Relation, name: &str, id: i64| {
             let schema = contents.schemas[*by_id.get(&relation.schema)?].oid();
-            Some(((schema, relation.name.clone()), oid(relation.id)))
+            Some(((schema, name.to_string()), oid(id)))
         };
-        let names = contents.relations.iter().filter_map(name).collect();
-        Self { relations, schemas, names, by_id, contents }
+        let all = contents.relations.iter();
+        let indexes = all.clone().enumerate().flat_map(|(place, relation)| {
+            let own = relation.keys.indexes.iter().enumerate();
+            own.map(move |(own, index)| (oid(index.id), (place, own)))
+        });
+        let indexes = indexes.collect();
+        let of_indexes = all.clone().flat_map(|relation| {
+            relation.keys.indexes.iter().map(move |index| (relation, index.name.as_str(), index.id))
+        });
+        let names = of_indexes.chain(all.map(|relation| (relation, relation.name.as_str(), relation.id)));
+        let names = names.filter_map(|(relation, own, id)| name(relation, own, id)).collect();
+        Self { relations, indexes, schemas, names, by_id, contents }
     }
 
     pub(crate) fn get(&self, relation: i32) -> Option<Found<'_>> {
@@ -155,6 +168,21 @@ impl Index {
         }
         let relation = self.contents.relations.get(*self.relations.get(&relation)?)?;
         Some(Found::User(relation, self.schema_of(relation)?))
+    }
+
+    /// An index with its table.
+    pub(crate) fn index(&self, index: i32) -> Option<(&Relation, &Schema, &keys::Index)> {
+        let (place, own) = self.indexes.get(&index)?;
+        let relation = self.contents.relations.get(*place)?;
+        Some((relation, self.schema_of(relation)?, relation.keys.indexes.get(*own)?))
+    }
+
+    /// A constraint with its table.
+    pub(crate) fn constraint(&self, constraint: i32) -> Option<(&Relation, &keys::Constraint)> {
+        self.contents.relations.iter().find_map(|relation| {
+            let own = relation.keys.constraints.iter().find(|own| oid(own.id) == constraint)?;
+            Some((relation, own))
+        })
     }
 
     pub(crate) fn user_relation(&self, relation: i32) -> Option<&Relation> {
@@ -202,6 +230,9 @@ impl Index {
 
     /// Schema and name of a relation.
     pub(crate) fn name_of(&self, relation: i32) -> Option<(String, String)> {
+        if let Some((_, schema, index)) = self.index(relation) {
+            return Some((schema.name.clone(), index.name.clone()));
+        }
         match self.get(relation)? {
             Found::User(relation, schema) => Some((schema.name.clone(), relation.name.clone())),
             Found::System(system) => Some((self.schema_name(system.namespace)?, system.name.to_string())),

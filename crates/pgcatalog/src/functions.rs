@@ -26,6 +26,7 @@ use crate::types::catalog_field;
 mod acl;
 mod definitions;
 mod json;
+mod key_definitions;
 mod lists;
 mod lookups;
 mod more;

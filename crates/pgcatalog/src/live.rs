@@ -2,6 +2,7 @@
 //! PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has no null.
 
 mod information;
+mod keys;
 mod sequences;
 mod stored_types;
 
@@ -17,8 +18,9 @@ use datafusion::arrow::datatypes::{DataType, Int32Type};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
+pub(crate) use self::keys::qualified;
 use self::stored_types::{type_oid, types};
-use crate::catalog::{Catalog, DATABASE_OID, OWNER_OID, TABLE_PRIVILEGES, access_list};
+use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
 use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
@@ -51,6 +53,9 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_description" => view.pg_description(),
             "pg_shdescription" => view.pg_shdescription(),
             "pg_rewrite" => view.pg_rewrite(),
+            "pg_constraint" => view.pg_constraint(),
+            "pg_index" => view.pg_index(),
+            "pg_indexes" => view.pg_indexes(),
             "pg_depend" => view.pg_depend(),
             "pg_init_privs" => view.pg_init_privs(),
             "pg_tables" => view.pg_tables(),
@@ -72,6 +77,11 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "columns" => view.columns(),
             "sequences" => view.sequences(),
             "views" => view.views(),
+            "table_constraints" => view.table_constraints(),
+            "key_column_usage" => view.key_column_usage(),
+            "constraint_column_usage" => view.constraint_column_usage(),
+            "constraint_table_usage" => view.constraint_table_usage(),
+            "referential_constraints" => view.referential_constraints(),
             "table_privileges" | "role_table_grants" => view.table_privileges(),
             "column_privileges" | "role_column_grants" => view.column_privileges(),
             "character_sets" => view.character_sets(),
@@ -243,7 +253,35 @@ impl View<'_> {
             .texts("relreplident", replica.chain(system.iter().map(|_| "n")))
             .all("relfrozenxid", "0", rows)?
             .all("relminmxid", "0", rows)?
+            .bools(
+                "relhasindex",
+                both(&|r| i32::from(!r.keys.indexes.is_empty()), &|_| 0).into_iter().map(|has| has != 0),
+            )
             .lists("relacl", grants);
+        let relations = self.batch(rows, columns)?;
+        let indexes = self.pg_class_of_indexes(&index)?;
+        Ok(concat_batches(&self.relation.schema, [&relations, &indexes])?)
+    }
+
+    fn pg_class_of_indexes(&self, index: &Index) -> Result<RecordBatch> {
+        let roles = self.catalog.source.roles()?;
+        let found: Vec<_> = keys::indexes(index).collect();
+        let rows = found.len();
+        let persistence = found.iter().map(|(r, ..)| if r.kind == Kind::TemporaryTable { "t" } else { "p" });
+        let columns = Columns::default()
+            .numbers("oid", found.iter().map(|(_, _, i)| oid(i.id)))
+            .texts("relname", found.iter().map(|(_, _, i)| &i.name))
+            .numbers("relnamespace", found.iter().map(|(_, schema, _)| schema.oid()))
+            .numbers("relowner", found.iter().map(|(r, ..)| self.catalog.role_oid(&roles, &r.owner)))
+            .numbers("relam", found.iter().map(|(_, _, i)| keys::method(i)))
+            .numbers("relfilenode", found.iter().map(|(_, _, i)| oid(i.id)))
+            .texts("relpersistence", persistence)
+            .all("relkind", "i", rows)?
+            .small("relnatts", found.iter().map(|(_, _, i)| (i.items.len() + i.included.len()) as i16))
+            .all("relispopulated", true, rows)?
+            .all("relreplident", "n", rows)?
+            .all("relfrozenxid", "0", rows)?
+            .all("relminmxid", "0", rows)?;
         self.batch(rows, columns)
     }
 
@@ -272,6 +310,8 @@ impl View<'_> {
                 });
             }
         }
+        let of_indexes = keys::attributes(&index);
+        found.extend(keys::as_attributes(&of_indexes));
         for relation in system_relations() {
             for (column, number) in relation.columns.iter().zip(1i16..) {
                 found.push(Attribute {
@@ -488,30 +528,30 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// A view's rule belongs to the view, and depends on what the view reads; a sequence may belong to a column.
+    /// A view's rule belongs to the view, and depends on what the view reads; keys and indexes depend on columns; a sequence may belong to one.
     fn pg_depend(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);
         let found = views
             .flat_map(|view| {
-                let of = |read, kind| (PG_REWRITE, oid(view.id), read, 0, kind);
-                let reads = reads(&index, view).into_iter().map(move |read| of(read, "n"));
-                std::iter::once(of(oid(view.id), "i")).chain(reads)
+                let on = move |of: i32, how| (PG_REWRITE, oid(view.id), 0, PG_CLASS, of, 0, how);
+                let reads = reads(&index, view).into_iter().map(move |read| on(read, "n"));
+                std::iter::once(on(oid(view.id), "i")).chain(reads)
             })
-            .chain(
-                index
-                    .owned()
-                    .map(|(sequence, table, column, kind)| (PG_CLASS, sequence, table, column, kind)),
-            )
-            .collect::<Vec<_>>();
+            .chain(index.owned().map(|(sequence, table, column, kind)| {
+                (PG_CLASS, sequence, 0, PG_CLASS, table, column, kind)
+            }))
+            .chain(keys::dependencies(&index))
+            .collect::<Vec<keys::Dependency>>();
         let rows = found.len();
         let columns = Columns::default()
             .numbers("classid", found.iter().map(|d| d.0))
             .numbers("objid", found.iter().map(|d| d.1))
-            .all("refclassid", PG_CLASS, rows)?
-            .numbers("refobjid", found.iter().map(|d| d.2))
-            .numbers("refobjsubid", found.iter().map(|d| d.3))
-            .texts("deptype", found.iter().map(|d| d.4));
+            .numbers("objsubid", found.iter().map(|d| d.2))
+            .numbers("refclassid", found.iter().map(|d| d.3))
+            .numbers("refobjid", found.iter().map(|d| d.4))
+            .numbers("refobjsubid", found.iter().map(|d| d.5))
+            .texts("deptype", found.iter().map(|d| d.6));
         self.batch(rows, columns)
     }
 
@@ -551,6 +591,8 @@ impl View<'_> {
         let index = self.catalog.index()?;
         let owner = self.catalog.source.owner();
         let user = index.user_relations().filter(|(relation, _)| is_table(relation));
+        let indexed: Vec<(&str, &str)> =
+            keys::indexes(&index).map(|(r, schema, _)| (schema.name.as_str(), r.name.as_str())).collect();
         let mut found: Vec<(String, &str, &str)> =
             user.map(|(r, schema)| (schema.name.clone(), r.name.as_str(), r.owner.as_str())).collect();
         for relation in system_relations().filter(|relation| relation.kind == "r") {
@@ -561,7 +603,7 @@ impl View<'_> {
             .texts("schemaname", found.iter().map(|t| &t.0))
             .texts("tablename", found.iter().map(|t| t.1))
             .texts("tableowner", found.iter().map(|t| t.2))
-            .all("hasindexes", false, rows)?
+            .bools("hasindexes", found.iter().map(|t| indexed.contains(&(t.0.as_str(), t.1))))
             .all("hasrules", false, rows)?
             .all("hastriggers", false, rows)?
             .all("rowsecurity", false, rows)?;

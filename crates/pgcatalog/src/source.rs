@@ -6,6 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::error::Result;
 
+use crate::keys::Keys;
+
 /// What a session sees. Everything is asked when a relation is scanned or a function is evaluated, never when a statement is
 /// planned; [`Source::contents`] is asked often, so it should hand out the same [`Arc`] as long as nothing has changed, since what
 /// is derived from it is kept by that pointer.
@@ -151,6 +153,7 @@ pub struct Relation {
     pub owner: String,
     pub comment: Option<String>,
     pub columns: Vec<Column>,
+    pub keys: Keys,
     /// How many rows it has, if that is known without reading them.
     pub rows: Option<u64>,
     /// How many bytes its files have.

@@ -118,14 +118,16 @@ impl System {
 impl SystemRelation {
     /// Whether it never has rows here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 11] = [
+        const LIVE: [&str; 13] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
             "pg_authid",
             "pg_class",
+            "pg_constraint",
             "pg_database",
             "pg_depend",
+            "pg_index",
             "pg_init_privs",
             "pg_rewrite",
             "pg_sequence",

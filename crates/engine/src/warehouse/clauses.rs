@@ -12,6 +12,7 @@ use harrier_catalog::state::{SnapshotId, Transform};
 use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use super::keys::cut_text;
 use super::names::PAST;
 use crate::dialect::SqlDialect;
 use crate::sequences::{GeneratedColumn, Overriding};
@@ -57,6 +58,9 @@ pub(crate) struct SortClause {
 
 /// The text to be parsed, and the clauses that were in it.
 pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
+    if let Some(text) = cut_text(text) {
+        return Ok((text, None));
+    }
     if !may_have_clauses(text) {
         return Ok((text.to_string(), None));
     }

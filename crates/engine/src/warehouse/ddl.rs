@@ -29,6 +29,7 @@ use uuid::Uuid;
 use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
 use super::dml::{Pending, check_codecs};
+use super::keys::{check_nullable, cut_column, has_index};
 use super::names::{Names, PAST};
 use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
@@ -84,11 +85,11 @@ fn folder(name: &str, uuid: &Uuid) -> Location {
 }
 
 impl Ddl<'_> {
-    fn viewer(&self) -> Viewer {
+    pub(super) fn viewer(&self) -> Viewer {
         self.names.role().viewer()
     }
 
-    fn schema_in<'s>(&self, state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
+    pub(super) fn schema_in<'s>(&self, state: &'s State, name: &TableReference) -> Result<&'s Arc<Schema>> {
         schema_in(state, &self.names.schema_of(name))
     }
 
@@ -131,14 +132,6 @@ impl Ddl<'_> {
         has_rows: bool,
         written: &KeptDefaults,
     ) -> Result<Option<Arc<Table>>> {
-        if !create.constraints.is_empty() {
-            return Err(CodedError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "tables of a warehouse have no PRIMARY KEY or UNIQUE constraints",
-            )
-            .with_hint("NOT NULL is kept")
-            .into());
-        }
         let name = &create.name;
         if name.table().contains(PAST) {
             return Err(error(SqlState::SYNTAX_ERROR, "a table is created now, not AS OF another time"));
@@ -195,6 +188,7 @@ impl Ddl<'_> {
                 if transaction.state.view(schema, name.table()).is_some()
                     || transaction.state.sequence(schema, name.table()).is_some()
                     || existing.is_some() && !create.or_replace
+                    || has_index(&transaction.state, schema, name.table())
                 {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
@@ -261,6 +255,7 @@ impl Ddl<'_> {
                 if transaction.state.table(schema, name.table()).is_some()
                     || transaction.state.sequence(schema, name.table()).is_some()
                     || existing.is_some() && !or_replace
+                    || has_index(&transaction.state, schema, name.table())
                 {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
@@ -283,7 +278,7 @@ impl Ddl<'_> {
             .change(|transaction| {
                 let schema = self.schema_in(&transaction.state, name)?.id;
                 let state = &transaction.state;
-                if state.has_relation(schema, &new) {
+                if state.has_relation(schema, &new) || has_index(state, schema, &new) {
                     let message = format!("relation \"{new}\" already exists");
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
@@ -455,23 +450,24 @@ impl Ddl<'_> {
             .await
     }
 
-    /// ALTER TABLE of a table of the warehouse, as `text` says it; `None` if it is no such table.
+    /// ALTER TABLE of a table of the warehouse, as `text` says it; returns what is to be told of it.
     pub(crate) async fn alter_table(
         &self,
         alter: &ast::AlterTable,
         clauses: Option<&TableClauses>,
         text: &str,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let name = reference(&alter.name)?;
+        let mut notices = vec![];
         let Some(table) = self.names.table(&name) else {
             // As PostgreSQL has it, a view is renamed as a table is.
             if let [AlterTableOperation::RenameTable { table_name }] = &alter.operations[..]
                 && self.names.has_view(&name)
             {
-                return self.rename_view(&name, table_name).await;
+                return self.rename_view(&name, table_name).await.map(|()| notices);
             }
             return match alter.if_exists && !self.names.is_own(&name) {
-                true => Ok(()),
+                true => Ok(vec![format!("relation \"{}\" does not exist, skipping", name.table())]),
                 false => Err(self.names.no_table(&name, "ALTER TABLE").await),
             };
         };
@@ -493,7 +489,7 @@ impl Ddl<'_> {
         } else {
             let mut written = WrittenDefaults::of(text, alter.operations.iter().map(defaults_of).sum());
             for operation in &alter.operations {
-                self.alter(&mut changed, operation, &name, &mut written).await?;
+                self.alter(&mut changed, operation, &name, &mut written, &mut notices).await?;
             }
         }
         let new = |one: &&GeneratedColumn| table.columns.iter().all(|column| column.name != one.column);
@@ -508,7 +504,8 @@ impl Ddl<'_> {
                     .table(changed.schema, &changed.name)
                     .is_some_and(|other| other.id != changed.id)
                     || transaction.state.view(changed.schema, &changed.name).is_some()
-                    || transaction.state.sequence(changed.schema, &changed.name).is_some();
+                    || transaction.state.sequence(changed.schema, &changed.name).is_some()
+                    || has_index(&transaction.state, changed.schema, &changed.name);
                 if taken {
                     let message = format!("relation \"{}\" already exists", changed.name);
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
@@ -528,7 +525,7 @@ impl Ddl<'_> {
                 sequences::generate(transaction, &mut changed, &generated)?;
                 transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
                 sequences::settle(transaction, &[])?;
-                Ok(())
+                Ok(notices)
             })
             .await
     }
@@ -539,10 +536,20 @@ impl Ddl<'_> {
         operation: &AlterTableOperation,
         name: &TableReference,
         written: &mut WrittenDefaults<'_>,
+        notices: &mut Vec<String>,
     ) -> Result<()> {
+        if self.alter_keys(table, operation, name, notices).await? {
+            return Ok(());
+        }
         match operation {
             AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-                self.add_column(table, column_def, *if_not_exists, name, written).await
+                let (column_def, declared) = cut_column(column_def)?;
+                let before = table.columns.len();
+                self.add_column(table, &column_def, *if_not_exists, name, written).await?;
+                match table.columns.len() > before {
+                    true => self.declare_added(table, &declared, notices),
+                    false => Ok(()),
+                }
             }
             AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
                 for column in column_names {
@@ -644,25 +651,13 @@ impl Ddl<'_> {
         sequences::check_identity(column, &shown, operation)?;
         match operation {
             AlterColumnOperation::SetNotNull => {
-                let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-                let sql = format!(
-                    "SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1",
-                    table_name.to_quoted_string(),
-                    quoted(name)
-                );
-                let nulls = self.context.sql(&sql).await?.collect().await?;
-                if nulls.iter().any(|batch| batch.num_rows() > 0) {
-                    return Err(error(
-                        SqlState::NOT_NULL_VIOLATION,
-                        format!(
-                            "column \"{name}\" of relation \"{}\" contains null values",
-                            table_name.table()
-                        ),
-                    ));
-                }
+                self.check_no_nulls(table_name, name).await?;
                 column.nullable = false;
             }
-            AlterColumnOperation::DropNotNull => column.nullable = true,
+            AlterColumnOperation::DropNotNull => {
+                check_nullable(table, name)?;
+                column_mut(table, name)?.nullable = true;
+            }
             AlterColumnOperation::DropDefault => {
                 column.default = None;
                 column.tags.remove(SEQUENCE_TAG);
@@ -696,6 +691,20 @@ impl Ddl<'_> {
                 column.kind = new.kind;
             }
             other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
+        }
+        Ok(())
+    }
+
+    /// Errors: a column of a table has NULLs (23502).
+    pub(super) async fn check_no_nulls(&self, table: &TableReference, column: &str) -> Result<()> {
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let sql =
+            format!("SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1", table.to_quoted_string(), quoted(column));
+        let nulls = self.context.sql(&sql).await?.collect().await?;
+        if nulls.iter().any(|batch| batch.num_rows() > 0) {
+            let message =
+                format!("column \"{column}\" of relation \"{}\" contains null values", table.table());
+            return Err(error(SqlState::NOT_NULL_VIOLATION, message));
         }
         Ok(())
     }
@@ -883,7 +892,7 @@ pub(super) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {
     error(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.table()))
 }
 
-fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {
+pub(super) fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {
     error(SqlState::UNDEFINED_TABLE, format!("{kind} \"{}\" does not exist", name.table()))
 }
 

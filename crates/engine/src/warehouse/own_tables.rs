@@ -56,6 +56,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
         owner: owner.to_string(),
         comment: None,
         columns: table.schema.fields().iter().map(Arc::clone).map(column).collect(),
+        keys: Default::default(),
         rows: None,
         bytes: None,
         definition: None,

@@ -21,6 +21,7 @@ use harrier_pgcatalog::{
 use parking_lot::Mutex;
 
 use super::access::Viewer;
+use super::keys;
 use super::names::{Names, Sight};
 use super::own_tables::{self, OwnTable};
 use super::public::{is_public, other_name, told_name};
@@ -229,6 +230,7 @@ impl SessionSource {
         let sizes = self.sizes.lock();
         let analyses = self.analyses.lock();
         let viewer = self.viewer();
+        let mut keys = keys::told(state);
         for table in state.tables.values() {
             // One that has a column which cannot be read is listed all the same.
             let types = told_fields_of(&table.columns)?;
@@ -257,6 +259,7 @@ impl SessionSource {
                 owner: told.owner_of(CatalogObject::Table(table.id)),
                 comment: table.comment.clone(),
                 columns: columns.collect(),
+                keys: keys.remove(&table.id).unwrap_or_default(),
                 // Who sees some rows only is not told how many there are.
                 rows: size
                     .filter(|_| viewer.row_filters(table.id).is_none())
@@ -286,6 +289,7 @@ impl SessionSource {
                 owner: told.owner_of(CatalogObject::View(view.id)),
                 comment: view.comment.clone(),
                 columns: columns.collect(),
+                keys: Default::default(),
                 rows: None,
                 bytes: None,
                 definition: Some(view.sql.clone()),
@@ -336,6 +340,7 @@ impl SessionSource {
                 owner: told.owner_of(CatalogObject::Sequence(sequence.id)),
                 comment: sequence.comment.clone(),
                 columns: columns.map(column).to_vec(),
+                keys: Default::default(),
                 rows: None,
                 bytes: None,
                 definition: None,

@@ -783,6 +783,48 @@ fn both_have_the_same_buckets() {
     assert_eq!(harrier.run("INSERT INTO nested SELECT k, v FROM nested").unwrap_err().sqlstate, "0A000");
 }
 
+/// Keys are Harrier's own: DuckDB renames and drops what they are about without knowing.
+#[test]
+fn keys_go_with_what_duckdb_renames_and_drops() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE p (id INT PRIMARY KEY, code INT UNIQUE)");
+    run(&mut harrier, "CREATE TABLE c (id INT PRIMARY KEY, p INT REFERENCES p, q INT REFERENCES p (code))");
+    run(&mut harrier, "CREATE INDEX i ON c ((p + q))");
+    let mut duck = Duck::attached(&lake);
+    duck.run("INSERT INTO p VALUES (1, 2), (1, 2)");
+    duck.run("ALTER TABLE p RENAME TO parents");
+    duck.run("ALTER TABLE parents RENAME COLUMN id TO number");
+    duck.run("ALTER TABLE c RENAME COLUMN q TO r");
+    agree(&mut harrier, &mut duck, &["SELECT number, code FROM parents"]);
+    let told = "SELECT pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1";
+    let texts = |texts: &[&str]| texts.iter().map(|text| vec![Some(text.to_string())]).collect::<Vec<_>>();
+    assert_eq!(
+        rows(&mut harrier, told),
+        texts(&[
+            "FOREIGN KEY (p) REFERENCES parents(number) NOT VALID",
+            "FOREIGN KEY (r) REFERENCES parents(code) NOT VALID",
+            "PRIMARY KEY (id)",
+            "PRIMARY KEY (number)",
+            "UNIQUE (code)",
+        ])
+    );
+    assert_eq!(
+        rows(&mut harrier, "SELECT indexdef FROM pg_indexes WHERE indexname = 'i'"),
+        texts(&["CREATE INDEX i ON public.c USING btree (((p + \"r\")))"])
+    );
+    duck.run("ALTER TABLE parents DROP COLUMN code");
+    duck.run("ALTER TABLE c DROP COLUMN p");
+    assert_eq!(rows(&mut harrier, told), texts(&["PRIMARY KEY (id)", "PRIMARY KEY (number)"]));
+    assert_eq!(rows(&mut harrier, "SELECT count(*) FROM pg_indexes WHERE indexname = 'i'"), texts(&["0"]));
+    run(&mut harrier, "ALTER TABLE c ADD FOREIGN KEY (r) REFERENCES parents");
+    duck.run("DROP TABLE parents");
+    assert_eq!(rows(&mut harrier, told), texts(&["PRIMARY KEY (id)"]));
+}
+
 /// Two programs write at the same time: inserts all succeed, each once.
 #[test]
 fn both_write_at_the_same_time() {

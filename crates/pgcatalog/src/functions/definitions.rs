@@ -346,9 +346,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let name = call.catalog.relation_text(&call.index, oid(view.id));
         Ok(format!("CREATE RULE \"_RETURN\" AS\n    ON SELECT TO {name} DO INSTEAD {definition}").into())
     }),
-    // There are no indexes, constraints, triggers, partitions and statistics objects to be told of.
-    ("pg_get_indexdef", "text", 1, &[Int, Int, Bool], NOTHING),
-    ("pg_get_constraintdef", "text", 1, &[Int, Bool], NOTHING),
+    ("pg_get_indexdef", "text", 1, &[Int, Int, Bool], super::key_definitions::index),
+    ("pg_get_constraintdef", "text", 1, &[Int, Bool], super::key_definitions::constraint),
+    // There are no triggers, partitions and statistics objects to be told of.
     ("pg_get_triggerdef", "text", 1, &[Int, Bool], NOTHING),
     ("pg_get_partkeydef", "text", 1, &[Int], NOTHING),
     ("pg_get_partition_constraintdef", "text", 1, &[Int], NOTHING),

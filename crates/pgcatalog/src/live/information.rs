@@ -14,7 +14,7 @@ use crate::view_texts::definition;
 
 impl View<'_> {
     /// The relations that the user may do anything with, as `information_schema` shows no others.
-    fn granted<'i>(&self, index: &'i Index) -> Vec<(&'i Relation, &'i Schema)> {
+    pub(super) fn granted<'i>(&self, index: &'i Index) -> Vec<(&'i Relation, &'i Schema)> {
         let any = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
         let columns = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
         index

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use harrier_pgcatalog::{
-    Activity, Column, Contents, Grant, Kind, Object, Relation, Role, Schema, Setting, Source,
+    Activity, Column, Contents, Grant, Keys, Kind, Object, Relation, Role, Schema, Setting, Source,
 };
 
 #[derive(Debug)]
@@ -37,6 +37,7 @@ fn relation(id: i64, schema: i64, name: &str, columns: Vec<Column>) -> Relation 
         owner: "harrier".to_string(),
         comment: None,
         columns,
+        keys: Keys::default(),
         rows: None,
         bytes: Some(0),
         definition: None,

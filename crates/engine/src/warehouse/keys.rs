@@ -1,0 +1,337 @@
+//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables: declared, kept and shown, and neither enforced nor built.
+//!
+//! # Invariants
+//!
+//! They are one tag of their table in the catalog, [`TAG`], a text of JSON: what an earlier snapshot has, and what a transaction undoes, is theirs without
+//! more. Columns are told by their ids and other tables by their UUIDs, so renames need no change here, whoever renames. What is referred to and is not there any more,
+//! because DuckDB has dropped it, takes with it what refers to it: [`Keys::of`] leaves out what lacks a column, and [`Keys::target`] knows no key that is gone. Numbers of keys are
+//! not used twice in a table, so nothing refers to another key than the one it was made for.
+//! No plan relies on them (`docs/decisions/0037-keys-that-are-not-enforced.md`).
+//!
+//! ```text
+//! {"next": 3,
+//!  "constraints": [{"number": 1, "name": "t_pkey", "columns": [1], "kind": "primary"},
+//!                  {"number": 2, "name": "t_b_fkey", "columns": [2], "kind": "foreign",
+//!                   "table": "018f…", "key": 1, "referenced": [1], "on_delete": "cascade"}],
+//!  "indexes": [{"number": 3, "name": "t_lower_idx", "method": "btree",
+//!               "items": [{"expression": {"sql": "lower(b)", "columns": {"b": 2}}}]}]}
+//! ```
+
+use std::collections::BTreeMap;
+
+use datafusion::error::{DataFusionError, Result};
+use harrier_catalog::state::{Column, ColumnId, State, Table};
+use serde::{Deserialize, Serialize};
+
+pub(super) use change::check_nullable;
+pub(crate) use declared::{Declared, cut};
+pub(crate) use statements::{cut_column, notice};
+pub(crate) use texts::cut_text;
+pub(super) use told::told;
+
+mod change;
+mod declared;
+mod expressions;
+mod naming;
+mod statements;
+mod texts;
+mod told;
+
+/// The key of the tag.
+const TAG: &str = "harrier.keys";
+
+/// What is declared of a table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    /// How many numbers have been given out: the last one.
+    #[serde(default)]
+    next: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    constraints: Vec<Constraint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<Index>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Constraint {
+    number: u32,
+    name: String,
+    columns: Vec<ColumnId>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    deferrable: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    deferred: bool,
+    #[serde(flatten)]
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Kind {
+    Primary,
+    Unique {
+        #[serde(default, skip_serializing_if = "is_false")]
+        nulls_not_distinct: bool,
+    },
+    Foreign(Foreign),
+}
+
+/// What a foreign key refers to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Foreign {
+    /// The UUID of the table.
+    table: String,
+    /// The number of a primary key, a unique constraint or a unique index there.
+    key: u32,
+    referenced: Vec<ColumnId>,
+    #[serde(default, skip_serializing_if = "Action::is_none")]
+    on_update: Action,
+    #[serde(default, skip_serializing_if = "Action::is_none")]
+    on_delete: Action,
+    #[serde(default, skip_serializing_if = "is_false")]
+    full: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    #[default]
+    None,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Index {
+    number: u32,
+    name: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    unique: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    nulls_not_distinct: bool,
+    method: String,
+    items: Vec<Item>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    include: Vec<ColumnId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    predicate: Option<Expression>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Item {
+    #[serde(flatten)]
+    what: What,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    descending: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    nulls_first: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum What {
+    Column(ColumnId),
+    Expression(Expression),
+}
+
+/// SQL with the columns that its names mean, which may have got other names since.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Expression {
+    sql: String,
+    columns: BTreeMap<String, ColumnId>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Action {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl Keys {
+    /// What is declared of `table` and has its columns.
+    pub(crate) fn of(table: &Table) -> Self {
+        let mut keys: Self =
+            table.tags.get(TAG).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let has = |id: &ColumnId| table.columns.iter().any(|column| column.id == *id);
+        keys.constraints.retain(|constraint| constraint.columns.iter().all(has));
+        keys.indexes.retain(|index| index.columns().iter().all(has));
+        keys
+    }
+
+    /// Keeps them as what is declared of `table`.
+    fn keep(&self, table: &mut Table) -> Result<()> {
+        if *self == Self::default() {
+            table.tags.remove(TAG);
+            return Ok(());
+        }
+        let text = serde_json::to_string(self).map_err(|error| DataFusionError::External(error.into()))?;
+        table.tags.insert(TAG.to_string(), text);
+        Ok(())
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    fn primary(&self) -> Option<&Constraint> {
+        self.constraints.iter().find(|constraint| constraint.kind == Kind::Primary)
+    }
+
+    fn constraint(&self, name: &str) -> Option<&Constraint> {
+        self.constraints.iter().find(|constraint| constraint.name == name)
+    }
+
+    /// Whether a relation of this name belongs to them: an index, or that of a constraint.
+    fn has_relation(&self, name: &str) -> bool {
+        let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
+        constraints.map(|constraint| &constraint.name).any(|own| own == name)
+            || self.indexes.iter().any(|index| index.name == name)
+    }
+
+    /// The keys that foreign keys may refer to: their numbers and columns.
+    fn candidates(&self) -> impl Iterator<Item = (u32, Vec<ColumnId>)> {
+        let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
+        let constraints = constraints.map(|constraint| (constraint.number, constraint.columns.clone()));
+        let indexes = self.indexes.iter().filter(|index| index.unique && index.predicate.is_none());
+        let indexes = indexes.filter_map(|index| {
+            let columns = index.items.iter().map(|item| match item.what {
+                What::Column(id) => Some(id),
+                What::Expression(_) => None,
+            });
+            Some((index.number, columns.collect::<Option<Vec<_>>>()?))
+        });
+        constraints.chain(indexes).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The table with the key that a foreign key refers to; `None` if either is gone.
+    fn target<'s>(state: &'s State, foreign: &Foreign) -> Option<&'s Table> {
+        let table = state.tables.values().find(|table| table.uuid == foreign.table)?;
+        let has = |id: &ColumnId| table.columns.iter().any(|column| column.id == *id);
+        let is_there = Self::of(table).candidates().any(|(number, _)| number == foreign.key);
+        (is_there && foreign.referenced.iter().all(has)).then_some(table)
+    }
+
+    /// Drops foreign keys whose key is gone.
+    fn prune(&mut self, state: &State, own: &Table) {
+        self.constraints.retain(|constraint| match &constraint.kind {
+            Kind::Foreign(foreign) => foreign.table == own.uuid || Self::target(state, foreign).is_some(),
+            _ => true,
+        });
+        let candidates: Vec<u32> = self.candidates().map(|(number, _)| number).collect();
+        self.constraints.retain(|constraint| match &constraint.kind {
+            Kind::Foreign(foreign) if foreign.table == own.uuid => candidates.contains(&foreign.key),
+            _ => true,
+        });
+    }
+}
+
+impl Constraint {
+    /// Whether PostgreSQL has an index of its name for it.
+    fn is_index(&self) -> bool {
+        !matches!(self.kind, Kind::Foreign(_))
+    }
+}
+
+impl Index {
+    /// All columns that it has to do with.
+    fn columns(&self) -> Vec<ColumnId> {
+        let mut columns = self.include.clone();
+        for item in &self.items {
+            match &item.what {
+                What::Column(id) => columns.push(*id),
+                What::Expression(expression) => columns.extend(expression.columns.values()),
+            }
+        }
+        columns.extend(self.predicate.iter().flat_map(|predicate| predicate.columns.values()));
+        columns
+    }
+}
+
+/// Whether the schema of `table` has an index of this name, of any of its tables.
+pub(super) fn has_index(state: &State, schema: i64, name: &str) -> bool {
+    let tables = state.tables.values().filter(|table| table.schema == schema && table.tags.contains_key(TAG));
+    tables.into_iter().any(|table| Keys::of(table).has_relation(name))
+}
+
+fn column_called<'t>(table: &'t Table, name: &str) -> Option<&'t Column> {
+    table.columns.iter().find(|column| column.name == name)
+}
+
+fn name_of(table: &Table, id: ColumnId) -> &str {
+    table.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use harrier_catalog::state::Location;
+    use harrier_catalog::types::ColumnType;
+
+    use super::*;
+
+    fn table(columns: &[(ColumnId, &str)], tag: &str) -> Table {
+        let column = |(id, name): &(ColumnId, &str)| Column {
+            id: *id,
+            name: name.to_string(),
+            kind: ColumnType::Int32,
+            children: vec![],
+            nullable: true,
+            initial_default: None,
+            default: None,
+            comment: None,
+            tags: BTreeMap::new(),
+        };
+        Table {
+            id: 1,
+            uuid: "u".to_string(),
+            schema: 0,
+            name: "t".to_string(),
+            path: Location::relative("t/"),
+            columns: columns.iter().map(column).collect(),
+            next_column: 10,
+            partition: vec![],
+            partition_id: None,
+            sort: vec![],
+            comment: None,
+            tags: BTreeMap::from([(TAG.to_string(), tag.to_string())]),
+            options: BTreeMap::new(),
+        }
+    }
+
+    const TEXT: &str = r#"{"next":4,"constraints":[{"number":1,"name":"t_pkey","columns":[1],"kind":"primary"},{"number":2,"name":"f","columns":[2],"deferrable":true,"kind":"foreign","table":"u","key":1,"referenced":[1],"on_delete":"set_null","full":true},{"number":3,"name":"u","columns":[1,2],"kind":"unique","nulls_not_distinct":true}],"indexes":[{"number":4,"name":"i","method":"btree","items":[{"expression":{"sql":"lower(b)","columns":{"b":2}},"descending":true},{"column":1}]}]}"#;
+
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let mut own = table(&[(1, "a"), (2, "b")], TEXT);
+        let keys = Keys::of(&own);
+        assert_eq!((keys.constraints.len(), keys.indexes.len()), (3, 1));
+        keys.keep(&mut own).unwrap();
+        assert_eq!(own.tags[TAG], TEXT);
+    }
+
+    #[test]
+    fn what_lacks_a_column_is_not_there() {
+        // DuckDB has dropped `b`, and then `a`.
+        let keys = Keys::of(&table(&[(1, "a"), (3, "b")], TEXT));
+        assert_eq!(keys.constraints.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["t_pkey"]);
+        assert!(keys.indexes.is_empty());
+        assert_eq!(Keys::of(&table(&[], TEXT)), Keys { next: 4, ..Keys::default() });
+        assert_eq!(Keys::of(&table(&[], "not JSON")), Keys::default());
+    }
+
+    #[test]
+    fn expressions_have_the_names_that_columns_have_now() {
+        let own = table(&[(1, "a"), (2, "new \"name\"")], TEXT);
+        let index = &Keys::of(&own).indexes[0];
+        let What::Expression(expression) = &index.items[0].what else { panic!("an expression") };
+        assert_eq!(expressions::text(expression, &own), "lower(\"new \"\"name\"\"\")");
+    }
+}

@@ -1,0 +1,100 @@
+//! Expressions of indexes: they are read to find their columns, and never computed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_catalog::state::Table;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use super::{Expression, column_called, name_of};
+use crate::dialect::SqlDialect;
+use crate::names::plain;
+use crate::nesting;
+
+/// The expression of an index of `table`.
+///
+/// Errors: it names a column that is not there (42703), or has a subquery (0A000).
+pub(super) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
+    struct Columns<'t>(&'t Table, BTreeMap<String, i64>);
+    impl Visitor for Columns<'_> {
+        type Break = CodedError;
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<CodedError> {
+            let message = "cannot use subquery in index expression";
+            ControlFlow::Break(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<CodedError> {
+            let name = match expr {
+                Expr::Identifier(name) => plain(name),
+                Expr::CompoundIdentifier(names) => match names.last() {
+                    Some(name) => plain(name),
+                    None => return ControlFlow::Continue(()),
+                },
+                _ => return ControlFlow::Continue(()),
+            };
+            match column_called(self.0, &name) {
+                Some(column) => {
+                    self.1.insert(name, column.id);
+                    ControlFlow::Continue(())
+                }
+                None => {
+                    let message = format!("column \"{name}\" does not exist");
+                    ControlFlow::Break(CodedError::new(SqlState::UNDEFINED_COLUMN, message))
+                }
+            }
+        }
+    }
+    let mut columns = Columns(table, BTreeMap::new());
+    match Visit::visit(expr, &mut columns) {
+        ControlFlow::Continue(()) => Ok(Expression { sql: expr.to_string(), columns: columns.1 }),
+        ControlFlow::Break(error) => Err(error.into()),
+    }
+}
+
+/// The text of an expression with the names that its columns have now.
+pub(super) fn text(expression: &Expression, table: &Table) -> String {
+    let renamed: HashMap<&str, &str> = expression
+        .columns
+        .iter()
+        .map(|(name, id)| (name.as_str(), name_of(table, *id)))
+        .filter(|(name, now)| name != now)
+        .collect();
+    if renamed.is_empty() {
+        return expression.sql.clone();
+    }
+    struct Rename<'n>(HashMap<&'n str, &'n str>);
+    impl VisitorMut for Rename<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(names) => names.last_mut(),
+                _ => None,
+            };
+            if let Some(name) = name
+                && let Some(now) = self.0.get(plain(name).as_str())
+            {
+                *name = Ident::with_quote('"', *now);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let parsed = nesting::bounded(&expression.sql, || {
+        Ok::<_, datafusion::error::DataFusionError>(
+            Parser::new(&SqlDialect).try_with_sql(&expression.sql)?.parse_expr()?,
+        )
+    });
+    match parsed {
+        Ok(mut expr) => {
+            let _ = VisitMut::visit(&mut expr, &mut Rename(renamed));
+            expr.to_string()
+        }
+        // It has been read when it was made.
+        Err(_) => expression.sql.clone(),
+    }
+}

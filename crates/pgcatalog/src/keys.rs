@@ -1,0 +1,265 @@
+//! Keys and indexes of tables, as a source tells them, and as PostgreSQL writes them.
+//!
+//! None of them is enforced or built, and the catalogs say so: a constraint is not validated, and an index is not valid.
+
+use crate::catalog::{Catalog, Index as Known, quote_identifier};
+use crate::source::{Relation, oid};
+
+/// What is declared of a table. Columns are places among those of their relation, from 0 on.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    pub constraints: Vec<Constraint>,
+    /// Those of primary keys and unique constraints are among them, under the same numbers and names.
+    pub indexes: Vec<Index>,
+}
+
+/// A constraint of a table.
+#[derive(Debug, Clone)]
+pub struct Constraint {
+    /// Numbers of constraints and indexes are different from those of relations.
+    pub id: i64,
+    pub name: String,
+    pub columns: Vec<usize>,
+    pub is_deferrable: bool,
+    pub is_deferred: bool,
+    pub kind: ConstraintKind,
+}
+
+/// What a constraint is.
+#[derive(Debug, Clone)]
+pub enum ConstraintKind {
+    Primary,
+    Unique,
+    Foreign(ForeignKey),
+}
+
+/// What a foreign key refers to.
+#[derive(Debug, Clone)]
+pub struct ForeignKey {
+    /// The number of the relation.
+    pub relation: i64,
+    /// Among the columns of that relation.
+    pub columns: Vec<usize>,
+    /// The number of the index of the key there.
+    pub index: i64,
+    /// As in `pg_constraint`: `a` no action, `r` restrict, `c` cascade, `n` set null, `d` set default.
+    pub on_update: char,
+    pub on_delete: char,
+    /// MATCH FULL, and not SIMPLE.
+    pub is_full: bool,
+}
+
+/// An index of a table.
+#[derive(Debug, Clone)]
+pub struct Index {
+    pub id: i64,
+    pub name: String,
+    pub is_unique: bool,
+    pub is_primary: bool,
+    /// It is that of a deferrable constraint.
+    pub is_deferrable: bool,
+    pub nulls_not_distinct: bool,
+    /// `btree` and its like.
+    pub method: String,
+    pub items: Vec<IndexItem>,
+    /// What INCLUDE says.
+    pub included: Vec<usize>,
+    /// The condition of a partial index.
+    pub predicate: Option<String>,
+}
+
+/// What an index orders by.
+#[derive(Debug, Clone)]
+pub struct IndexItem {
+    pub what: Indexed,
+    /// The operator class, where it was named.
+    pub class: Option<String>,
+    pub is_descending: bool,
+    pub nulls_first: bool,
+}
+
+/// A column or an expression.
+#[derive(Debug, Clone)]
+pub enum Indexed {
+    Column(usize),
+    Expression(String),
+}
+
+impl ConstraintKind {
+    /// As in `pg_constraint`.
+    pub(crate) fn letter(&self) -> &'static str {
+        match self {
+            Self::Primary => "p",
+            Self::Unique => "u",
+            Self::Foreign(_) => "f",
+        }
+    }
+
+    /// As in `information_schema`.
+    pub(crate) fn words(&self) -> &'static str {
+        match self {
+            Self::Primary => "PRIMARY KEY",
+            Self::Unique => "UNIQUE",
+            Self::Foreign(_) => "FOREIGN KEY",
+        }
+    }
+}
+
+impl Index {
+    /// The names of its columns as PostgreSQL gives them: an expression has the name of its function, or none of its own.
+    pub(crate) fn column_names(&self, relation: &Relation) -> Vec<String> {
+        let mut names: Vec<String> = vec![];
+        let items = self.items.iter().map(|item| match &item.what {
+            Indexed::Column(at) => column_name(relation, *at).to_string(),
+            Indexed::Expression(text) => {
+                let function: String =
+                    text.chars().take_while(|sign| sign.is_ascii_alphanumeric() || *sign == '_').collect();
+                match text[function.len()..].starts_with('(') && !function.is_empty() {
+                    true => function.to_lowercase(),
+                    false => "expr".to_string(),
+                }
+            }
+        });
+        let included = self.included.iter().map(|at| column_name(relation, *at).to_string());
+        for name in items.chain(included) {
+            let mut unique = name.clone();
+            let mut number = 1;
+            while names.contains(&unique) {
+                unique = format!("{name}{number}");
+                number += 1;
+            }
+            names.push(unique);
+        }
+        names
+    }
+
+    fn item_text(&self, relation: &Relation, item: &IndexItem) -> String {
+        let mut text = item.what.text(relation);
+        if let Some(class) = &item.class {
+            text += &format!(" {}", quote_identifier(class));
+        }
+        if item.is_descending {
+            text += if item.nulls_first { " DESC" } else { " DESC NULLS LAST" };
+        } else if item.nulls_first {
+            text += " NULLS FIRST";
+        }
+        text
+    }
+
+    /// What `pg_get_indexdef` gives; `name`: of its table.
+    pub(crate) fn definition(&self, relation: &Relation, name: &str) -> String {
+        let unique = if self.is_unique { "UNIQUE " } else { "" };
+        let items: Vec<String> = self.items.iter().map(|item| self.item_text(relation, item)).collect();
+        let mut text = format!(
+            "CREATE {unique}INDEX {} ON {name} USING {} ({})",
+            quote_identifier(&self.name),
+            self.method,
+            items.join(", ")
+        );
+        if !self.included.is_empty() {
+            text += &format!(" INCLUDE ({})", columns_text(relation, &self.included));
+        }
+        if self.nulls_not_distinct {
+            text += " NULLS NOT DISTINCT";
+        }
+        if let Some(predicate) = &self.predicate {
+            text += &format!(" WHERE {predicate}");
+        }
+        text
+    }
+
+    /// What `pg_get_indexdef` gives of one column, counted from 1 on.
+    pub(crate) fn column_definition(&self, relation: &Relation, number: usize) -> Option<String> {
+        let at = number.checked_sub(1)?;
+        match self.items.get(at) {
+            Some(item) => Some(item.what.text(relation)),
+            None => self
+                .included
+                .get(at - self.items.len())
+                .map(|at| quote_identifier(column_name(relation, *at))),
+        }
+    }
+}
+
+impl Indexed {
+    /// As PostgreSQL writes it: a call stands by itself, and all else in parentheses.
+    fn text(&self, relation: &Relation) -> String {
+        match self {
+            Self::Column(at) => quote_identifier(column_name(relation, *at)),
+            Self::Expression(text) => {
+                let is_call =
+                    text.ends_with(')') && text.starts_with(|sign: char| sign.is_ascii_alphabetic());
+                if is_call { text.clone() } else { format!("({text})") }
+            }
+        }
+    }
+}
+
+/// What `pg_get_constraintdef` gives.
+pub(crate) fn constraint_definition(
+    catalog: &Catalog,
+    known: &Known,
+    relation: &Relation,
+    constraint: &Constraint,
+) -> Option<String> {
+    let columns = columns_text(relation, &constraint.columns);
+    let mut text = match &constraint.kind {
+        ConstraintKind::Primary => format!("PRIMARY KEY ({columns})"),
+        ConstraintKind::Unique => {
+            let index = relation.keys.indexes.iter().find(|index| index.id == constraint.id);
+            let nulls = match index.is_some_and(|index| index.nulls_not_distinct) {
+                true => " NULLS NOT DISTINCT",
+                false => "",
+            };
+            format!("UNIQUE{nulls} ({columns})")
+        }
+        ConstraintKind::Foreign(foreign) => {
+            let target = known.user_relation(oid(foreign.relation))?;
+            let mut text = format!(
+                "FOREIGN KEY ({columns}) REFERENCES {}({})",
+                catalog.relation_text(known, oid(target.id)),
+                columns_text(target, &foreign.columns)
+            );
+            if foreign.is_full {
+                text += " MATCH FULL";
+            }
+            for (event, action) in [("UPDATE", foreign.on_update), ("DELETE", foreign.on_delete)] {
+                if action != 'a' {
+                    text += &format!(" ON {event} {}", action_words(action));
+                }
+            }
+            text
+        }
+    };
+    if constraint.is_deferrable {
+        text += " DEFERRABLE";
+    }
+    if constraint.is_deferred {
+        text += " INITIALLY DEFERRED";
+    }
+    // PostgreSQL has no words for others that are not.
+    if matches!(constraint.kind, ConstraintKind::Foreign(_)) {
+        text += " NOT VALID";
+    }
+    Some(text)
+}
+
+/// What a letter of `pg_constraint` for an action means.
+pub(crate) fn action_words(letter: char) -> &'static str {
+    match letter {
+        'r' => "RESTRICT",
+        'c' => "CASCADE",
+        'n' => "SET NULL",
+        'd' => "SET DEFAULT",
+        _ => "NO ACTION",
+    }
+}
+
+pub(crate) fn column_name(relation: &Relation, at: usize) -> &str {
+    relation.columns.get(at).map_or("", |column| column.field.name())
+}
+
+fn columns_text(relation: &Relation, columns: &[usize]) -> String {
+    let names: Vec<String> = columns.iter().map(|at| quote_identifier(column_name(relation, *at))).collect();
+    names.join(", ")
+}
