@@ -141,6 +141,41 @@ def inspection():
 
 
 @program.check
+def keys():
+    """create_all() with keys and indexes, inspect() of them, reflection"""
+    base, metadata = engine(), sa.MetaData()
+    sa.Table(
+        "alchemy_parents", metadata, sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), sa.Column("code", sa.Text, unique=True),
+        sa.Column("x", sa.Integer), sa.Column("y", sa.Integer), sa.UniqueConstraint("x", "y", name="alchemy_xy"),
+    )
+    sa.Table(
+        "alchemy_children", metadata, sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("parent", sa.ForeignKey("alchemy_parents.id", ondelete="CASCADE"), index=True), sa.Column("x", sa.Integer), sa.Column("y", sa.Integer),
+        sa.ForeignKeyConstraint(["x", "y"], ["alchemy_parents.x", "alchemy_parents.y"], name="alchemy_both", deferrable=True, initially="DEFERRED"),
+        sa.Index("alchemy_text", sa.text("lower(x::text)"), "y", unique=True),
+    )
+    metadata.drop_all(base)
+    metadata.create_all(base)
+    found = sa.inspect(base)
+    equal(found.get_pk_constraint("alchemy_children")["constrained_columns"], ["id"])
+    equal(found.get_pk_constraint("alchemy_parents")["name"], "alchemy_parents_pkey")
+    equal(sorted((key["name"], key["column_names"]) for key in found.get_unique_constraints("alchemy_parents")), [
+        ("alchemy_parents_code_key", ["code"]), ("alchemy_xy", ["x", "y"]),
+    ])
+    equal(sorted((key["name"], key["constrained_columns"], key["referred_table"], key["referred_columns"], key["options"]) for key in found.get_foreign_keys("alchemy_children")), [
+        ("alchemy_both", ["x", "y"], "alchemy_parents", ["x", "y"], {"deferrable": True, "initially": "DEFERRED"}),
+        ("alchemy_children_parent_fkey", ["parent"], "alchemy_parents", ["id"], {"ondelete": "CASCADE"}),
+    ])
+    equal(sorted((index["name"], index["unique"], index["column_names"]) for index in found.get_indexes("alchemy_children")), [
+        ("alchemy_text", True, [None, "y"]), ("ix_alchemy_children_parent", False, ["parent"]),
+    ])
+    reflected = sa.MetaData()
+    reflected.reflect(base, only=["alchemy_children"])
+    equal(sorted(reflected.tables), ["alchemy_children", "alchemy_parents"])
+    metadata.drop_all(base)
+
+
+@program.check
 def mapping():
     """the ORM: add_all, flush, query, savepoints, commit, rollback, refresh, delete"""
 

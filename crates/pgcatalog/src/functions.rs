@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder, new_empty_array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int16Type, Int32Type, Int64Type};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -325,6 +325,10 @@ fn value(array: &ArrayRef, row: usize) -> Result<Value> {
             let items = array.as_list::<i32>().value(row);
             match items.data_type() {
                 DataType::Int32 => Value::Ints(items.as_primitive::<Int32Type>().iter().flatten().collect()),
+                DataType::Int16 => {
+                    let numbers = items.as_primitive::<Int16Type>().iter().flatten();
+                    Value::Ints(numbers.map(i32::from).collect())
+                }
                 DataType::Utf8 => {
                     let texts = items.as_string::<i32>().iter().flatten().map(str::to_string);
                     Value::Texts(texts.collect())

@@ -212,6 +212,7 @@ impl View<'_> {
             let system = system.iter().map(|relation| of_system(relation));
             user.iter().map(|(relation, _)| of_user(relation)).chain(system).collect::<Vec<_>>()
         };
+        let referring = keys::referring(&index);
         let names = user.iter().map(|(r, _)| r.name.as_str()).chain(system.iter().map(|r| r.name));
         let namespaces = user.iter().map(|(_, schema)| schema.oid());
         let kinds = user.iter().map(|(r, _)| kind(r)).chain(system.iter().map(|r| r.kind));
@@ -256,6 +257,11 @@ impl View<'_> {
             .bools(
                 "relhasindex",
                 both(&|r| i32::from(!r.keys.indexes.is_empty()), &|_| 0).into_iter().map(|has| has != 0),
+            )
+            // PostgreSQL has triggers on both sides of foreign keys, and clients look for keys where there are some.
+            .bools(
+                "relhastriggers",
+                both(&|r| i32::from(referring.contains(&r.id)), &|_| 0).into_iter().map(|has| has != 0),
             )
             .lists("relacl", grants);
         let relations = self.batch(rows, columns)?;

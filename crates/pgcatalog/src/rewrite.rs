@@ -17,6 +17,7 @@
 //! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]), nothing is named, and
 //! a statement that names no system relation is left alone but for names of types, functions and operators, and the registers.
 
+mod arrays_in_from;
 mod columns;
 mod domains;
 mod empty;
@@ -171,6 +172,7 @@ impl VisitorMut for Rewriter {
             select.selection.iter_mut().for_each(truth);
         }
         if self.about_catalog {
+            arrays_in_from::unfold_in_from(select, &mut self.made_up);
             lateral::unfold(select, &mut self.made_up);
             subqueries::count_in_list(select);
             subqueries::name_tables(select);

@@ -1,5 +1,7 @@
 //! The rows that tell of keys and indexes.
 
+use std::collections::HashSet;
+
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::Int32Type;
 use datafusion::error::Result;
@@ -32,6 +34,17 @@ fn constraints(known: &Known) -> impl Iterator<Item = (&Relation, &Schema, &Cons
     known.user_relations().flat_map(|(relation, schema)| {
         relation.keys.constraints.iter().map(move |constraint| (relation, schema, constraint))
     })
+}
+
+/// The numbers of the relations that have foreign keys, and of those that they refer to.
+pub(super) fn referring(known: &Known) -> HashSet<i64> {
+    let mut found = HashSet::new();
+    for (relation, _, constraint) in constraints(known) {
+        if let ConstraintKind::Foreign(foreign) = &constraint.kind {
+            found.extend([relation.id, foreign.relation]);
+        }
+    }
+    found
 }
 
 /// The columns of indexes, as `pg_attribute` has them.

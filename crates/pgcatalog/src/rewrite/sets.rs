@@ -45,7 +45,9 @@ pub(super) fn from_zero(expr: &mut Expr) {
         Expr::CompoundIdentifier(parts) => parts.last(),
         _ => None,
     };
-    let Some(type_name) = column.and_then(|name| type_of(&normal(name))) else { return };
+    // The driver for Java says `i_indoption` where it selects from a query of its own.
+    let named = |name: &str| type_of(name).or_else(|| type_of(name.strip_prefix("i_")?));
+    let Some(type_name) = column.and_then(|name| named(&normal(name))) else { return };
     if type_name == "name" {
         *expr = call("name_letter", vec![(**root).clone(), index.clone()]);
     } else if type_name.ends_with("vector") {
@@ -57,6 +59,16 @@ pub(super) fn from_zero(expr: &mut Expr) {
         }));
         *expr = call("array_element", vec![(**root).clone(), index]);
     }
+}
+
+/// Whether an expression is a column of system relations that is a vector.
+fn is_vector(expr: &Expr) -> bool {
+    let column = match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    column.and_then(|name| type_of(&normal(name))).is_some_and(|type_name| type_name.ends_with("vector"))
 }
 
 /// The type of a column of system relations, of which no two of one name differ in having subscripts from 0 on.
@@ -142,9 +154,16 @@ pub(super) fn unfold(expr: &mut Expr) {
             *expr = call("unnest", vec![expr.clone()]);
         }
         (Some("generate_subscripts"), [array, dimension]) => {
+            let number = |text: &str| Expr::value(Value::Number(text.to_string(), false));
             let end = call("array_upper", vec![array.clone(), dimension.clone()]);
-            let start = Expr::value(Value::Number("1".to_string(), false));
-            let end = cast_to(end, DataType::BigInt(None));
+            let mut end = cast_to(end, DataType::BigInt(None));
+            let mut start = number("1");
+            // Those of vectors begin at 0.
+            if is_vector(array) {
+                let (left, right) = (Box::new(end), Box::new(number("1")));
+                end = Expr::BinaryOp { left, op: BinaryOperator::Minus, right };
+                start = number("0");
+            }
             *expr = call("unnest", vec![call("generate_series", vec![start, end])]);
         }
         _ => {}

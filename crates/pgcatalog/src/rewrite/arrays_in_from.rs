@@ -1,0 +1,172 @@
+//! Arrays of constraints and indexes that are unfolded in FROM, for each row of their relation, here or in the query outside, as rows of that relation.
+//!
+//! ```text
+//! FROM pg_constraint c, unnest(c.conkey) WITH ORDINALITY u(x, n)
+//!   ──►  FROM pg_constraint c, (SELECT oid AS __of, unnest(conkey) AS x, unnest(generate_series(1, array_upper(conkey, 1))) AS n
+//!                               FROM pg_catalog.pg_constraint) AS u WHERE u.__of = c.oid
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, Select, SelectItem, SetExpr, TableAlias,
+    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::sets::{no_query, unfold};
+use super::{call, normal, parts, table_alias};
+use crate::CATALOG_SCHEMA;
+
+/// What is unfolded: an array of a relation, by the name that the relation has where it is unfolded.
+struct Array {
+    /// As SQL names the relation; `None`: by its own name.
+    of: Option<Ident>,
+    column: Ident,
+}
+
+/// The relation of an array, and the column that tells its rows apart.
+fn relation_of(column: &str) -> Option<(&'static str, &'static str)> {
+    match column {
+        "conkey" | "confkey" => Some(("pg_constraint", "oid")),
+        "indkey" | "indoption" | "indclass" | "indcollation" => Some(("pg_index", "indexrelid")),
+        _ => None,
+    }
+}
+
+/// Rewrites the FROM of a SELECT and what refers to it.
+pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
+    let mut conditions = vec![];
+    let mut same = vec![];
+    for entry in &mut select.from {
+        let joined = entry.joins.iter_mut().map(|join| &mut join.relation);
+        for factor in std::iter::once(&mut entry.relation).chain(joined) {
+            let Some((arrays, alias, lists)) = unfolded(factor) else { continue };
+            let Some((relation, key)) = relation_of(&normal(&arrays[0].column)) else { continue };
+            *made_up += 1;
+            let of = Ident::with_quote('"', format!("__of_{made_up}"));
+            let mut items = vec![SelectItem::ExprWithAlias {
+                expr: Expr::Identifier(Ident::new(key)),
+                alias: of.clone(),
+            }];
+            for (list, name) in lists.into_iter().zip(names(&alias, &arrays)) {
+                items.push(SelectItem::ExprWithAlias { expr: list, alias: name });
+            }
+            let mut query = no_query();
+            if let SetExpr::Select(inner) = &mut *query.body {
+                inner.projection = items;
+                let Some(table) = table(relation) else { continue };
+                inner.from = vec![TableWithJoins { relation: table, joins: vec![] }];
+            }
+            let owner = arrays[0].of.clone().unwrap_or_else(|| Ident::new(relation));
+            let outside = vec![owner, Ident::new(key)];
+            let own = vec![alias.name.clone(), of];
+            conditions.push(Expr::BinaryOp {
+                left: Box::new(Expr::CompoundIdentifier(own.clone())),
+                op: BinaryOperator::Eq,
+                right: Box::new(Expr::CompoundIdentifier(outside.clone())),
+            });
+            same.push((outside, own));
+            let alias = Some(TableAlias { columns: vec![], ..alias });
+            *factor = TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None };
+        }
+    }
+    // What is in the list need not be of the query outside.
+    let _ = VisitMut::visit(&mut select.projection, &mut Same(same));
+    for condition in conditions {
+        select.selection = Some(match select.selection.take() {
+            Some(selection) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(selection))),
+                op: BinaryOperator::And,
+                right: Box::new(condition),
+            },
+            None => condition,
+        });
+    }
+}
+
+/// The arrays that an entry of FROM unfolds, the name that it has, and the lists that its columns are.
+fn unfolded(factor: &TableFactor) -> Option<(Vec<Array>, TableAlias, Vec<Expr>)> {
+    match factor {
+        TableFactor::UNNEST { array_exprs, alias, with_ordinality, with_offset: false, .. } => {
+            let arrays = array_exprs.iter().map(array).collect::<Option<Vec<_>>>()?;
+            let alias = alias.clone().unwrap_or_else(|| table_alias("unnest"));
+            let own = |array: &Array| Expr::Identifier(array.column.clone());
+            let mut lists: Vec<Expr> = arrays.iter().map(|array| call("unnest", vec![own(array)])).collect();
+            if *with_ordinality {
+                let number = |text: &str| Expr::value(Value::Number(text.to_string(), false));
+                let end = call("array_upper", vec![own(arrays.first()?), number("1")]);
+                lists.push(call("unnest", vec![call("generate_series", vec![number("1"), end])]));
+            }
+            Some((arrays, alias, lists))
+        }
+        TableFactor::Table { name, alias, args: Some(args), .. }
+            if parts(name).last().is_some_and(|name| name == "generate_subscripts") =>
+        {
+            let arguments = args.args.iter().map(|argument| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                _ => None,
+            });
+            let [of, dimension] = <[Expr; 2]>::try_from(arguments.collect::<Option<Vec<_>>>()?).ok()?;
+            let found = array(&of)?;
+            let mut list =
+                call("generate_subscripts", vec![Expr::Identifier(found.column.clone()), dimension]);
+            unfold(&mut list);
+            let alias = alias.clone().unwrap_or_else(|| table_alias("generate_subscripts"));
+            Some((vec![found], alias, vec![list]))
+        }
+        _ => None,
+    }
+}
+
+fn array(expr: &Expr) -> Option<Array> {
+    let found = match expr {
+        Expr::Identifier(column) => Array { of: None, column: column.clone() },
+        Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+            [.., of, column] => Array { of: Some(of.clone()), column: column.clone() },
+            _ => return None,
+        },
+        Expr::Nested(inner) => return array(inner),
+        _ => return None,
+    };
+    relation_of(&normal(&found.column)).map(|_| found)
+}
+
+/// The names of the columns: those that were given, or as PostgreSQL has them.
+fn names(alias: &TableAlias, arrays: &[Array]) -> Vec<Ident> {
+    let given = |at: usize| alias.columns.get(at).map(|column| column.name.clone());
+    let own = |at: usize| match arrays.len() {
+        1 => alias.name.clone(),
+        _ => Ident::new(if at == 0 { "unnest".to_string() } else { format!("unnest_{at}") }),
+    };
+    let mut names: Vec<Ident> = (0..arrays.len()).map(|at| given(at).unwrap_or_else(|| own(at))).collect();
+    names.push(given(arrays.len()).unwrap_or_else(|| Ident::new("ordinality")));
+    names
+}
+
+/// A table in FROM.
+fn table(relation: &str) -> Option<TableFactor> {
+    let name = format!("{CATALOG_SCHEMA}.{relation}");
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(&name).ok()?.parse_table_factor().ok()
+}
+
+/// Puts other columns that are the same in the place of some.
+struct Same(Vec<(Vec<Ident>, Vec<Ident>)>);
+
+impl VisitorMut for Same {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expr {
+            let is = |other: &[Ident]| {
+                parts.len() == other.len()
+                    && parts.iter().zip(other).all(|(one, other)| normal(one) == normal(other))
+            };
+            if let Some((_, own)) = self.0.iter().find(|(outside, _)| is(outside)) {
+                *parts = own.clone();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
