@@ -184,7 +184,7 @@ def mapping():
 
     class Item(Base):
         __tablename__ = "alchemy_items"
-        # SQLAlchemy wants a key; the warehouse keeps none, so the table is made by hand.
+        # SQLAlchemy wants a key; the table is made by hand, without one.
         id = orm.mapped_column(sa.Integer, primary_key=True, autoincrement=False)
         name = orm.mapped_column(sa.Text)
 

@@ -35,6 +35,10 @@ impl TypePlanner for Types {
 }
 
 fn session() -> SessionContext {
+    session_of(Shop::new())
+}
+
+fn session_of(shop: Shop) -> SessionContext {
     let mut config = SessionConfig::new()
         .with_information_schema(true)
         .with_default_catalog_and_schema("warehouse", "main")
@@ -42,7 +46,7 @@ fn session() -> SessionContext {
     config.options_mut().sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     let state = SessionStateBuilder::new_with_default_features().with_config(config);
     let context = SessionContext::new_with_state(state.with_type_planner(Arc::new(Types)).build());
-    install(&context, Arc::new(Shop::new())).expect("the catalogs can be installed");
+    install(&context, Arc::new(shop)).expect("the catalogs can be installed");
     context
 }
 
@@ -168,6 +172,76 @@ async fn clients_get_what_postgresql_answers() {
     assert!(count > 0 || !only.is_empty());
     let failed = failures.matches("=== ").count();
     assert!(failures.is_empty(), "{failures}\n{failed} of {count} failed");
+}
+
+/// What clients ask about keys and indexes, and what they are to hear; PostgreSQL says the same of keys that are valid.
+#[tokio::test]
+async fn keys_and_indexes_are_found() {
+    let context = session_of(shop::with_keys());
+    for (sql, expected) in [
+        (
+            "SELECT conname, contype, conkey, confkey, convalidated, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",
+            vec![
+                "orders_customer_fkey\tf\t{2}\t{1}\tf\tFOREIGN KEY (customer) REFERENCES sales.region(id) ON DELETE CASCADE NOT VALID",
+                "orders_note_id_key\tu\t{4,1}\t\\N\tf\tUNIQUE (note, id)",
+                "region_pkey\tp\t{1}\t\\N\tf\tPRIMARY KEY (id)",
+            ],
+        ),
+        (
+            "SELECT indexrelid::regclass::text, indisprimary, indisvalid, indkey, indoption, pg_get_indexdef(indexrelid) FROM pg_index ORDER BY 1",
+            vec![
+                "orders_lower_day_idx\tf\tf\t0 6\t3 0\tCREATE INDEX orders_lower_day_idx ON main.orders USING btree (lower(note) DESC, day)",
+                "orders_note_id_key\tf\tf\t4 1\t0 0\tCREATE UNIQUE INDEX orders_note_id_key ON main.orders USING btree (note, id)",
+                "sales.region_pkey\tt\tf\t1\t0\tCREATE UNIQUE INDEX region_pkey ON sales.region USING btree (id)",
+            ],
+        ),
+        // As Django does.
+        (
+            "SELECT c.conname, array(SELECT attname FROM unnest(c.conkey) WITH ORDINALITY cols(colid, arridx) JOIN pg_attribute AS ca ON cols.colid = ca.attnum WHERE ca.attrelid = c.conrelid ORDER BY cols.arridx) FROM pg_constraint AS c ORDER BY 1",
+            vec!["orders_customer_fkey\t{customer}", "orders_note_id_key\t{note,id}", "region_pkey\t{id}"],
+        ),
+        (
+            "SELECT c.relname, key, option & 1, arridx FROM (SELECT * FROM pg_index i, unnest(i.indkey, i.indoption) WITH ORDINALITY koi(key, option, arridx)) idx JOIN pg_class c ON idx.indexrelid = c.oid WHERE NOT indisprimary ORDER BY 1, 4",
+            vec![
+                "orders_lower_day_idx\t0\t1\t1",
+                "orders_lower_day_idx\t6\t0\t2",
+                "orders_note_id_key\t4\t0\t1",
+                "orders_note_id_key\t1\t0\t2",
+            ],
+        ),
+        // As peewee does.
+        (
+            "SELECT i.relname, array_to_string(ARRAY(SELECT pg_get_indexdef(idx.indexrelid, k + 1, TRUE) FROM generate_subscripts(idx.indkey, 1) AS k ORDER BY k), ',') FROM pg_index idx JOIN pg_class i ON idx.indexrelid = i.oid ORDER BY 1",
+            vec!["orders_lower_day_idx\tlower(note),day", "orders_note_id_key\tnote,id", "region_pkey\tid"],
+        ),
+        // As Rails does.
+        (
+            "SELECT a.attname FROM (SELECT indrelid, indkey, generate_subscripts(indkey, 1) idx FROM pg_index WHERE NOT indisprimary) i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[i.idx] ORDER BY i.idx",
+            vec!["note", "id", "day"],
+        ),
+        (
+            "SELECT constraint_name, unique_constraint_name, delete_rule FROM information_schema.referential_constraints",
+            vec!["orders_customer_fkey\tregion_pkey\tCASCADE"],
+        ),
+        (
+            "SELECT constraint_name, table_name, constraint_type, enforced FROM information_schema.table_constraints ORDER BY 1",
+            vec![
+                "orders_customer_fkey\torders\tFOREIGN KEY\tNO",
+                "orders_note_id_key\torders\tUNIQUE\tNO",
+                "region_pkey\tregion\tPRIMARY KEY\tNO",
+            ],
+        ),
+        (
+            "SELECT relname, relhasindex, relhastriggers FROM pg_class WHERE relname IN ('orders', 'region', 'measures') ORDER BY 1",
+            vec!["measures\tf\tf", "orders\tt\tt", "region\tt\tt"],
+        ),
+    ] {
+        let rows = run(&context, sql).await.unwrap_or_else(|error| panic!("{error} of {sql}")).1;
+        let (mut rows, mut expected) = (rows, expected.iter().map(|row| row.to_string()).collect::<Vec<_>>());
+        rows.sort();
+        expected.sort();
+        assert_eq!(rows, expected, "{sql}");
+    }
 }
 
 #[tokio::test]

@@ -39,17 +39,27 @@ pub(super) fn field_access(expr: &mut Expr) {
 /// `typname[0]`, `proargtypes[0]`: names and vectors have subscripts, from 0 on.
 pub(super) fn from_zero(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
-    let [AccessExpr::Subscript(Subscript::Index { index })] = access_chain.as_slice() else { return };
-    let column = match &**root {
-        Expr::Identifier(name) => Some(name),
-        Expr::CompoundIdentifier(parts) => parts.last(),
-        _ => None,
+    let (before, index) = match access_chain.as_slice() {
+        [before @ .., AccessExpr::Subscript(Subscript::Index { index })] => (before, index),
+        _ => return,
+    };
+    // A column with its relation is an access, too.
+    let (root, column) = match (&**root, before) {
+        (Expr::Identifier(name), []) => ((**root).clone(), name.clone()),
+        (Expr::CompoundIdentifier(parts), []) => match parts.last() {
+            Some(name) => ((**root).clone(), name.clone()),
+            None => return,
+        },
+        (Expr::Identifier(relation), [AccessExpr::Dot(Expr::Identifier(name))]) => {
+            (Expr::CompoundIdentifier(vec![relation.clone(), name.clone()]), name.clone())
+        }
+        _ => return,
     };
     // The driver for Java says `i_indoption` where it selects from a query of its own.
     let named = |name: &str| type_of(name).or_else(|| type_of(name.strip_prefix("i_")?));
-    let Some(type_name) = column.and_then(|name| named(&normal(name))) else { return };
+    let Some(type_name) = named(&normal(&column)) else { return };
     if type_name == "name" {
-        *expr = call("name_letter", vec![(**root).clone(), index.clone()]);
+        *expr = call("name_letter", vec![root, index.clone()]);
     } else if type_name.ends_with("vector") {
         let one = Expr::value(Value::Number("1".to_string(), false));
         let index = Expr::Nested(Box::new(Expr::BinaryOp {
@@ -57,7 +67,7 @@ pub(super) fn from_zero(expr: &mut Expr) {
             op: BinaryOperator::Plus,
             right: Box::new(one),
         }));
-        *expr = call("array_element", vec![(**root).clone(), index]);
+        *expr = call("array_element", vec![root, index]);
     }
 }
 

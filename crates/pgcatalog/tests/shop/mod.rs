@@ -6,7 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use harrier_pgcatalog::{
-    Activity, Column, Contents, Grant, Keys, Kind, Object, Relation, Role, Schema, Setting, Source,
+    Activity, Column, Constraint, ConstraintKind, Contents, ForeignKey, Grant, Index, IndexItem, Indexed,
+    Keys, Kind, Object, Relation, Role, Schema, Setting, Source,
 };
 
 #[derive(Debug)]
@@ -122,6 +123,65 @@ impl Shop {
         };
         Self { contents: Arc::new(contents) }
     }
+}
+
+/// The same with keys: `region` has a primary key, to which `orders` refers, with a unique constraint and an index of an expression.
+pub fn with_keys() -> Shop {
+    let mut contents = Contents::clone(&Shop::new().contents);
+    let column =
+        |at| IndexItem { what: Indexed::Column(at), class: None, is_descending: false, nulls_first: false };
+    let index = |id, name: &str, items| Index {
+        id,
+        name: name.to_string(),
+        is_unique: true,
+        is_primary: false,
+        is_deferrable: false,
+        nulls_not_distinct: false,
+        method: "btree".to_string(),
+        items,
+        included: vec![],
+        predicate: None,
+    };
+    let constraint = |id, name: &str, columns, kind| Constraint {
+        id,
+        name: name.to_string(),
+        columns,
+        is_deferrable: false,
+        is_deferred: false,
+        kind,
+    };
+    for relation in &mut contents.relations {
+        match relation.name.as_str() {
+            "region" => {
+                let own = index(101, "region_pkey", vec![column(0)]);
+                relation.keys.indexes = vec![Index { is_primary: true, ..own }];
+                relation.keys.constraints =
+                    vec![constraint(101, "region_pkey", vec![0], ConstraintKind::Primary)];
+            }
+            "orders" => {
+                let foreign = ForeignKey {
+                    relation: 27,
+                    columns: vec![0],
+                    index: 101,
+                    on_update: 'a',
+                    on_delete: 'c',
+                    is_full: false,
+                };
+                let lower = Indexed::Expression("lower(note)".to_string());
+                let lower = IndexItem { what: lower, is_descending: true, nulls_first: true, ..column(0) };
+                relation.keys.indexes = vec![
+                    index(102, "orders_note_id_key", vec![column(3), column(0)]),
+                    Index { is_unique: false, ..index(103, "orders_lower_day_idx", vec![lower, column(5)]) },
+                ];
+                relation.keys.constraints = vec![
+                    constraint(102, "orders_note_id_key", vec![3, 0], ConstraintKind::Unique),
+                    constraint(104, "orders_customer_fkey", vec![1], ConstraintKind::Foreign(foreign)),
+                ];
+            }
+            _ => {}
+        }
+    }
+    Shop { contents: Arc::new(contents) }
 }
 
 impl Source for Shop {
