@@ -2,29 +2,20 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const path = require("node:path");
+const { Program } = require("./checks.js");
 
-const modules = path.join(process.env.HARRIER_CLIENTS || path.join(__dirname, "../../.harrier/clients"), "node/node_modules");
-const load = (name) => require(path.join(modules, name));
+const program = new Program();
+const load = program.load.bind(program);
 const { Client, Pool } = load("pg");
 const Cursor = load("pg-cursor");
 const { DataTypes, QueryTypes, Sequelize } = load("sequelize");
 load("reflect-metadata");
 const { DataSource, EntitySchema } = load("typeorm");
 
-// What one check may take.
-const CHECK_MS_MAX = 60_000;
-
-const words = process.argv.slice(2);
-const option = (name) => words.includes(name) && words.splice(words.indexOf(name), 1).length > 0;
-const keepsGoing = option("--keep-going");
-const only = words.includes("--only") ? words.splice(words.indexOf("--only"), 2)[1] : "";
-const [host, port, user, database = user] = words;
-const password = process.env.PGPASSWORD || undefined;
-const server = { host, port: Number(port), user, password, database };
-
-const checks = [];
-const check = (line, run) => checks.push({ line, run });
+const { server } = program;
+const { host, port, user, password, database } = server;
+const check = program.check.bind(program);
+const fails = program.fails.bind(program);
 
 async function connected(work) {
   const client = new Client(server);
@@ -34,10 +25,6 @@ async function connected(work) {
   } finally {
     await client.end();
   }
-}
-
-async function fails(code, work) {
-  await assert.rejects(work, (error) => assert.equal(error.code, code) === undefined);
 }
 
 check("pg: parameters without a type at LIMIT, OFFSET, ANY, IN, CASE, and in functions", () =>
@@ -97,7 +84,7 @@ check("pg-pool: connections that are used again, transactions, advisory locks", 
 });
 
 check("Sequelize: connect, findAll with where, order, limit and offset, count, max, bulkCreate, transaction", async () => {
-  const sequelize = new Sequelize(database, user, password || "", { host, port: Number(port), dialect: "postgres", logging: false });
+  const sequelize = new Sequelize(database, user, password || "", { host, port: port, dialect: "postgres", logging: false });
   try {
     await sequelize.authenticate();
     await sequelize.query("DROP TABLE IF EXISTS sequelize_things");
@@ -132,7 +119,7 @@ check("TypeORM: connect, find, query builder, insert, update, remove", async () 
     tableName: "typeorm_things",
     columns: { a: { type: "int", primary: true }, b: { type: "text", nullable: true } },
   });
-  const source = new DataSource({ type: "postgres", host, port: Number(port), username: user, password, database, entities: [Thing] });
+  const source = new DataSource({ type: "postgres", host, port: port, username: user, password, database, entities: [Thing] });
   await source.initialize();
   try {
     await source.query("DROP TABLE IF EXISTS typeorm_things");
@@ -152,35 +139,4 @@ check("TypeORM: connect, find, query builder, insert, update, remove", async () 
   }
 });
 
-function within(work) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer after ${CHECK_MS_MAX / 1000} s`)), CHECK_MS_MAX);
-  });
-  return Promise.race([work, late]).finally(() => clearTimeout(timer));
-}
-
-async function main() {
-  const version = (name) => load(`${name}/package.json`).version;
-  console.log(`client  node-postgres ${version("pg")}, Sequelize ${version("sequelize")}, TypeORM ${version("typeorm")}`);
-  let failed = 0;
-  for (const { line, run } of checks.filter((one) => one.line.includes(only))) {
-    const started = performance.now();
-    try {
-      await within(run());
-      console.log(`ok      ${line} (${((performance.now() - started) / 1000).toFixed(2)} s)`);
-    } catch (error) {
-      failed += 1;
-      console.log(`FAILED  ${line}\n        ${String(error.stack || error).replaceAll("\n", "\n        ")}`);
-      if (error.query || error.sql) {
-        console.log(`        ${error.query || error.sql}`);
-      }
-      if (!keepsGoing) {
-        break;
-      }
-    }
-  }
-  process.exit(failed ? 1 : 0);
-}
-
-main();
+program.run(`node-postgres ${program.version("pg")}, Sequelize ${program.version("sequelize")}, TypeORM ${program.version("typeorm")}`);

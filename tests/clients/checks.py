@@ -91,8 +91,8 @@ class Program:
         self.checks.append(function)
         return function
 
-    def run(self):
-        """Runs the checks in order and ends the program: 0 if all went well, 1 at the first that did not."""
+    def run(self, end=None):
+        """Runs the checks in order, calls `end`, and ends the program: 0 if all went well, 1 at the first that did not."""
 
         def too_long(*_):
             raise Difference(f"no answer after {CHECK_SECONDS_MAX} s")
@@ -124,6 +124,8 @@ class Program:
             finally:
                 signal.alarm(0)
                 faulthandler.cancel_dump_traceback_later()
+        if end:
+            end()
         # Threads that wait for an answer that never comes must not keep the program.
         sys.stdout.flush()
         os._exit(1 if failed else 0)

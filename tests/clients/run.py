@@ -1,8 +1,8 @@
 """Runs the client programs beside it against a server that speaks PostgreSQL's protocol, and says how each went.
 
-usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--keep-going] [--known FILE] [--tls] [--trace FOLDER] [--list]
+usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--more] [--keep-going] [--known FILE] [--tls] [--trace FOLDER] [--list]
 
-The password is $PGPASSWORD; the clients are where scripts/clients.sh has put them. Exit status: 0 if all went well, 1 if not.
+The password is $PGPASSWORD; the clients are where scripts/clients.sh has put them, and those of --more where scripts/more-clients.sh has. Exit status: 0 if all went well, 1 if not.
 """
 
 import argparse
@@ -16,8 +16,10 @@ from trace import Proxy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENTS = os.environ.get("HARRIER_CLIENTS") or os.path.join(HERE, "../../.harrier/clients")
-PYTHON = os.path.join(CLIENTS, "python/bin/python3")
-NAMES = ["psql", "psycopg", "asyncpg", "sqlalchemy", "node", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "jupysql", "adbc", "dbt", "flightsql"]
+MORE_CLIENTS = os.environ.get("HARRIER_MORE_CLIENTS") or os.path.join(HERE, "../../.harrier/more-clients")
+NAMES = ["psql", "psycopg", "asyncpg", "sqlalchemy", "node", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "jupysql", "adbc", "dbt", "peewee", "tortoise", "django", "builders", "flightsql"]
+# Those that take long to install.
+MORE_NAMES = ["go", "tools", "activerecord", "php", "postgres", "frames", "drizzle_kit"]
 # What all the checks of one client may take; each check has a limit of its own.
 CLIENT_SECONDS_MAX = 900
 # Messages shown of a check that failed; the file has all of them.
@@ -27,9 +29,19 @@ TRACE_LINES = 30
 def command(name):
     if name == "pgjdbc":
         return ["java", "-cp", os.path.join(CLIENTS, "java/postgresql.jar"), os.path.join(HERE, "CheckPgjdbc.java")]
-    if name == "node":
-        return ["node", os.path.join(HERE, "check_node.js")]
-    return [PYTHON, os.path.join(HERE, f"check_{name}.py")]
+    if name == "go":
+        return [os.path.join(MORE_CLIENTS, "go/clients")]
+    if name == "tools":
+        return ["java", "-XX:TieredStopAtLevel=1", "-cp", os.path.join(MORE_CLIENTS, "java/classes") + ":" + os.path.join(MORE_CLIENTS, "java/*"), "CheckTools"]
+    programs = {"activerecord": ["ruby", "-W0", "check_activerecord.rb"], "php": ["php", "check_php.php"]}
+    programs |= {script: ["node", f"check_{script}.js"] for script in ["node", "builders", "drizzle_kit"]}
+    *words, script = programs.get(name, [os.path.join(folder(name), "python/bin/python3"), f"check_{name}.py"])
+    return words + [os.path.join(HERE, script)]
+
+
+def folder(name):
+    """Where the client of this name was installed."""
+    return MORE_CLIENTS if name in MORE_NAMES else CLIENTS
 
 
 class Trace:
@@ -64,7 +76,7 @@ def run(name, arguments):
         port = trace.proxy.port
     # What the caller has set for his own clients would change what ours do.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PG") or key == "PGPASSWORD"}
-    environment |= {"HARRIER_CLIENTS": CLIENTS, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    environment |= {"HARRIER_CLIENTS": folder(name), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
     if arguments.tls and not trace:
         environment["CLIENTS_TLS"] = "1"
     host = "127.0.0.1" if trace else arguments.host
@@ -112,7 +124,8 @@ def main():
     options.add_argument("user")
     options.add_argument("--database", help="(default: the name of the user)")
     options.add_argument("--flight", type=int, metavar="PORT", help="the port of Arrow Flight SQL; without it that client is left out")
-    options.add_argument("--only", action="append", metavar="NAME", choices=NAMES, help="run this client; may be given again")
+    options.add_argument("--only", action="append", metavar="NAME", choices=NAMES + MORE_NAMES, help="run this client; may be given again")
+    options.add_argument("--more", action="store_true", help="run the clients that scripts/more-clients.sh installs, instead")
     options.add_argument("--keep-going", action="store_true", help="run the further checks of a client after one has failed")
     options.add_argument("--known", metavar="FILE", help="checks that are known to fail: the name of a client, a tab, the check, and behind another tab why")
     options.add_argument("--trace", metavar="FOLDER", help="write down the messages of the checks that fail")
@@ -126,12 +139,12 @@ def main():
             lines = [line.rstrip("\n").split("\t") for line in file if line.strip() and not line.startswith("#")]
         arguments.differences = [(line[0], line[1]) for line in lines]
     if arguments.list:
-        print("\n".join(NAMES))
+        print("\n".join(MORE_NAMES if arguments.more else NAMES))
         return 0
     if arguments.trace:
         os.makedirs(arguments.trace, exist_ok=True)
     results = []
-    for name in arguments.only or NAMES:
+    for name in arguments.only or (MORE_NAMES if arguments.more else NAMES):
         if name == "flightsql" and arguments.flight is None:
             print("== flightsql: left out, no --flight PORT", flush=True)
             continue

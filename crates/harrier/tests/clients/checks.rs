@@ -90,3 +90,8 @@ fn adbc() {
 fn dbt() {
     run(&["dbt"]);
 }
+
+#[test]
+fn mappers() {
+    run(&["peewee", "tortoise", "django", "builders"]);
+}
