@@ -23,9 +23,10 @@ folder=$checkout/.harrier/clients
 . "$checkout/scripts/jars.sh"
 
 # What the tests import, by themselves or by the programs that they start.
-python_modules="adbc_driver_flightsql.dbapi adbc_driver_postgresql.dbapi asyncpg django.db.models IPython
- pandas peewee pexpect pgcli.main psycopg_pool psycopg.types.json psycopg2.extras pyarrow pyodbc pyorc sql
- sqlalchemy.dialects.postgresql sqlalchemy.ext.asyncio sqlalchemy.orm tortoise.backends.asyncpg"
+python_modules="adbc_driver_flightsql.dbapi adbc_driver_postgresql.dbapi alembic.operations asyncpg
+ django.db.models IPython pandas peewee pexpect pgcli.main psycopg_pool psycopg.types.json psycopg2.extras
+ pyarrow pyodbc pyorc sql sqlalchemy.dialects.postgresql sqlalchemy.ext.asyncio sqlalchemy.orm
+ tortoise.backends.asyncpg"
 dbt_modules="dbt.adapters.postgres dbt.cli.main psycopg2.extras"
 
 main() {

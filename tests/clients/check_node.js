@@ -8,7 +8,7 @@ const program = new Program();
 const load = program.load.bind(program);
 const { Client, Pool } = load("pg");
 const Cursor = load("pg-cursor");
-const { DataTypes, QueryTypes, Sequelize } = load("sequelize");
+const { DataTypes, Op, QueryTypes, Sequelize } = load("sequelize");
 load("reflect-metadata");
 const { DataSource, EntitySchema } = load("typeorm");
 
@@ -113,6 +113,34 @@ check("Sequelize: connect, findAll with where, order, limit and offset, count, m
   }
 });
 
+check("Sequelize: sync with force and with alter: generated keys, associations, include, findAndCountAll, update, paranoid destroy, describeTable", async () => {
+  const sequelize = new Sequelize(database, user, password || "", { host, port, dialect: "postgres", logging: false });
+  try {
+    const User = sequelize.define("SequelizeUser", { name: { type: DataTypes.STRING(60), allowNull: false }, settings: DataTypes.JSONB });
+    const columns = { title: DataTypes.STRING, done: { type: DataTypes.BOOLEAN, defaultValue: false }, price: DataTypes.DECIMAL(10, 2), due: DataTypes.DATEONLY };
+    const Task = sequelize.define("SequelizeTask", columns, { indexes: [{ fields: ["title"] }], paranoid: true });
+    User.hasMany(Task);
+    Task.belongsTo(User);
+    await sequelize.sync({ force: true });
+    await sequelize.sync({ alter: true });
+    const ann = await User.create({ name: "Ann", settings: { a: [1, null] } });
+    await Task.bulkCreate([1, 2, 3].map((n) => ({ title: `t${n}`, price: n, due: "2024-02-29", SequelizeUserId: ann.id })));
+    const found = await User.findOne({ where: { name: "Ann" }, include: [Task], order: [[Task, "title"]] });
+    assert.deepEqual([found.settings, found.SequelizeTasks.map((task) => task.price)], [{ a: [1, null] }, ["1.00", "2.00", "3.00"]]);
+    const page = await Task.findAndCountAll({ where: { title: { [Op.like]: "t%" } }, limit: 1, offset: 1, order: ["title"], include: { model: User, required: true } });
+    assert.deepEqual([page.count, page.rows[0].title, page.rows[0].due, page.rows[0].SequelizeUser.name], [3, "t2", "2024-02-29", "Ann"]);
+    const [, changed] = await Task.update({ done: true }, { where: { title: "t1" }, returning: true });
+    assert.deepEqual(changed.map((task) => [task.title, task.done]), [["t1", true]]);
+    await Task.destroy({ where: { title: "t2" } });
+    assert.deepEqual([await Task.count(), await Task.count({ paranoid: false })], [2, 3]);
+    const described = await sequelize.getQueryInterface().describeTable("SequelizeTasks");
+    assert.deepEqual([described.id.primaryKey, described.title.type, described.title.allowNull], [true, "CHARACTER VARYING(255)", true]);
+    await sequelize.drop();
+  } finally {
+    await sequelize.close();
+  }
+});
+
 check("TypeORM: connect, find, query builder, insert, update, remove", async () => {
   const Thing = new EntitySchema({
     name: "Thing",
@@ -134,6 +162,52 @@ check("TypeORM: connect, find, query builder, insert, update, remove", async () 
     assert.equal(await things.count(), 2);
     assert.equal((await things.findOneBy({ a: 1 })).b, "new");
     assert.equal(await source.transaction((manager) => manager.countBy("Thing", { b: "new" })), 1);
+  } finally {
+    await source.destroy();
+  }
+});
+
+check("TypeORM: synchronize, twice; generated keys and uuids, relations, findAndCount with take and skip, cascades", async () => {
+  const User = new EntitySchema({
+    name: "User",
+    tableName: "typeorm_users",
+    columns: { id: { type: "int", primary: true, generated: "increment" }, name: { type: "varchar", length: 60, unique: true }, made: { type: "timestamptz", createDate: true } },
+    relations: { posts: { type: "one-to-many", target: "Post", inverseSide: "user" } },
+  });
+  const Post = new EntitySchema({
+    name: "Post",
+    tableName: "typeorm_posts",
+    columns: {
+      id: { type: "uuid", primary: true, generated: "uuid" },
+      title: { type: "varchar" },
+      body: { type: "jsonb", nullable: true },
+      price: { type: "numeric", precision: 10, scale: 2, default: 0 },
+      tags: { type: "text", array: true, nullable: true },
+    },
+    relations: { user: { type: "many-to-one", target: "User", inverseSide: "posts", onDelete: "CASCADE" } },
+    indices: [{ columns: ["title"] }],
+  });
+  const source = new DataSource({ type: "postgres", host, port, username: user, password, database, entities: [User, Post], uuidExtension: "pgcrypto", installExtensions: false });
+  await source.initialize();
+  try {
+    await source.query("DROP TABLE IF EXISTS typeorm_posts");
+    await source.query("DROP TABLE IF EXISTS typeorm_users");
+    await source.synchronize();
+    await source.synchronize();
+    const [users, posts] = [source.getRepository("User"), source.getRepository("Post")];
+    const ann = await users.save({ name: "Ann" });
+    assert.ok(ann.id > 0 && ann.made instanceof Date);
+    await posts.save([{ title: "a", body: { x: [1, null] }, tags: ["q"], user: ann }, { title: "b", user: ann }]);
+    const found = await users.findOne({ where: { name: "Ann" }, relations: { posts: true }, order: { posts: { title: "ASC" } } });
+    assert.deepEqual(found.posts.map(({ title, body, price, tags }) => ({ title, body, price, tags })), [
+      { title: "a", body: { x: [1, null] }, price: "0.00", tags: ["q"] },
+      { title: "b", body: null, price: "0.00", tags: null },
+    ]);
+    const [page, count] = await posts.findAndCount({ where: { user: { name: "Ann" } }, relations: { user: true }, order: { title: "ASC" }, skip: 1, take: 1 });
+    assert.deepEqual([count, page.map((post) => [post.title, post.user.name])], [2, [["b", "Ann"]]]);
+    await posts.remove(found.posts);
+    await users.delete({ id: ann.id });
+    assert.deepEqual([await posts.count(), await users.count()], [0, 0]);
   } finally {
     await source.destroy();
   }

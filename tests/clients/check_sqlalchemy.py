@@ -1,10 +1,15 @@
-"""SQLAlchemy 2 over psycopg 3 and psycopg2: core, inspection, ORM. usage: check_sqlalchemy.py HOST PORT USER [DATABASE]"""
+"""SQLAlchemy 2 over psycopg 3 and psycopg2: core, inspection, ORM; Alembic. usage: check_sqlalchemy.py HOST PORT USER [DATABASE]"""
 
 import datetime
 import decimal
+import uuid
 
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from sqlalchemy import orm
+from sqlalchemy.dialects import postgresql
 
 from checks import Program, equal, holds, raises
 
@@ -280,6 +285,107 @@ def asynchronous():
         await base.dispose()
 
     asyncio.run(main())
+
+
+@program.check
+def generated_keys():
+    """generated keys: many rows in one flush with RETURNING, relationships, pages, cascades, reflection of keys and indexes"""
+    base = orm.declarative_base()
+
+    class Author(base):
+        __tablename__ = "alchemy_authors"
+        id = sa.Column(sa.Integer, primary_key=True)
+        name = sa.Column(sa.String(60), nullable=False, index=True)
+        made = sa.Column(sa.DateTime(timezone=True), server_default=sa.func.now())
+        books = orm.relationship("Book", back_populates="author", cascade="all, delete-orphan")
+
+    class Book(base):
+        __tablename__ = "alchemy_books"
+        id = sa.Column(sa.BigInteger, sa.Identity(), primary_key=True)
+        author_id = sa.Column(sa.ForeignKey("alchemy_authors.id", ondelete="CASCADE"), nullable=False)
+        title = sa.Column(sa.Text)
+        extra = sa.Column(postgresql.JSONB)
+        chip = sa.Column(sa.Uuid, default=uuid.uuid4)
+        author = orm.relationship("Author", back_populates="books")
+
+    for driver in DRIVERS[:2]:
+        bound = engine(driver)
+        base.metadata.drop_all(bound)
+        base.metadata.create_all(bound)
+        with orm.Session(bound) as session:
+            author = Author(name="Ann", books=[Book(title=f"Book {n:02}", extra={"n": [n, None]}) for n in range(20)])
+            session.add_all([author, Author(name="Bob")])
+            session.commit()
+            holds(author.id > 0 and author.made is not None and len({book.id for book in author.books}) == 20, "keys")
+            page = sa.select(Book).join(Book.author).where(Author.name == "Ann").order_by(Book.title.desc()).limit(2).offset(1)
+            equal([(book.title, book.extra) for book in session.scalars(page)], [("Book 18", {"n": [18, None]}), ("Book 17", {"n": [17, None]})])
+            counted = sa.select(Author.name, sa.func.count(Book.id)).outerjoin(Author.books).group_by(Author.name).order_by(Author.name)
+            equal([tuple(row) for row in session.execute(counted)], [("Ann", 20), ("Bob", 0)])
+            loaded = session.scalars(sa.select(Author).options(orm.selectinload(Author.books)).order_by(Author.id)).all()
+            equal([len(one.books) for one in loaded], [20, 0])
+            chip = author.books[0].chip
+            equal(session.scalars(sa.select(Book).where(Book.chip == chip)).one().title, author.books[0].title)
+            made = session.scalars(sa.insert(Author).returning(Author.id, sort_by_parameter_order=True), [{"name": f"n{n}"} for n in range(5)]).all()
+            equal(made, sorted(made))
+            session.delete(author)
+            session.commit()
+            equal(session.scalar(sa.select(sa.func.count()).select_from(Book)), 0)
+        found = sa.inspect(bound)
+        equal(found.get_pk_constraint("alchemy_books")["constrained_columns"], ["id"])
+        keys = found.get_foreign_keys("alchemy_books")
+        equal([(key["constrained_columns"], key["referred_table"], key["options"]) for key in keys], [(["author_id"], "alchemy_authors", {"ondelete": "CASCADE"})])
+        equal([(index["name"], index["column_names"]) for index in found.get_indexes("alchemy_authors")], [("ix_alchemy_authors_name", ["name"])])
+        base.metadata.drop_all(bound)
+
+
+@program.check
+def conflicts():
+    """a unique key is enforced: IntegrityError; insert() with on_conflict_do_nothing and on_conflict_do_update"""
+    bound, metadata = engine(), sa.MetaData()
+    things = sa.Table("alchemy_unique", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text, unique=True), sa.Column("n", sa.Integer))
+    metadata.drop_all(bound)
+    metadata.create_all(bound)
+    with bound.connect() as connection:
+        connection.execute(sa.insert(things), [{"name": "a", "n": 1}])
+        connection.commit()
+        raises(sa.exc.IntegrityError, lambda: connection.execute(sa.insert(things), [{"name": "a"}]))
+        connection.rollback()
+        insert = postgresql.insert(things).values([{"name": "a", "n": 5}, {"name": "b", "n": 6}])
+        connection.execute(insert.on_conflict_do_nothing())
+        connection.execute(insert.on_conflict_do_update(index_elements=[things.c.name], set_={"n": insert.excluded.n + things.c.n}))
+        equal([tuple(row) for row in connection.execute(sa.select(things.c.name, things.c.n).order_by(things.c.name))], [("a", 6), ("b", 12)])
+        connection.commit()
+    metadata.drop_all(bound)
+
+
+@program.check
+def migrations():
+    """Alembic: operations of a migration, and autogenerate, which finds no difference"""
+    bound, metadata = engine(), sa.MetaData()
+    things = sa.Table(
+        "alembic_things", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String(80), nullable=False, server_default="x"),
+        sa.Column("price", sa.Numeric(10, 2)), sa.Column("at", sa.DateTime(timezone=True)), sa.Index("alembic_things_at", "at"),
+    )
+    with bound.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS alembic_things"))
+    with bound.begin() as connection:
+        context = MigrationContext.configure(connection)
+        operations = Operations(context)
+        operations.create_table("alembic_things", sa.Column("id", sa.Integer, primary_key=True), sa.Column("title", sa.String(40)), sa.Column("old", sa.Text))
+        operations.bulk_insert(sa.table("alembic_things", sa.column("title", sa.String)), [{"title": "a"}, {"title": None}])
+    with bound.begin() as connection:
+        operations = Operations(MigrationContext.configure(connection))
+        operations.add_column("alembic_things", sa.Column("price", sa.Numeric(10, 2)))
+        operations.add_column("alembic_things", sa.Column("at", sa.DateTime(timezone=True)))
+        operations.alter_column("alembic_things", "title", new_column_name="name", type_=sa.String(80))
+        operations.execute("UPDATE alembic_things SET name = 'none' WHERE name IS NULL")
+        operations.alter_column("alembic_things", "name", nullable=False, server_default="x")
+        operations.drop_column("alembic_things", "old")
+        operations.create_index("alembic_things_at", "alembic_things", ["at"])
+    with bound.connect() as connection:
+        equal(connection.execute(sa.text("SELECT name FROM alembic_things ORDER BY name")).scalars().all(), ["a", "none"])
+        options = {"compare_server_default": True, "include_name": lambda name, kind, parents: kind != "table" or name == things.name}
+        equal(compare_metadata(MigrationContext.configure(connection, opts=options), metadata), [])
 
 
 program.run()
