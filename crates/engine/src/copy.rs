@@ -51,6 +51,7 @@ mod text_files;
 use crate::assignments;
 use crate::cast_names;
 use crate::files;
+use crate::json as json_values;
 use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::warehouse::{self, Dml};
@@ -162,6 +163,7 @@ impl Target {
                     None => lit(ScalarValue::try_new_null(field.data_type())?),
                 },
             };
+            let value = json_values::read_again(field, value)?;
             expressions.push(value.alias(field.name()));
         }
         let input = LogicalPlanBuilder::from(rows).project(expressions)?.build()?;

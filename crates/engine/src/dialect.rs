@@ -11,6 +11,7 @@ mod grouping;
 mod grouping_lists;
 mod insert;
 mod joined_changes;
+mod json;
 mod lexing;
 mod merges;
 mod new_tables;
@@ -112,6 +113,7 @@ impl VisitorMut for Dialect {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         read_tables(&mut query.body);
+        json::unfold(query);
         fetch::to_limit(query);
         let read = row_counts::read(query).and_then(|()| windows::complete(query));
         match read.and_then(|()| rows::in_conditions_of(&mut query.body)) {
@@ -138,6 +140,7 @@ impl VisitorMut for Dialect {
             return ControlFlow::Break(error);
         }
         calls::rewrite(expr);
+        json::aggregate(expr);
         denials::rewrite(expr);
         escapes::rewrite(expr);
         match expr {

@@ -64,6 +64,7 @@ mod interval_comparisons;
 mod intervals;
 mod join_subqueries;
 mod joined_columns;
+mod json;
 mod kept;
 mod like_escapes;
 mod like_tables;

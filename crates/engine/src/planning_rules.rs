@@ -26,6 +26,7 @@ use crate::function_relations::FunctionRelations;
 use crate::grouping_sets::GroupingSets;
 use crate::interval_comparisons::IntervalComparisons;
 use crate::join_subqueries::JoinSubqueries;
+use crate::json::{JsonOperators, JsonValues};
 use crate::like_escapes::LikeEscapes;
 use crate::needed_orders::NeededOrders;
 use crate::operator_chains::Chains;
@@ -78,6 +79,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     analyzer.rules.insert(0, Arc::new(UnknownLiterals));
     analyzer.rules.insert(0, Arc::new(QueriedValues));
     analyzer.rules.insert(0, Arc::new(OuterAggregates));
+    analyzer.rules.insert(0, Arc::new(JsonValues));
     builder = builder.with_analyzer_rules(analyzer.rules);
     builder = builder.with_analyzer_rule(Arc::new(OuterTypes));
     builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
@@ -100,6 +102,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(Extracts));
     planners.insert(0, Arc::new(Overlaps));
+    planners.insert(0, Arc::new(JsonOperators));
     planners.insert(0, Arc::new(Chains));
     builder = builder.with_type_planner(Arc::new(SqlTypes));
     builder = builder.with_relation_planners(vec![

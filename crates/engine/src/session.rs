@@ -61,6 +61,7 @@ use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
 use crate::intervals::ScaledIntervals;
+use crate::json;
 use crate::kept::Kept;
 use crate::like_tables;
 use crate::limits::{self, Limits};
@@ -501,12 +502,12 @@ impl Session {
                 let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
                 in_view(
                     describe::with_values(plan, values)?,
-                    &[unknown_literals::typed, timestamps::leveled, doubles::compared],
+                    &[json::typed, unknown_literals::typed, timestamps::leveled, doubles::compared],
                 )?
             }
         };
         assignments::check(&plan, written.as_deref())?;
-        Ok(plan)
+        json::stored(plan)
     }
 
     /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is shown.

@@ -4,6 +4,7 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
+use harrier_exec::json::Kind;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 /// The types of casts and of columns.
@@ -20,6 +21,8 @@ impl TypePlanner for SqlTypes {
             ast::DataType::Timestamp(None, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
                 Some(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true).into())
             }
+            ast::DataType::JSON => Some(Kind::Json.field("")),
+            ast::DataType::JSONB => Some(Kind::Jsonb.field("")),
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
             other => harrier_pgcatalog::planned_type(other).map(Into::into),
         })

@@ -43,6 +43,16 @@ pub(crate) fn of(plan: &LogicalPlan) -> Vec<Option<String>> {
             }
             names
         }
+        LogicalPlan::Unnest(unnest) => {
+            let below = of(&unnest.input);
+            let is_list = |at: usize| unnest.list_type_columns.iter().any(|(list, _)| *list == at);
+            let name = |at: &usize| match (below.get(*at)?, is_list(*at)) {
+                (Some(name), true) => name.strip_prefix('_').map(str::to_string),
+                (name, false) => name.clone(),
+                (None, true) => None,
+            };
+            unnest.dependency_indices.iter().map(name).collect()
+        }
         LogicalPlan::Join(join) => {
             let mut names = of(&join.left);
             names.extend(of(&join.right));
@@ -62,7 +72,8 @@ fn of_schema(plan: &LogicalPlan) -> Vec<Option<String>> {
     plan.schema().fields().iter().map(|field| told(field)).collect()
 }
 
-fn told(field: &Field) -> Option<String> {
+/// What a field says itself.
+pub(crate) fn told(field: &Field) -> Option<String> {
     field.metadata().get(TYPE_KEY).cloned()
 }
 
@@ -71,8 +82,8 @@ fn of_all(exprs: &[Expr], input: &LogicalPlan) -> Vec<Option<String>> {
     exprs.iter().map(|expr| of_expr(expr, input.schema(), &below)).collect()
 }
 
-/// `below`: what the columns of `schema` are.
-fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) -> Option<String> {
+/// What an expression is. `below`: what the columns of `schema` are.
+pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) -> Option<String> {
     let inner = |expr: &Expr| of_expr(expr, schema, below);
     match expr {
         Expr::Column(column) => below.get(schema.maybe_index_of_column(column)?)?.clone(),
@@ -104,6 +115,10 @@ fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) -> Option<S
         Expr::ScalarFunction(function) => match (function.name(), function.args.as_slice()) {
             ("coalesce" | "nullif" | "greatest" | "least" | "array_or_empty", arguments) => {
                 arguments.iter().find_map(inner)
+            }
+            // What is in JSON is of its type, and of `json` where that is not known.
+            ("harrier_json_get" | "harrier_json_path", [document, ..]) => {
+                Some(inner(document).unwrap_or_else(|| "json".to_string()))
             }
             ("make_array", arguments) => arguments.iter().find_map(inner).map(|name| format!("_{name}")),
             ("array_element", [array, ..]) => {

@@ -33,6 +33,7 @@ mod dml;
 mod dml_access;
 mod guarded_view;
 mod histogram;
+mod json_columns;
 mod keys;
 mod names;
 mod overwrite;

@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, exact_doubles,
+    arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, exact_doubles, json,
     large_values, lengths, local_times, means, named_casts, only, patterns, quotients, replacements,
     row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals,
     whole_times, window_functions, written_rows,
@@ -40,6 +40,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     ];
     arithmetic::functions()
         .chain(own)
+        .chain(json::functions())
         .chain(large_values::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
@@ -74,6 +75,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
         [date_parts::function(), date_trunc::function(), replacements::function(), named_casts::function()];
     Replaced {
         scalar: lengths::functions()
+            .chain(json::callable())
             .chain(large_values::callable())
             .chain(patterns::functions())
             .chain(whole_decimals::functions())

@@ -103,6 +103,7 @@ pub mod grpc_batches;
 pub mod history;
 mod inprocess;
 mod janitor;
+pub mod json;
 pub mod local_times;
 pub mod look;
 mod loss;

@@ -25,7 +25,6 @@ use crate::types::catalog_field;
 
 mod acl;
 mod definitions;
-mod json;
 mod key_definitions;
 mod lists;
 mod lookups;
@@ -400,7 +399,7 @@ static SHARED: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
         ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
         type_of::function(),
     ];
-    own.into_iter().chain(json::functions()).map(Arc::new).collect()
+    own.into_iter().map(Arc::new).collect()
 });
 
 /// All functions of a session.

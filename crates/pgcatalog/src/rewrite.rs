@@ -305,7 +305,6 @@ impl VisitorMut for Rewriter {
                 }
                 if self.is_wholly() {
                     system_columns::age_of_transaction(function);
-                    json::aggregate(function);
                 }
                 if let [name] = known.as_slice()
                     && self.is_wholly()

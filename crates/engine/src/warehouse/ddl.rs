@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::MemTable;
 use datafusion::common::ScalarValue;
 use datafusion::common::TableReference;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use super::access::Viewer;
 use super::clauses::{TableClauses, table_option};
 use super::dml::{Pending, check_codecs};
+use super::json_columns;
 use super::keys::{check_nullable, cut_column, has_index};
 use super::names::{Names, PAST};
 use super::partitions::partitions_of;
@@ -42,6 +43,7 @@ use crate::names::{plain, without_casts};
 use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
 use crate::stored::{self, ViewForm, WrittenDefaults};
 use crate::texts_of_times::readable;
+use crate::type_names;
 use crate::zones::session_zone;
 
 mod partitions;
@@ -138,7 +140,8 @@ impl Ddl<'_> {
         }
         let mut next_column = 1;
         let mut columns = Vec::new();
-        for field in create.input.schema().fields() {
+        let input = type_names::named(create.input.schema().inner(), &type_names::of(&create.input));
+        for field in input.fields() {
             let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
             columns.push(column_of(&field, &mut next_column)?);
         }
@@ -608,7 +611,10 @@ impl Ddl<'_> {
             };
         }
         let kind = self.type_named(&definition.data_type).await?;
-        let mut column = column_of(&declared(&Field::new(&name, kind, true)), &mut table.next_column)?;
+        let mut column = column_of(
+            &declared(&json_columns::declared(&name, kind, &definition.data_type)),
+            &mut table.next_column,
+        )?;
         for option in &definition.options {
             match &option.option {
                 ColumnOption::Null => {}
@@ -672,7 +678,7 @@ impl Ddl<'_> {
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
-                let new = column_of(&declared(&Field::new(name, kind, true)), &mut 0)?;
+                let new = column_of(&declared(&json_columns::declared(name, kind, data_type)), &mut 0)?;
                 let widens = |old: ColumnType, new: ColumnType| match (old, new) {
                     (
                         ColumnType::Decimal { precision: old, scale },
@@ -680,7 +686,10 @@ impl Ddl<'_> {
                     ) => scale == same && new >= old,
                     (old, new) => old == new || old.widens_to(new),
                 };
-                if column.kind.is_nested() || !widens(column.kind, new.kind) {
+                if column.kind.is_nested()
+                    || !widens(column.kind, new.kind)
+                    || !json_columns::are_alike(column, &new)
+                {
                     return Err(CodedError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,
                         format!("column \"{name}\" of type {} cannot be made {}", column.kind, new.kind),
@@ -726,7 +735,7 @@ impl Ddl<'_> {
         let kind = type_of(column, false)?;
         let zone = session_zone(&self.context.state());
         let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &zone)?.to_array()?;
-        let values = cast_with_options(&value, &kind, &exact)?;
+        let values = json_columns::stored(cast_with_options(&value, &kind, &exact)?, column)?;
         check_years(&values, &column.name)?;
         constant(&values, &column.name)
     }

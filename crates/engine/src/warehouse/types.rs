@@ -12,6 +12,7 @@ use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 
+use super::json_columns;
 use crate::zones::UTC;
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
@@ -25,8 +26,12 @@ pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
 
 /// The columns of a table as catalogs tell of them, those that cannot be read among them.
 pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
-    let field =
-        |column: &Column| Ok(Arc::new(Field::new(&column.name, told_type_of(column)?, column.nullable)));
+    let field = |column: &Column| {
+        Ok(Arc::new(json_columns::told(
+            Field::new(&column.name, told_type_of(column)?, column.nullable),
+            column,
+        )))
+    };
     columns.iter().map(field).collect()
 }
 
@@ -41,7 +46,7 @@ fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
     Ok(Arc::new(match with_ids {
         true => field
             .with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_string(), column.id.to_string())])),
-        false => field,
+        false => json_columns::told(field, column),
     }))
 }
 
@@ -165,7 +170,9 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
     let id = *next;
     *next += 1;
     let mut children = Vec::new();
+    let json = json_columns::of_field(field);
     let kind = match field.data_type() {
+        _ if let Some((kind, _)) = &json => *kind,
         DataType::Boolean => ColumnType::Boolean,
         DataType::Int8 => ColumnType::Int8,
         DataType::Int16 => ColumnType::Int16,
@@ -231,7 +238,7 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
         initial_default: None,
         default: None,
         comment: None,
-        tags: BTreeMap::new(),
+        tags: json.map_or_else(BTreeMap::new, |(_, tags)| tags),
     })
 }
 

@@ -1,51 +1,23 @@
-//! Aggregates that write JSON, as functions of what `array_agg` collects, and rows that are named like a table, as structs of their columns.
+//! Rows that are named like a table, in what writes JSON, as structs of their columns.
 //!
 //! ```text
-//! json_agg(x ORDER BY y)   ──►  json_agg_items(array_agg(json_agg_item(x) ORDER BY y))
 //! row_to_json(t)           ──►  row_to_json(named_struct('a', t.a, 'b', t.b))       where the columns of t are known here
 //! ```
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select,
-    SelectItem, SetExpr, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr,
+    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
 use super::names::of_expression;
-use super::{call, function_call, list, normal, parts};
+use super::{call, normal, parts};
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
 
 /// The columns of what FROM may name, by its name.
 pub(super) type Known = (String, Option<Vec<String>>);
-
-/// One of the aggregates, with what it is made of.
-pub(super) fn aggregate(function: &mut Function) {
-    let name = parts(&function.name).pop().unwrap_or_default();
-    let (item, items) = match name.as_str() {
-        "json_agg" => ("json_agg_item", "json_agg_items"),
-        "jsonb_agg" => ("jsonb_agg_item", "jsonb_agg_items"),
-        "json_object_agg" => ("json_object_agg_member", "json_object_agg_members"),
-        "jsonb_object_agg" => ("jsonb_object_agg_member", "jsonb_object_agg_members"),
-        _ => return,
-    };
-    let FunctionArguments::List(arguments) = &mut function.args else { return };
-    let given = std::mem::take(&mut arguments.args);
-    let values = given.iter().filter_map(|argument| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-        _ => None,
-    });
-    let values: Vec<Expr> = values.collect();
-    if values.len() != given.len() {
-        arguments.args = given;
-        return;
-    }
-    arguments.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(call(item, values)))];
-    function.name = ObjectName::from(vec![Ident::new("array_agg")]);
-    let collected = std::mem::replace(function, function_call(items, vec![]));
-    function.args = FunctionArguments::List(list(vec![Expr::Function(collected)]));
-}
 
 /// Puts the columns of a table in the place of its name, in what writes JSON.
 pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {

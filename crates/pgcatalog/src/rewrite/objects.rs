@@ -108,25 +108,27 @@ pub(super) fn plain_type(data_type: &mut DataType) {
         return plain_type(inner);
     }
     let Some(name) = custom_type(data_type) else { return };
-    *data_type = match name.as_str() {
-        "bool" => DataType::Boolean,
-        "int2" | "smallint" => DataType::SmallInt(None),
-        "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace"
-        | "regrole" | "regcollation" | "regconfig" | "regdictionary" | "regoper" | "cardinal_number" => {
-            DataType::Integer(None)
-        }
-        "int8" | "bigint" => DataType::BigInt(None),
-        "float4" => DataType::Real,
-        "float8" => DataType::DoublePrecision,
-        "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet" | "cidr"
-        | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data" | "yes_or_no"
-        | "jsonb" | "json" => DataType::Text,
-        "bytea" => DataType::Bytea,
-        "date" => DataType::Date,
-        "timestamp" => DataType::Timestamp(None, TimezoneInfo::None),
-        "timestamptz" | "time_stamp" => DataType::Timestamp(None, TimezoneInfo::Tz),
-        _ => return,
-    };
+    *data_type =
+        match name.as_str() {
+            "bool" => DataType::Boolean,
+            "int2" | "smallint" => DataType::SmallInt(None),
+            "int4" | "integer" | "oid" | "regclass" | "regtype" | "regproc" | "regprocedure"
+            | "regnamespace" | "regrole" | "regcollation" | "regconfig" | "regdictionary" | "regoper"
+            | "cardinal_number" => DataType::Integer(None),
+            "int8" | "bigint" => DataType::BigInt(None),
+            "float4" => DataType::Real,
+            "float8" => DataType::DoublePrecision,
+            "text" | "varchar" | "bpchar" | "char" | "name" | "cstring" | "xid" | "xid8" | "inet"
+            | "cidr" | "unknown" | "pg_node_tree" | "aclitem" | "sql_identifier" | "character_data"
+            | "yes_or_no" => DataType::Text,
+            "json" => DataType::JSON,
+            "jsonb" => DataType::JSONB,
+            "bytea" => DataType::Bytea,
+            "date" => DataType::Date,
+            "timestamp" => DataType::Timestamp(None, TimezoneInfo::None),
+            "timestamptz" | "time_stamp" => DataType::Timestamp(None, TimezoneInfo::Tz),
+            _ => return,
+        };
 }
 
 /// Casts to and from the types of object names become functions, and other types get their names.

@@ -1,20 +1,23 @@
-//! Functions that write JSON, as texts of the type `json` or `jsonb`.
+//! Functions that write values of other types as JSON.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::common::{exec_err, plan_err};
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
     Volatility,
 };
 
-use crate::types::{TYPE_KEY, catalog_field};
+use super::scan::quote;
+use super::texts::Texts;
+use super::value::Value;
+use super::{Kind as JsonKind, TYPE_KEY, wrong};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -22,6 +25,8 @@ enum Kind {
     Value,
     /// Keys and values in turn.
     Object,
+    /// The same, as a row is written.
+    Row,
     /// Values.
     Array,
     /// A value as an aggregate collects it: what has several parts begins a line.
@@ -33,12 +38,13 @@ enum Kind {
     Members,
 }
 
-/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `rewrite/json.rs`.
-const FUNCTIONS: [(&str, Kind, bool); 16] = [
+/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `the engine's `dialect/json.rs`.
+const FUNCTIONS: [(&str, Kind, bool); 17] = [
     ("to_json", Kind::Value, false),
     ("to_jsonb", Kind::Value, true),
     ("row_to_json", Kind::Value, false),
     ("array_to_json", Kind::Value, false),
+    ("harrier_json_row", Kind::Row, false),
     ("json_build_object", Kind::Object, false),
     ("jsonb_build_object", Kind::Object, true),
     ("json_build_array", Kind::Array, false),
@@ -79,7 +85,7 @@ impl ScalarUDFImpl for Json {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
+        Ok(DataType::Utf8View)
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
@@ -89,11 +95,12 @@ impl ScalarUDFImpl for Json {
             Kind::Item | Kind::Items | Kind::Members => given == 1,
             Kind::Member => given == 2,
             Kind::Object | Kind::Array => true,
+            Kind::Row => given.is_multiple_of(2),
         };
         if !fits {
             return plan_err!("function {} with {given} arguments does not exist", self.name);
         }
-        Ok(catalog_field(self.name, if self.is_binary { "jsonb" } else { "json" }, true))
+        Ok(if self.is_binary { JsonKind::Jsonb } else { JsonKind::Json }.field(self.name))
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -102,16 +109,16 @@ impl ScalarUDFImpl for Json {
             arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
         let values: Vec<(&ArrayRef, &Field)> =
             arrays.iter().zip(arguments.arg_fields.iter().map(AsRef::as_ref)).collect();
-        let mut written = StringBuilder::new();
+        let mut written = Texts::new(self.name, &arguments.config_options);
         for row in 0..rows {
             match self.written(&values, row)? {
                 Some(text) if self.is_binary && !matches!(self.kind, Kind::Item | Kind::Member) => {
-                    written.append_value(ordered(&text)?);
+                    written.push(Some(&Value::read(&text)?.text()))?;
                 }
-                text => written.append_option(text),
+                text => written.push(text.as_deref())?,
             }
         }
-        Ok(ColumnarValue::Array(Arc::new(written.finish())))
+        Ok(ColumnarValue::Array(written.finish()?))
     }
 }
 
@@ -128,12 +135,23 @@ impl Json {
             }
             Kind::Object => {
                 if !values.len().is_multiple_of(2) {
-                    return exec_err!("argument list must have even number of elements");
+                    return Err(wrong("argument list must have even number of elements"));
                 }
                 text.push('{');
                 for (at, member) in values.chunks(2).enumerate() {
                     text += if at == 0 { "" } else { ", " };
                     self::member(&mut text, member, row, 2 * at + 1)?;
+                }
+                text.push('}');
+            }
+            Kind::Row => {
+                text.push('{');
+                for (at, member) in values.chunks(2).enumerate() {
+                    let ((key, _), (value, field)) = (member[0], member[1]);
+                    text += if at == 0 { "" } else { "," };
+                    text += &json_text(&ArrayFormatter::try_new(key, &options())?.value(row).to_string());
+                    text.push(':');
+                    write(&mut text, value, field, row)?;
                 }
                 text.push('}');
             }
@@ -179,7 +197,7 @@ fn collected(array: &ArrayRef, row: usize, open: &str, close: &str) -> Result<Op
 fn member(text: &mut String, member: &[(&ArrayRef, &Field)], row: usize, number: usize) -> Result<()> {
     let ((key, _), (value, field)) = (member[0], member[1]);
     if is_null(key, row) {
-        return exec_err!("argument {number} cannot be null");
+        return Err(wrong(format!("argument {number} cannot be null")));
     }
     let key = ArrayFormatter::try_new(key, &options())?.value(row).to_string();
     *text += &json_text(&key);
@@ -269,141 +287,7 @@ fn without_zeros(time: String) -> String {
 
 /// A text of JSON.
 fn json_text(text: &str) -> String {
-    let mut written = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => written += "\\\"",
-            '\\' => written += "\\\\",
-            '\n' => written += "\\n",
-            '\r' => written += "\\r",
-            '\t' => written += "\\t",
-            '\u{8}' => written += "\\b",
-            '\u{c}' => written += "\\f",
-            control if u32::from(control) < 0x20 => written += &format!("\\u{:04x}", u32::from(control)),
-            other => written.push(other),
-        }
-    }
-    written + "\""
-}
-
-/// JSON as `jsonb` has it: one space behind colons and commas, shorter keys first, and of equal keys the last.
-fn ordered(json: &str) -> Result<String> {
-    let mut letters = json.char_indices().peekable();
-    let mut written = String::with_capacity(json.len());
-    let complete = value_of(json, &mut letters, &mut written);
-    skip_spaces(&mut letters);
-    match complete.is_some() && letters.peek().is_none() {
-        true => Ok(written),
-        false => exec_err!("invalid input syntax for type json"),
-    }
-}
-
-type Letters<'a> = std::iter::Peekable<std::str::CharIndices<'a>>;
-
-fn skip_spaces(letters: &mut Letters<'_>) {
-    while letters.next_if(|(_, letter)| letter.is_ascii_whitespace()).is_some() {}
-}
-
-/// Copies the value that begins here; none if there is none.
-fn value_of(json: &str, letters: &mut Letters<'_>, written: &mut String) -> Option<()> {
-    skip_spaces(letters);
-    match letters.peek()?.1 {
-        '{' => {
-            let mut members: Vec<(&str, String)> = vec![];
-            parts(letters, '}', |letters| {
-                skip_spaces(letters);
-                let key = text_of(json, letters)?;
-                skip_spaces(letters);
-                letters.next_if(|(_, letter)| *letter == ':')?;
-                let mut value = String::new();
-                value_of(json, letters, &mut value)?;
-                members.retain(|(known, _)| *known != key);
-                members.push((key, value));
-                Some(())
-            })?;
-            members.sort_by_key(|(key, _)| (key.len(), key.as_bytes().to_vec()));
-            let members = members.into_iter().map(|(key, value)| format!("{key}: {value}"));
-            *written += &format!("{{{}}}", members.collect::<Vec<_>>().join(", "));
-        }
-        '[' => {
-            let mut items: Vec<String> = vec![];
-            parts(letters, ']', |letters| {
-                let mut item = String::new();
-                value_of(json, letters, &mut item)?;
-                items.push(item);
-                Some(())
-            })?;
-            *written += &format!("[{}]", items.join(", "));
-        }
-        '"' => *written += text_of(json, letters)?,
-        _ => {
-            let start = letters.peek()?.0;
-            while letters
-                .next_if(|(_, letter)| {
-                    !matches!(letter, ',' | ']' | '}' | ':') && !letter.is_ascii_whitespace()
-                })
-                .is_some()
-            {}
-            let end = letters.peek().map_or(json.len(), |(at, _)| *at);
-            *written += json.get(start..end).filter(|word| !word.is_empty())?;
-        }
-    }
-    Some(())
-}
-
-/// Reads what stands in brackets, with commas between.
-fn parts(
-    letters: &mut Letters<'_>,
-    close: char,
-    mut part: impl FnMut(&mut Letters<'_>) -> Option<()>,
-) -> Option<()> {
-    letters.next();
-    skip_spaces(letters);
-    if letters.next_if(|(_, letter)| *letter == close).is_some() {
-        return Some(());
-    }
-    loop {
-        part(letters)?;
-        skip_spaces(letters);
-        match letters.next()?.1 {
-            ',' => {}
-            letter if letter == close => return Some(()),
-            _ => return None,
-        }
-    }
-}
-
-/// A text with its quotes.
-fn text_of<'j>(json: &'j str, letters: &mut Letters<'_>) -> Option<&'j str> {
-    let (start, _) = letters.next_if(|(_, letter)| *letter == '"')?;
-    loop {
-        match letters.next()? {
-            (_, '\\') => drop(letters.next()?),
-            (end, '"') => return json.get(start..=end),
-            _ => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn binary_json_is_ordered() {
-        for (json, expected) in [
-            (
-                "{\"bb\":1,\"a\":[1,2 , {}],\"c\" : \"x,}\\\"\"}",
-                "{\"a\": [1, 2, {}], \"c\": \"x,}\\\"\", \"bb\": 1}",
-            ),
-            ("{\"a\":1,\"a\":2}", "{\"a\": 2}"),
-            (" null ", "null"),
-            ("[]", "[]"),
-        ] {
-            assert_eq!(ordered(json).unwrap(), expected);
-        }
-        for wrong in ["", "{", "[1,]x", "{\"a\"}", "1 2"] {
-            assert!(ordered(wrong).is_err(), "{wrong}");
-        }
-    }
+    let mut written = String::with_capacity(text.len() + 2);
+    quote(text, &mut written);
+    written
 }

@@ -1,0 +1,139 @@
+//! What statements write into columns of `json` and `jsonb`: values of these, whatever it was before.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::Column;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, WriteOp};
+use harrier_exec::json::Kind;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use super::{Types, is_open, read};
+
+/// The plan of a statement that writes rows, or of its EXPLAIN, with the values of such columns checked and in their form.
+///
+/// Errors: a value is of a type that is not assigned to them (42804).
+pub(crate) fn stored(plan: LogicalPlan) -> Result<LogicalPlan> {
+    Ok(match plan {
+        LogicalPlan::Explain(mut asked) => {
+            asked.plan = Arc::new(stored(Arc::unwrap_or_clone(asked.plan))?);
+            LogicalPlan::Explain(asked)
+        }
+        LogicalPlan::Analyze(mut asked) => {
+            asked.input = Arc::new(stored(Arc::unwrap_or_clone(asked.input))?);
+            LogicalPlan::Analyze(asked)
+        }
+        LogicalPlan::Dml(mut dml) => {
+            let schema = dml.target.schema();
+            if has_json(&schema) {
+                match &mut dml.op {
+                    WriteOp::Insert(_) | WriteOp::Update | WriteOp::Ctas => {
+                        dml.input = Arc::new(converted(Arc::unwrap_or_clone(dml.input), &schema)?);
+                    }
+                    WriteOp::MergeInto(merge) => {
+                        let own = datafusion::common::DFSchema::try_from_qualified_schema(
+                            dml.table_name.clone(),
+                            &schema,
+                        )?;
+                        let types = Types::told(&own.join(dml.input.schema())?);
+                        in_merge(merge, &schema, &types)?;
+                    }
+                    _ => {}
+                }
+            }
+            LogicalPlan::Dml(dml)
+        }
+        other => other,
+    })
+}
+
+fn has_json(schema: &Schema) -> bool {
+    schema.fields().iter().any(|field| Kind::of_field(field).is_some())
+}
+
+/// A query whose columns are those of a table of this schema, with values that fit these.
+///
+/// Errors: as [`stored`].
+fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
+    if !has_json(schema) {
+        return Ok(input);
+    }
+    if let LogicalPlan::Projection(projection) = input {
+        let types = Types::below(&LogicalPlan::Projection(projection.clone()))?;
+        let Projection { expr, input, .. } = projection;
+        let expr = expr.into_iter().enumerate().map(|(at, value)| {
+            match schema.fields().get(at).map(|field| (field.name(), Kind::of_field(field))) {
+                Some((name, Some(kind))) => Ok(match value {
+                    Expr::Alias(mut alias) => {
+                        *alias.expr = of_kind(*alias.expr, kind, name, &types)?;
+                        Expr::Alias(alias)
+                    }
+                    value => {
+                        let (qualifier, own) = value.qualified_name();
+                        of_kind(value, kind, name, &types)?.alias_qualified(qualifier, own)
+                    }
+                }),
+                _ => Ok(value),
+            }
+        });
+        return Ok(LogicalPlan::Projection(Projection::try_new(expr.collect::<Result<_>>()?, input)?));
+    }
+    let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let all = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?);
+    converted(all, schema)
+}
+
+fn in_merge(merge: &mut MergeIntoOp, schema: &Schema, types: &Types) -> Result<()> {
+    let fit = |column: &str, value: &mut Expr| {
+        let kind = schema.field_with_name(column).ok().and_then(Kind::of_field);
+        if let Some(kind) = kind {
+            *value = of_kind(std::mem::take(value), kind, column, types)?;
+        }
+        Ok::<(), DataFusionError>(())
+    };
+    for clause in &mut merge.clauses {
+        match &mut clause.action {
+            MergeIntoAction::Update(assignments) => {
+                assignments.iter_mut().try_for_each(|(column, value)| fit(column, value))?;
+            }
+            MergeIntoAction::Insert { columns, values } => {
+                let all = schema.fields().iter().map(|field| field.name().clone());
+                let names: Vec<String> = if columns.is_empty() {
+                    all.collect()
+                } else {
+                    columns.iter().map(ToString::to_string).collect()
+                };
+                names.iter().zip(values).try_for_each(|(column, value)| fit(column, value))?;
+            }
+            MergeIntoAction::Delete => {}
+        }
+    }
+    Ok(())
+}
+
+/// A value for a column of a type.
+fn of_kind(value: Expr, kind: Kind, column: &str, types: &Types) -> Result<Expr> {
+    if types.kind(&value) == Some(kind) {
+        return Ok(value);
+    }
+    // The planner has cast what is of another type.
+    let given = match &value {
+        Expr::Cast(cast) if types.kind(&cast.expr).is_none() => cast.expr.as_ref(),
+        other => other,
+    };
+    let fits = is_open(given)
+        || matches!(given, Expr::Column(Column { .. }) if types.data_type(given).is_none())
+        || types.data_type(given).is_none_or(|given| given.is_string() || given.is_null());
+    if !fits {
+        let message = format!(
+            "column \"{column}\" is of type {} but expression is of type {}",
+            kind.name(),
+            types.shown(given)
+        );
+        let hint = "you will need to rewrite or cast the expression";
+        return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(hint).into());
+    }
+    read(kind, value)
+}
