@@ -32,7 +32,9 @@ use crate::database::{
 use crate::error::{Error, Result};
 use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use crate::load::{self, Head};
-use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View};
+use crate::state::{
+    Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View, column_tag_key,
+};
 use crate::transaction::Transaction;
 use crate::{access, again, inlined, sequences, stats, values, writers};
 
@@ -749,7 +751,8 @@ impl<'a> Draft<'a> {
         let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
         for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
             let value = |tags: &BTreeMap<String, String>| tags.get(key).cloned();
-            self.column_tag((table, column), key, value(before).as_deref(), value(after).as_deref())?;
+            // On the table, since DuckDB opens no lake in which a column has other tags than a comment.
+            self.tag(table, &column_tag_key(column, key), value(before).as_deref(), value(after).as_deref())?;
         }
         Ok(())
     }

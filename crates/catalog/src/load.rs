@@ -13,7 +13,7 @@ use crate::identity::{ID, KEYS, PLACE, data_path_now};
 use crate::layout::VERSION;
 use crate::state::{
     Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
-    State, Table, Transform, Unusable, View,
+    State, Table, Transform, Unusable, View, column_of_tag,
 };
 use crate::{inlined, sequences, values};
 
@@ -202,7 +202,7 @@ impl Tags {
     fn add(&mut self, key: String, value: String) {
         if key == "comment" {
             self.comment = Some(value);
-        } else if key.starts_with(OWN_TAGS) {
+        } else if key.starts_with(OWN_TAGS) && column_of_tag(&key).is_none() {
             self.own.insert(key, value);
         }
     }
@@ -432,6 +432,17 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
     for row in session.query(sql).await? {
         if let Some(value) = row.optional_text(3)? {
             tags.entry((row.integer(0)?, row.integer(1)?)).or_default().add(row.text(2)?, value);
+        }
+    }
+    // A table has those of its columns: see `Draft::column_tags`.
+    let sql = format!(
+        "SELECT table_id, \"key\", \"value\" FROM (SELECT object_id AS table_id, begin_snapshot, end_snapshot, \
+         \"key\", \"value\" FROM ducklake_tag) AS own WHERE {condition}"
+    );
+    for row in session.query(sql).await? {
+        let key = row.text(1)?;
+        if let (Some((column, key)), Some(value)) = (column_of_tag(&key), row.optional_text(2)?) {
+            tags.entry((row.integer(0)?, column)).or_default().add(key.to_string(), value);
         }
     }
     let sql = format!(

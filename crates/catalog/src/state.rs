@@ -40,6 +40,20 @@ pub struct State {
 /// What the keys of Harrier's own tags begin with.
 pub const OWN_TAGS: &str = "harrier.";
 
+/// What those keys begin with, in the catalog, of which the table has the tag for one of its columns.
+const COLUMN_TAGS: &str = "harrier.column.";
+
+/// The key of the table's tag that is one of a column.
+pub(crate) fn column_tag_key(column: ColumnId, key: &str) -> String {
+    format!("{COLUMN_TAGS}{column}.{key}")
+}
+
+/// The column and its key that such a key of a table's tag is of.
+pub(crate) fn column_of_tag(key: &str) -> Option<(ColumnId, &str)> {
+    let (column, key) = key.strip_prefix(COLUMN_TAGS)?.split_once('.')?;
+    Some((column.parse().ok()?, key))
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     pub id: ObjectId,
@@ -86,7 +100,7 @@ pub struct Column {
     /// What INSERT puts where it names no value; as text.
     pub default: Option<DefaultValue>,
     pub comment: Option<String>,
-    /// Harrier's own tags (`ducklake_column_tag`), as those of a [`Table`].
+    /// Harrier's own tags (in `ducklake_tag`, of its table), as those of a [`Table`].
     pub tags: BTreeMap<String, String>,
 }
 

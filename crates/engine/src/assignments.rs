@@ -14,9 +14,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, Values, WriteOp};
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use harrier_exec::json::Kind;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
 
+use crate::json;
 use crate::names::plain;
 
 const HINT: &str = "you will need to rewrite or cast the expression";
@@ -216,7 +218,7 @@ fn check_merge(dml: &DmlStatement, merge: &MergeIntoOp) -> Result<()> {
 fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
     // What has no type has parameters without values.
     let Ok(kind) = value.get_type(schema) else { return Ok(()) };
-    if fits(&kind, field.data_type()) {
+    if fits(&kind, field.data_type()) && json::takes(field, &kind) {
         return Ok(());
     }
     let given = match value {
@@ -227,7 +229,8 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::Literal(ScalarValue::Float64(Some(_)), _) => "numeric".to_string(),
         _ => type_name(&kind),
     };
-    let expected = type_name(field.data_type());
+    let expected =
+        Kind::of_field(field).map_or_else(|| type_name(field.data_type()), |kind| kind.name().to_string());
     let message =
         format!("column \"{}\" is of type {expected} but expression is of type {given}", field.name());
     Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into())

@@ -52,6 +52,19 @@ fn key(value: Expr) -> Result<Expr> {
     call("harrier_jsonb_key", vec![value])
 }
 
+/// Of arrays whose elements are not known to be of the type.
+fn no_array(kind: Kind) -> DataFusionError {
+    let message = format!("texts and other arrays are not converted to {}[]", kind.name());
+    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        .with_hint(format!("ARRAY['…'::{}]", kind.name()))
+        .into()
+}
+
+/// Whether values of a type are assigned to a column: to one of JSON texts alone are.
+pub(crate) fn takes(column: &Field, given: &DataType) -> bool {
+    Kind::of_field(column).is_none() || given.is_string() || given.is_null()
+}
+
 /// Whether an expression is of whatever type is asked of it: a text in quotes, NULL, or a parameter.
 fn is_open(expr: &Expr) -> bool {
     matches!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Projection, WriteOp};
 use harrier_exec::json::Kind;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use super::{Types, is_open, read};
+use super::{Types, is_open, no_array, read};
 
 /// The plan of a statement that writes rows, or of its EXPLAIN, with the values of such columns checked and in their form.
 ///
@@ -50,7 +50,31 @@ pub(crate) fn stored(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn has_json(schema: &Schema) -> bool {
-    schema.fields().iter().any(|field| Kind::of_field(field).is_some())
+    schema.fields().iter().any(|field| Kind::of_field(field).is_some() || item_kind(field).is_some())
+}
+
+/// What the elements of an array are.
+fn item_kind(field: &Field) -> Option<Kind> {
+    match field.data_type() {
+        DataType::List(item) => Kind::of_field(item),
+        _ => None,
+    }
+}
+
+/// Whether an array for a column of these is one of them.
+fn check_array(value: &Expr, kind: Kind, types: &Types) -> Result<()> {
+    let given = match value {
+        Expr::Cast(cast) => cast.expr.as_ref(),
+        Expr::Alias(alias) => return check_array(&alias.expr, kind, types),
+        other => other,
+    };
+    let is_null = types.data_type(given).is_some_and(|kind| kind.is_null())
+        || matches!(given, Expr::Literal(value, _) if value.is_null());
+    let name = Some(format!("_{}", kind.name()));
+    match is_null || types.name(value) == name || types.name(given) == name {
+        true => Ok(()),
+        false => Err(no_array(kind)),
+    }
 }
 
 /// A query whose columns are those of a table of this schema, with values that fit these.
@@ -64,6 +88,9 @@ fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
         let types = Types::below(&LogicalPlan::Projection(projection.clone()))?;
         let Projection { expr, input, .. } = projection;
         let expr = expr.into_iter().enumerate().map(|(at, value)| {
+            if let Some(kind) = schema.fields().get(at).and_then(|field| item_kind(field)) {
+                check_array(&value, kind, &types)?;
+            }
             match schema.fields().get(at).map(|field| (field.name(), Kind::of_field(field))) {
                 Some((name, Some(kind))) => Ok(match value {
                     Expr::Alias(mut alias) => {
@@ -87,6 +114,9 @@ fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
 
 fn in_merge(merge: &mut MergeIntoOp, schema: &Schema, types: &Types) -> Result<()> {
     let fit = |column: &str, value: &mut Expr| {
+        if let Some(kind) = schema.field_with_name(column).ok().and_then(item_kind) {
+            check_array(value, kind, types)?;
+        }
         let kind = schema.field_with_name(column).ok().and_then(Kind::of_field);
         if let Some(kind) = kind {
             *value = of_kind(std::mem::take(value), kind, column, types)?;

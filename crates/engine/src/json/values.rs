@@ -397,6 +397,11 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
 
 /// Casts to and from JSON.
 fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr>> {
+    if let DataType::List(item) = field.data_type()
+        && let Some(kind) = Kind::of_field(item)
+    {
+        return in_array_cast(Cast { expr, field: Arc::clone(&field) }, kind, types);
+    }
     let (from, to) = (types.kind(&expr), Kind::of_field(&field));
     let refused = |from: &str, to: &str| {
         CodedError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}"))
@@ -432,6 +437,27 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
         }
     }
     Ok(Transformed::no(Expr::Cast(Cast { expr, field })))
+}
+
+/// Casts to arrays of JSON: of what has elements that can be read one by one.
+fn in_array_cast(Cast { mut expr, field }: Cast, kind: Kind, types: &Types) -> Result<Transformed<Expr>> {
+    if types.name(&expr) == Some(format!("_{}", kind.name())) {
+        return Ok(Transformed::yes(*expr));
+    }
+    if let Expr::ScalarFunction(function) = expr.as_mut()
+        && function.name() == "make_array"
+    {
+        for element in &mut function.args {
+            if types.kind(element) != Some(kind) {
+                *element = read(kind, std::mem::take(element))?;
+            }
+        }
+        return Ok(Transformed::yes(*expr));
+    }
+    match types.data_type(&expr).is_some_and(|kind| kind.is_null()) {
+        true => Ok(Transformed::no(Expr::Cast(Cast { expr, field }))),
+        false => Err(super::no_array(kind)),
+    }
 }
 
 fn in_case(mut case: Case, types: &Types) -> Result<Transformed<Expr>> {
@@ -494,6 +520,14 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
                     );
                     return Ok(Transformed::yes(case.otherwise(left)?));
                 }
+            }
+        }
+        // By the type alone, which is what its values are kept as, it would be told from others no more.
+        "pg_typeof" => {
+            if let Some(name) = function.args.first().and_then(|value| types.name(value))
+                && Kind::of_name(&name).is_some()
+            {
+                return Ok(Transformed::yes(lit(name)));
             }
         }
         "greatest" | "least" if function.args.iter().any(|argument| types.kind(argument).is_some()) => {
