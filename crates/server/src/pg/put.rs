@@ -56,6 +56,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
     if let Some(items) = &column.items {
         return put_list(column, items, is_binary, zone);
     }
+    let is_jsonb = is_binary && column.pg_type.oid == types::JSONB;
     Ok(match (array.data_type(), is_binary) {
         (DataType::Boolean, _) => {
             let array = array.as_boolean();
@@ -84,24 +85,18 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             | DataType::Decimal128(_, _),
             false,
         ) => text_number(array, column.pg_type.oid == types::OID),
+        // The version of the format of `jsonb` stands before its text.
         (DataType::Utf8, _) => {
             let array = array.as_string::<i32>();
-            match is_binary && column.pg_type.oid == types::JSONB {
-                true => sure(|row, out| {
-                    // The version of the format.
-                    out.put_u8(1);
-                    out.put_slice(array.value(row).as_bytes());
-                }),
-                false => sure(|row, out| out.put_slice(array.value(row).as_bytes())),
-            }
+            put_text(is_jsonb, move |row| array.value(row))
         }
         (DataType::LargeUtf8, _) => {
             let array = array.as_string::<i64>();
-            sure(|row, out| out.put_slice(array.value(row).as_bytes()))
+            put_text(is_jsonb, move |row| array.value(row))
         }
         (DataType::Utf8View, _) => {
             let array = array.as_string_view();
-            sure(|row, out| out.put_slice(array.value(row).as_bytes()))
+            put_text(is_jsonb, move |row| array.value(row))
         }
         (DataType::Binary, _) => {
             let array = array.as_binary::<i32>();
@@ -157,6 +152,18 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             })
         }
     })
+}
+
+/// Puts texts, or values of `jsonb` in binary.
+fn put_text<'a>(is_jsonb: bool, text: impl Fn(usize) -> &'a str + 'a) -> Put<'a> {
+    const VERSION: u8 = 1;
+    match is_jsonb {
+        true => sure(move |row, out| {
+            out.put_u8(VERSION);
+            out.put_slice(text(row).as_bytes());
+        }),
+        false => sure(move |row, out| out.put_slice(text(row).as_bytes())),
+    }
 }
 
 fn binary_number(array: &ArrayRef) -> Put<'_> {
