@@ -9,6 +9,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::{
@@ -383,7 +384,14 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
             Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
         }
         Expr::WindowFunction(mut function) => {
-            let mut is_changed = level_orders(&mut function.params.order_by, types)?;
+            let mut is_changed = false;
+            for order in &mut function.params.order_by {
+                if level(&mut order.expr, types, ordering)? {
+                    // A frame is looked for among texts, not among bytes.
+                    order.expr = encode(std::mem::take(&mut order.expr), lit("hex"));
+                    is_changed = true;
+                }
+            }
             for by in &mut function.params.partition_by {
                 is_changed |= level(by, types, equality)?;
             }
