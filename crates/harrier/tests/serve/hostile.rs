@@ -72,6 +72,8 @@ fn long_chains_are_answered() {
         format!("SELECT {}", chain("1", "+", 300)),
         format!("SELECT {} {ROWS}", chain("g", " - ", 300)),
         format!("SELECT {} {ROWS}", chain("g::text", " || ", 300)),
+        format!("SELECT length({}) {ROWS}", chain("g::text", " || ", 5000)),
+        format!("SELECT {} FROM generate_series(1, 1) t(g)", chain("g", " * ", 500)),
         format!("SELECT count(*) {ROWS} WHERE {}", numbered(20_000, " OR ", |at| format!("g = {at}"))),
         format!("SELECT count(*) {ROWS} WHERE {}", numbered(5000, " AND ", |at| format!("g <> {at}"))),
         format!(
