@@ -106,6 +106,8 @@ def terminal():
             child.send("\x1b[1;1R")
     child.sendintr()
     expect("(?i)cancel")
+    # What is typed before the next prompt is thrown away with the line that Ctrl-C ended.
+    expect("READY>")
     says("SELECT 'go' || 'ing' AS again;", "going")
     child.send("\\q\r")
     child.expect(pexpect.EOF)
