@@ -58,12 +58,6 @@ SELECT json_build_object('a', 1, 'b', 'x"y', 'c', NULL, 'd', true, 'e', 1.5), js
 => json_build_object	json_build_array	to_json	to_json	array_to_json	jsonb_build_object	jsonb_build_array	to_json	to_json	to_json
 {"a" : 1, "b" : "x\"y", "c" : null, "d" : true, "e" : 1.5}	[1, "a", null]	"a"	[1,2]	["a",null]	{"a": 2, "bb": 1}	[1, "a"]	"2020-01-02"	"2020-01-02T03:04:05.5"	\N
 
--- JSON of rows and in aggregates
-SELECT json_agg(x ORDER BY x), jsonb_agg(x ORDER BY x DESC), json_agg(t ORDER BY x), json_agg(row_to_json(t) ORDER BY x), json_object_agg(y, x ORDER BY x), jsonb_object_agg(y, x ORDER BY x), json_agg(x) FILTER (WHERE x > 5) AS none FROM (SELECT 1 AS x, 'a' AS y UNION ALL SELECT 2, 'b') t
-----
-=> json_agg	jsonb_agg	json_agg	json_agg	json_object_agg	jsonb_object_agg	none
-[1, 2]	[2, 1]	[{"x":1,"y":"a"}, \n {"x":2,"y":"b"}]	[{"x":1,"y":"a"}, {"x":2,"y":"b"}]	{ "a" : 1, "b" : 2 }	{"a": 1, "b": 2}	\N
-
 -- JSON of rows of a common table expression and of a system relation
 WITH c AS (SELECT nspname AS name, nspname = 'sales' AS is_sales FROM pg_namespace WHERE nspname IN ('main', 'sales')) SELECT row_to_json(c) AS object FROM c UNION ALL SELECT row_to_json(s) FROM (SELECT spcname AS name, spcname = 'x' AS is_sales FROM pg_tablespace WHERE spcname = 'pg_default') s UNION ALL SELECT json_build_object('types', to_json(k)) FROM (SELECT word, catcode FROM pg_get_keywords() WHERE word = 'abort') k
 ----
@@ -190,19 +184,6 @@ SELECT character_set_name, character_repertoire, form_of_use FROM information_sc
 ----
 => character_set_name	character_repertoire	form_of_use
 UTF8	UCS	UTF8
-
--- columns as drizzle-kit asks for them
-SELECT a.attrelid::regclass::text AS table_name, a.attname AS column_name, CASE WHEN NOT a.attisdropped THEN CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END ELSE NULL END AS is_nullable, a.attndims AS array_dimensions, CASE WHEN a.atttypid = ANY ('{int,int8,int2}'::regtype[]) AND EXISTS ( SELECT FROM pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND pg_get_expr(ad.adbin, ad.adrelid) = 'nextval(''' || pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)::regclass || '''::regclass)' ) THEN CASE a.atttypid WHEN 'int'::regtype THEN 'serial' WHEN 'int8'::regtype THEN 'bigserial' WHEN 'int2'::regtype THEN 'smallserial' END ELSE format_type(a.atttypid, a.atttypmod) END AS data_type, pg_get_serial_sequence('"main"."orders"', a.attname)::regclass AS seq_name, c.column_default, c.data_type AS additional_dt, c.udt_name AS enum_name, c.is_generated, c.generation_expression, c.is_identity, c.identity_generation, c.identity_start, c.identity_increment, c.identity_maximum, c.identity_minimum, c.identity_cycle, enum_ns.nspname AS type_schema FROM pg_attribute a JOIN pg_class cls ON cls.oid = a.attrelid JOIN pg_namespace ns ON ns.oid = cls.relnamespace LEFT JOIN information_schema.columns c ON c.column_name = a.attname AND c.table_schema = ns.nspname AND c.table_name = cls.relname LEFT JOIN pg_type enum_t ON enum_t.oid = a.atttypid LEFT JOIN pg_namespace enum_ns ON enum_ns.oid = enum_t.typnamespace WHERE a.attnum > 0 AND NOT a.attisdropped AND cls.relkind IN ('r', 'v', 'm') AND ns.nspname = 'main' AND cls.relname = 'orders' ORDER BY a.attnum
-----
-=> table_name	column_name	is_nullable	array_dimensions	data_type	seq_name	column_default	additional_dt	enum_name	is_generated	generation_expression	is_identity	identity_generation	identity_start	identity_increment	identity_maximum	identity_minimum	identity_cycle	type_schema
-orders	id	NO	0	bigint	\N	\N	bigint	int8	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	customer	YES	0	integer	\N	\N	integer	int4	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	price	YES	0	numeric(12,2)	\N	0	numeric	numeric	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	note	YES	0	text	\N	\N	text	text	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	placed	YES	0	timestamp without time zone	\N	\N	timestamp without time zone	timestamp	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	day	YES	0	date	\N	\N	date	date	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	paid	NO	0	boolean	\N	false	boolean	bool	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
-orders	tags	YES	1	text[]	\N	\N	ARRAY	_text	NEVER	\N	NO	\N	\N	\N	\N	\N	NO	pg_catalog
 
 -- parts of types as jOOQ asks for them
 SELECT attname, information_schema._pg_char_max_length(atttypid, atttypmod) AS length, information_schema._pg_char_octet_length(atttypid, atttypmod) AS bytes, information_schema._pg_numeric_precision(atttypid, atttypmod) AS precision, information_schema._pg_numeric_precision_radix(atttypid, atttypmod) AS radix, information_schema._pg_numeric_scale(atttypid, atttypmod) AS scale, information_schema._pg_datetime_precision(atttypid, atttypmod) AS time FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attnum > 0
