@@ -50,10 +50,12 @@ mod text_files;
 
 use crate::assignments;
 use crate::cast_names;
+use crate::declared_types;
 use crate::files;
 use crate::json as json_values;
 use crate::names::plain;
 use crate::session::{Outcome, ParsedStatement, Session};
+use crate::type_names;
 use crate::warehouse::{self, Dml};
 use crate::write::Write;
 use crate::zones::{field_in_zone, session_zone};
@@ -144,6 +146,13 @@ impl Target {
         self.columns.iter().map(|at| Arc::new(field(at))).collect()
     }
 
+    /// The same columns with PostgreSQL's names of their types, where Arrow's do not say which they are.
+    fn told(&self, schema: &SchemaRef) -> SchemaRef {
+        let told = declared_types::told_fields(self.table.as_ref());
+        let names: Vec<Option<String>> = self.columns.iter().map(|at| type_names::told(&told[*at])).collect();
+        type_names::named(schema, &names)
+    }
+
     /// Puts the rows of a stream, which has the columns, into the table.
     fn insert_all(&self, schema: SchemaRef, rows: Arc<dyn PartitionStream>) -> Result<LogicalPlan> {
         let table = StreamingTable::try_new(schema, vec![rows])?;
@@ -194,6 +203,7 @@ impl Session {
                 let rows: Arc<dyn PartitionStream> = Arc::new(Batches::new(Arc::clone(&schema), batches));
                 let plan = target.insert_all(Arc::clone(&schema), rows)?;
                 let write = self.write_copied(&target, plan, CopyCheck::default(), statement).await?;
+                let schema = target.told(&schema);
                 return Ok(Outcome::CopyInRows(CopyInRows { input, write, table, schema }));
             }
             let layout = layout(options, options.format.unwrap_or(CopyFormat::Text), Header::Absent)?;
@@ -462,10 +472,12 @@ impl Session {
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, parse::as_query(&copy.source)?)).await?;
         warehouse::check_reads(&state, &plan)?;
+        let plan = declared_types::shown(plan)?;
+        let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
-                Ok(Outcome::CopyOutRows { schema, stream, progress })
+                Ok(Outcome::CopyOutRows { schema: type_names::named(&schema, &names), stream, progress })
             }
             Outcome::Rows { stream, progress, .. } => {
                 Ok(Outcome::CopyOut(CopyOut::new(stream, progress, layout, statement.text.clone())))

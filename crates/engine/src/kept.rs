@@ -30,6 +30,7 @@ use crate::SqlError;
 use crate::analyze;
 use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
+use crate::declared_types;
 use crate::dialect;
 use crate::explain_options;
 use crate::grants::Deferred;
@@ -489,6 +490,7 @@ impl Session {
         kept: &Arc<Kept>,
     ) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
+        let input = declared_types::without_names(Arc::unwrap_or_clone(input))?;
         if kept.names.is_own(&name) && !or_replace {
             return match if_not_exists {
                 true => Ok(command("CREATE TABLE")),
@@ -498,7 +500,7 @@ impl Session {
                 }
             };
         }
-        let is_select = !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_));
+        let is_select = !matches!(input, LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
         warehouse::check_reads(&state, &input)?;
         let plan = state.create_physical_plan(&input).await?;

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTable
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::default_values::provider;
-use crate::warehouse::{WarehouseTable, schema_of};
+use crate::warehouse::{WarehouseTable, told_schema_of};
 
 /// The table that another one is to be made like.
 pub(crate) struct Like {
@@ -45,7 +45,7 @@ impl Like {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
         // Plans do not rely on what is NOT NULL.
         let schema = match table.downcast_ref::<WarehouseTable>() {
-            Some(own) => schema_of(&own.table().columns)?,
+            Some(own) => told_schema_of(&own.table().columns)?,
             None => table.schema(),
         };
         if self.with_defaults {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{
     AggregateFunction, BinaryExpr, Case, InList, Like, ScalarFunction, WindowFunction,
@@ -20,9 +21,11 @@ use datafusion::sql::sqlparser::ast;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_pgcatalog::{TYPE_KEY, cast_type};
 
+use crate::declared_types::{told_fields, told_schema};
 use crate::describe::plain;
 use crate::function_relations;
 use crate::rewriting::schema_below;
+use crate::type_names;
 
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
@@ -37,8 +40,17 @@ pub(crate) struct Parameter {
 
 impl Parameter {
     fn of(field: &Field) -> Self {
-        let data_type = plain(field.data_type().clone());
-        Self { data_type, name: field.metadata().get(TYPE_KEY).cloned() }
+        let data_type = match plain(field.data_type().clone()) {
+            // What has more digits than the column is rounded as it is written.
+            DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+                DataType::Timestamp(TimeUnit::Microsecond, zone)
+            }
+            other => other,
+        };
+        let name = field.metadata().get(TYPE_KEY);
+        // A value may be longer than what it is put into or compared with.
+        let name = name.and_then(|name| type_names::without_size(name.clone()));
+        Self { data_type, name }
     }
 
     fn text() -> Self {
@@ -120,9 +132,12 @@ impl Found {
 
     fn in_plan(&mut self, plan: &LogicalPlan) -> Result<()> {
         if let LogicalPlan::Dml(dml) = plan
-            && matches!(dml.op, WriteOp::Insert(_))
+            && matches!(dml.op, WriteOp::Insert(_) | WriteOp::Update)
         {
-            let fields: Vec<FieldRef> = dml.target.schema().fields().iter().cloned().collect();
+            let fields = match source_as_provider(&dml.target) {
+                Ok(table) => told_fields(table.as_ref()),
+                Err(_) => dml.target.schema().fields().iter().cloned().collect(),
+            };
             self.in_rows(&dml.input, &fields);
         }
         plan.apply_with_subqueries(|node| {
@@ -170,6 +185,7 @@ impl Found {
 
     fn in_node(&mut self, node: &LogicalPlan) -> Result<()> {
         let schema = schema_below(node).unwrap_or_else(|_| DFSchema::empty());
+        let schema = told_schema(node, schema);
         if let LogicalPlan::Limit(limit) = node {
             let bigint = Arc::new(Field::new("", DataType::Int64, true));
             for expr in limit.skip.iter().chain(&limit.fetch) {

@@ -18,6 +18,7 @@ use crate::compact_views::CompactViews;
 use crate::compared_keys::ComparedKeys;
 use crate::correlated_names::CorrelatedNames;
 use crate::counted_rows::CountedRows;
+use crate::declared_types::DeclaredTypes;
 use crate::differences::{Differences, Extracts};
 use crate::doubles::{DoubleComparisons, NearestDoubles};
 use crate::engine::Engine;
@@ -77,6 +78,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     analyzer.rules.insert(0, Arc::new(SessionZone));
     analyzer.rules.insert(0, Arc::new(Quantified));
     analyzer.rules.insert(0, Arc::new(UnknownLiterals));
+    analyzer.rules.insert(0, Arc::new(DeclaredTypes));
     analyzer.rules.insert(0, Arc::new(QueriedValues));
     analyzer.rules.insert(0, Arc::new(OuterAggregates));
     analyzer.rules.insert(0, Arc::new(JsonValues));

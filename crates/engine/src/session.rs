@@ -49,6 +49,7 @@ use crate::assignments;
 use crate::called_names;
 use crate::coalesce;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
+use crate::declared_types;
 use crate::default_values;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
@@ -450,6 +451,7 @@ impl Session {
                 dialect::prepare(&mut statement)?;
                 // What a client reads has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.is_client());
+                declared_types::settle(&mut statement);
                 called_names::settle(&mut statement, state.read().scalar_functions());
                 Ok(statement)
             }
@@ -502,12 +504,18 @@ impl Session {
                 let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
                 in_view(
                     describe::with_values(plan, values)?,
-                    &[json::typed, unknown_literals::typed, timestamps::leveled, doubles::compared],
+                    &[
+                        json::typed,
+                        declared_types::typed,
+                        unknown_literals::typed,
+                        timestamps::leveled,
+                        doubles::compared,
+                    ],
                 )?
             }
         };
         assignments::check(&plan, written.as_deref())?;
-        json::stored(plan)
+        declared_types::shown(json::stored(plan)?)
     }
 
     /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is shown.
@@ -612,6 +620,7 @@ impl Session {
         if let Some(outcome) = self.change_memory(&plan, parsed, statement).await? {
             return Ok(Ok(outcome));
         }
+        let plan = declared_types::forgotten(plan)?;
         let plan = memory_tables::explained(explained_folder(plan)?).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.

@@ -7,6 +7,8 @@ use datafusion::sql::sqlparser::ast;
 use harrier_exec::json::Kind;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::declared_types;
+
 /// The types of casts and of columns.
 #[derive(Debug)]
 pub(crate) struct SqlTypes;
@@ -15,16 +17,24 @@ impl TypePlanner for SqlTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
         Ok(match sql_type {
             // To the microsecond, as tables and clients have it, with which it can be compared then.
-            ast::DataType::Time(_, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
-                Some(Field::new("", DataType::Time64(TimeUnit::Microsecond), true).into())
-            }
+            ast::DataType::Time(
+                None | Some(7..),
+                ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone,
+            ) => Some(Field::new("", DataType::Time64(TimeUnit::Microsecond), true).into()),
             ast::DataType::Timestamp(None, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
                 Some(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true).into())
             }
             ast::DataType::JSON => Some(Kind::Json.field("")),
             ast::DataType::JSONB => Some(Kind::Jsonb.field("")),
+            ast::DataType::Array(_) => match declared_types::field_of_array(sql_type) {
+                Some(list) => Some(list),
+                None => harrier_pgcatalog::planned_type(sql_type).map(Into::into),
+            },
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
-            other => harrier_pgcatalog::planned_type(other).map(Into::into),
+            other => match declared_types::of_sql(other)? {
+                Some(declared) => Some(declared_types::field_of(declared)),
+                None => harrier_pgcatalog::planned_type(other).map(Into::into),
+            },
         })
     }
 }

@@ -32,6 +32,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::declared_types;
 use crate::dialect::{self, SqlDialect};
 use crate::names;
 use crate::nesting;
@@ -185,6 +186,7 @@ fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
 fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
     dialect::prepare(statement)?;
     names::prepare(statement, of_client);
+    declared_types::settle(statement);
     if let Statement::Statement(statement) = statement {
         match of_client {
             true => {

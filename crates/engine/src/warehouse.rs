@@ -61,6 +61,7 @@ pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_pa
 pub(crate) use ddl::{Ddl, reference};
 pub(crate) use dml::{Changed, Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;
+pub(crate) use guarded_view::GuardedView;
 pub(crate) use harrier_catalog::state::DEFAULT_SCHEMA;
 pub(crate) use histogram::{Point, Spread};
 pub(crate) use keys::{cut as cut_keys, notice as keys_notice};
@@ -76,7 +77,7 @@ pub(crate) use statistics::Looking;
 pub use system::ServerTable;
 pub(crate) use table::WarehouseTable;
 pub(crate) use transaction::{Control, Defaults, Isolation, Transactions};
-pub(crate) use types::schema_of;
+pub(crate) use types::{schema_of, told_schema_of, type_of};
 pub(crate) use upkeep::{expire, span, vacuum, vacuum_dry_run};
 
 /// The file of the catalog in a warehouse's folder.

@@ -10,10 +10,10 @@ use crate::account::Account;
 use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
-    arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, exact_doubles, json,
-    large_values, lengths, local_times, means, named_casts, only, patterns, quotients, replacements,
-    row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals,
-    whole_times, window_functions, written_rows,
+    arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
+    exact_doubles, json, large_values, lengths, local_times, means, named_casts, only, patterns, quotients,
+    replacements, row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times,
+    whole_decimals, whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -41,6 +41,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     arithmetic::functions()
         .chain(own)
         .chain(json::functions())
+        .chain(declared_types::functions())
         .chain(large_values::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
@@ -70,7 +71,7 @@ pub fn install(builder: &mut SessionStateBuilder) {
 static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
     // As PostgreSQL calls it.
     let uuid = datafusion::functions::string::uuid();
-    let uuid = Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid"]));
+    let uuid = Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid", "uuid_generate_v4"]));
     let single =
         [date_parts::function(), date_trunc::function(), replacements::function(), named_casts::function()];
     Replaced {
@@ -80,6 +81,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(patterns::functions())
             .chain(whole_decimals::functions())
             .chain(single)
+            .chain(declared_types::planned())
             .chain([local_times::timezone(), uuid])
             .collect(),
         aggregates: vec![sums::sum(), means::avg()],

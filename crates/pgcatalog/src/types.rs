@@ -106,13 +106,27 @@ pub fn postgres_type(data_type: &DataType) -> (u32, i32) {
 
 /// [`postgres_type`] of a field, whose metadata may say more: [`TYPE_KEY`], or that its bytes are a UUID.
 pub fn postgres_type_of_field(field: &Field) -> (u32, i32) {
-    if let Some(oid) = field.metadata().get(TYPE_KEY).and_then(|name| oid_of(name)) {
-        return (oid, NO_MODIFIER);
+    if let Some(told) = field.metadata().get(TYPE_KEY).and_then(|name| told_type(name)) {
+        return told;
     }
     match (field.data_type(), field.extension_type_name()) {
         (DataType::FixedSizeBinary(16), Some("arrow.uuid")) => (2950, NO_MODIFIER),
         (data_type, _) => postgres_type(data_type),
     }
+}
+
+/// The oid and the type modifier of what a field says of its type: its name, and behind it what stands in parentheses, as in `varchar(5)`.
+fn told_type(told: &str) -> Option<(u32, i32)> {
+    let Some((name, size)) = told.split_once('(') else {
+        return oid_of(told).map(|oid| (oid, NO_MODIFIER));
+    };
+    let size: i32 = size.strip_suffix(')')?.parse().ok()?;
+    let modifier = match name {
+        // PostgreSQL counts the length of the length with it.
+        "varchar" | "bpchar" => size.checked_add(4)?,
+        _ => size,
+    };
+    Some((oid_of(name)?, modifier))
 }
 
 fn numeric_modifier(precision: u8, scale: i8) -> i32 {
@@ -243,6 +257,12 @@ mod tests {
         let uuid = Field::new("u", DataType::FixedSizeBinary(16), true)
             .with_metadata(HashMap::from([("ARROW:extension:name".to_string(), "arrow.uuid".to_string())]));
         assert_eq!(postgres_type_of_field(&uuid), (2950, NO_MODIFIER));
+        let told =
+            |name: &str| postgres_type_of_field(&named_field(Field::new("a", DataType::Utf8, true), name));
+        assert_eq!(told("varchar(10)"), (1043, 14));
+        assert_eq!(told("varchar"), (1043, NO_MODIFIER));
+        assert_eq!(told("timestamptz(3)"), (1184, 3));
+        assert_eq!(told("varchar(10"), (25, NO_MODIFIER));
         assert_eq!(format_type(1184, 3).unwrap(), "timestamp(3) with time zone");
         assert_eq!(format_type(1043, 14).unwrap(), "character varying(10)");
     }

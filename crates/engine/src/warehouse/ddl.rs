@@ -38,6 +38,7 @@ use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::constant;
+use crate::declared_types;
 use crate::memory_tables;
 use crate::names::{plain, without_casts};
 use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
@@ -145,6 +146,7 @@ impl Ddl<'_> {
             let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
             columns.push(column_of(&field, &mut next_column)?);
         }
+        declared_types::declare_all(&mut columns, &create.input)?;
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
@@ -615,6 +617,7 @@ impl Ddl<'_> {
             &declared(&json_columns::declared(&name, kind, &definition.data_type)),
             &mut table.next_column,
         )?;
+        declared_types::declare(&mut column, declared_types::of_definition(&definition.data_type, &name)?);
         for option in &definition.options {
             match &option.option {
                 ColumnOption::Null => {}
@@ -625,6 +628,7 @@ impl Ddl<'_> {
                 }
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
+                    let present = declared_types::assigned_text(&column, present)?;
                     column.default = kept_default(value, present.clone(), written);
                     self.check_default(&column)?;
                     column.initial_default = present;
@@ -678,7 +682,9 @@ impl Ddl<'_> {
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
-                let new = column_of(&declared(&json_columns::declared(name, kind, data_type)), &mut 0)?;
+                let mut new = column_of(&declared(&json_columns::declared(name, kind, data_type)), &mut 0)?;
+                let after = declared_types::of_definition(data_type, name)?;
+                declared_types::declare(&mut new, after);
                 let widens = |old: ColumnType, new: ColumnType| match (old, new) {
                     (
                         ColumnType::Decimal { precision: old, scale },
@@ -697,7 +703,15 @@ impl Ddl<'_> {
                     .with_hint("only types that hold every value of the old one are possible, such as int32 to int64")
                     .into());
                 }
+                let quoted = format!("\"{}\"", name.replace('"', "\"\""));
+                let before = declared_types::of_column(column);
+                if let Some((is_in_the_way, error)) = declared_types::in_the_way(before, after, &quoted)
+                    && self.has_row(table_name, &is_in_the_way).await?
+                {
+                    return Err(error.into());
+                }
                 column.kind = new.kind;
+                declared_types::declare(column, after);
             }
             other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
         }
@@ -706,16 +720,20 @@ impl Ddl<'_> {
 
     /// Errors: a column of a table has NULLs (23502).
     pub(super) async fn check_no_nulls(&self, table: &TableReference, column: &str) -> Result<()> {
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-        let sql =
-            format!("SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1", table.to_quoted_string(), quoted(column));
-        let nulls = self.context.sql(&sql).await?.collect().await?;
-        if nulls.iter().any(|batch| batch.num_rows() > 0) {
+        let is_null = format!("\"{}\" IS NULL", column.replace('"', "\"\""));
+        if self.has_row(table, &is_null).await? {
             let message =
                 format!("column \"{column}\" of relation \"{}\" contains null values", table.table());
             return Err(error(SqlState::NOT_NULL_VIOLATION, message));
         }
         Ok(())
+    }
+
+    /// Whether a condition is true for a row of a table.
+    async fn has_row(&self, table: &TableReference, condition: &str) -> Result<bool> {
+        let sql = format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", table.to_quoted_string());
+        let rows = self.context.sql(&sql).await?.collect().await?;
+        Ok(rows.iter().any(|batch| batch.num_rows() > 0))
     }
 
     /// The Arrow type that a type of SQL is planned with.

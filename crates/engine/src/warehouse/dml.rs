@@ -42,6 +42,7 @@ use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, has_foreign_buckets, schema_of};
 use super::values;
+use crate::declared_types;
 use crate::merge::{self, IS_WRITTEN};
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
@@ -182,6 +183,7 @@ impl Changed {
         }
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
+        let input = declared_types::assigned_rows(table, input)?;
         let input = seen(&target, input, None)?;
         // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are checked where they are written.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
@@ -221,7 +223,9 @@ impl Changed {
         let mark = lit(true).alias("_harrier_write");
         let places =
             [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
-        let expressions: Vec<Expr> = projection.expr.iter().cloned().chain([mark]).chain(places).collect();
+        let mut values = projection.expr.clone();
+        declared_types::assigned_values(target.table(), name, &mut values);
+        let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
         let rows = seen(&target, input, None)?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
@@ -240,10 +244,13 @@ impl Changed {
             schema: schema_of(&target.table().columns)?,
             rows: target.places(),
             places: &[FILE_COLUMN, ROW_COLUMN],
-            default: &|column| target.get_column_default(column).cloned(),
+            default: &|column| {
+                let default = target.get_column_default(column)?;
+                Some(declared_types::assigned_default(target.table(), column, default))
+            },
             returns,
         };
-        let input = changed.plan(source, merge)?;
+        let input = changed.plan(source, &declared_types::assigned_merge(target.table(), merge))?;
         let rows = seen(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
         Ok(Self { rows, pending })

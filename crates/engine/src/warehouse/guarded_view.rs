@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -28,6 +28,11 @@ pub(crate) struct GuardedView {
 impl GuardedView {
     pub(crate) fn new(inner: ViewTable, what: String, columns: BTreeSet<ColumnId>) -> Self {
         Self { inner, what, columns }
+    }
+
+    /// What it is made of.
+    pub(crate) fn plan(&self) -> &LogicalPlan {
+        self.inner.logical_plan()
     }
 
     pub(super) fn readable(&self) -> &BTreeSet<ColumnId> {

@@ -28,6 +28,7 @@ use super::public::{is_public, other_name, told_name};
 use super::types::told_fields_of;
 use crate::parameters::{self, Parameters, SERVER_VERSION};
 use crate::sequences::{self, SEQUENCE_TAG, sequence_of};
+use crate::type_names;
 
 /// The number of whoever everything belongs to and who is no role.
 const OWNER_ID: i64 = 0;
@@ -202,7 +203,8 @@ impl SessionSource {
         for view in state.views.values() {
             if let Ok(planned) = names.view(view).await {
                 let schema = datafusion::catalog::TableProvider::schema(&planned);
-                found.insert((view.id, view.sql.clone()), schema);
+                let names = type_names::of(planned.logical_plan());
+                found.insert((view.id, view.sql.clone()), type_names::named(&schema, &names));
             }
         }
         *self.views.lock() = found;

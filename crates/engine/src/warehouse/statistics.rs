@@ -18,6 +18,7 @@ use datafusion::functions::unicode::expr_fn::substring;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use harrier_catalog::state::{Column, SnapshotId, Table};
+use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, ColumnAnalysis, StatsRef};
 use harrier_exec::samples;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -67,6 +68,10 @@ fn column_statistics_of(
     };
     if let Some(nulls) = all.iter().map(|stats| stats.nulls).sum::<Option<i64>>() {
         known.null_count = Precision::Inexact(nulls as usize);
+    }
+    // Of UUIDs, those of what is read are bytes.
+    if column.kind == ColumnType::Uuid {
+        return Ok(known);
     }
     let kind = type_of(column, false)?;
     if let Some(min) = first_of(all.iter().filter_map(|stats| stats.min), &kind, false, false)? {

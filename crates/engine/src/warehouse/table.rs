@@ -37,7 +37,7 @@ use harrier_catalog::files::{
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::intervals::{shown_column, stored_type};
+use harrier_exec::table_files::intervals::shown_column;
 use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
@@ -49,7 +49,7 @@ use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
-use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, type_of};
+use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, stored_schema_of, type_of};
 use super::values;
 use crate::estimates::KnownTable;
 use crate::sequences::{SEQUENCE_TAG, next_of};
@@ -395,12 +395,8 @@ impl WarehouseTable {
             .map(|file| (file.source.encode(), file.deleted.clone()))
             .collect();
         let shown = schema_of(&file_columns)?;
-        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals are bytes there.
-        let in_file = |field: &FieldRef| {
-            field.as_ref().clone().with_data_type(stored_type(field.data_type())).with_nullable(true)
-        };
-        let file_schema: SchemaRef =
-            Arc::new(Schema::new(shown.fields().iter().map(in_file).collect::<Vec<_>>()));
+        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals and UUIDs are bytes there.
+        let file_schema = stored_schema_of(&file_columns)?;
         // Columns of the file that the projection needs, and where they are in what is read.
         let mut read: Vec<usize> = Vec::new();
         let mut sources: Vec<Option<usize>> = Vec::new();

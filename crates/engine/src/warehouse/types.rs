@@ -11,8 +11,11 @@ use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::table_files::intervals::stored_type;
+use harrier_exec::uuids;
 
 use super::json_columns;
+use crate::declared_types;
 use crate::zones::UTC;
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
@@ -27,18 +30,57 @@ pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
 /// The columns of a table as catalogs tell of them, those that cannot be read among them.
 pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
     let field = |column: &Column| {
-        Ok(Arc::new(json_columns::told(
-            Field::new(&column.name, told_type_of(column)?, column.nullable),
-            column,
-        )))
+        let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
+        Ok(Arc::new(declared_types::told_field(json_columns::told(field, column), column)))
     };
     columns.iter().map(field).collect()
+}
+
+/// The schema of a table's rows, whose fields say what its columns were declared as.
+pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let schema = schema_of(columns)?;
+    let fields = schema.fields().iter().zip(columns);
+    let fields = fields.map(|(field, column)| declared_types::told_field(Field::clone(field), column));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
 /// The schema of a table's files: the same with Parquet's field ids.
 pub(crate) fn file_schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| field_of(column, true)).collect::<Result<Fields>>()?;
     Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The schema that rows of a table are read from its files with: all may be NULL there.
+pub(crate) fn stored_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let field = |column: &Column| Ok(Field::new(&column.name, stored_type_of(column)?, true));
+    Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Result<Vec<_>>>()?)))
+}
+
+fn stored_type_of(column: &Column) -> Result<DataType> {
+    if !has_uuid(column) {
+        return Ok(stored_type(&type_of(column, false)?));
+    }
+    let part = |at: usize| match column.children.get(at) {
+        Some(child) => Ok(Arc::new(Field::new(&child.name, stored_type_of(child)?, child.nullable))),
+        // Told with its error.
+        None => type_of(column, false).map(|kind| Arc::new(Field::new("", kind, true))),
+    };
+    Ok(match column.kind {
+        ColumnType::Uuid => uuids::STORED,
+        ColumnType::Struct => DataType::Struct((0..column.children.len()).map(part).collect::<Result<_>>()?),
+        ColumnType::List => DataType::List(part(0)?),
+        ColumnType::Map => {
+            let key = Arc::new(part(0)?.as_ref().clone().with_nullable(false));
+            let entries = DataType::Struct(Fields::from(vec![key, part(1)?]));
+            DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
+        }
+        _ => stored_type(&type_of(column, false)?),
+    })
+}
+
+/// Whether there are UUIDs in the values of a column.
+pub(crate) fn has_uuid(column: &Column) -> bool {
+    column.kind == ColumnType::Uuid || column.children.iter().any(has_uuid)
 }
 
 fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
@@ -84,7 +126,9 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
         ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
         ColumnType::Varchar | ColumnType::Json => DataType::Utf8View,
         ColumnType::Blob => DataType::BinaryView,
-        ColumnType::Uuid => DataType::FixedSizeBinary(16),
+        // Files have them as bytes, and plans as texts: see `harrier_exec::uuids`.
+        ColumnType::Uuid if with_ids => uuids::STORED,
+        ColumnType::Uuid => DataType::Utf8View,
         ColumnType::Struct => DataType::Struct((0..column.children.len()).map(child).collect::<Result<_>>()?),
         ColumnType::List => DataType::List(child(0)?),
         ColumnType::Map => {

@@ -187,7 +187,7 @@ fn damaged(column: &Column) -> datafusion::error::DataFusionError {
 pub(crate) fn can_keep(columns: &[Column]) -> bool {
     let is_kept = |kind: ColumnType| {
         // Of UHUGEINT what is read is not all that may be written.
-        !kind.is_nested() && !matches!(kind, ColumnType::Uuid | ColumnType::UInt128)
+        !kind.is_nested() && kind != ColumnType::UInt128
     };
     columns.iter().all(|column| is_kept(column.kind))
 }

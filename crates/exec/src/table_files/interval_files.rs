@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
@@ -16,7 +16,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::parquet::arrow::ArrowSchemaConverter;
 use datafusion::parquet::arrow::arrow_reader::ArrowReaderOptions;
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
-use datafusion::parquet::basic::{ConvertedType, Type as PhysicalType};
+use datafusion::parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use datafusion::parquet::errors::Result as ParquetResult;
 use datafusion::parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataBuilder};
 use datafusion::parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -25,10 +25,43 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::intervals::{WIDTH, has_stored};
+use super::nested::replaced;
+use crate::uuids;
 
-/// What a file says of columns that are written as `intervals::stored_schema` has them.
+/// What a file says of columns that are written as `intervals::stored_schema` has them; of bytes of UUIDs, that they are such.
 pub(super) fn parquet_schema(schema: &Schema) -> Result<SchemaDescriptor> {
-    Ok(ArrowSchemaConverter::new().convert(schema)?)
+    let schema = ArrowSchemaConverter::new().convert(schema)?;
+    Ok(SchemaDescriptor::new(with_uuids(&schema.root_schema_ptr())?))
+}
+
+/// Whether it is to be said of columns what their types do not.
+pub(super) fn has_uuids(schema: &Schema) -> bool {
+    let in_plan = |kind: &DataType| replaced(kind, &uuids::STORED, &uuids::SHOWN);
+    schema.fields().iter().any(|field| in_plan(field.data_type()) != *field.data_type())
+}
+
+fn with_uuids(kind: &TypePtr) -> ParquetResult<TypePtr> {
+    Ok(match kind.as_ref() {
+        Type::GroupType { basic_info, fields } => {
+            let fields = fields.iter().map(with_uuids).collect::<ParquetResult<Vec<_>>>()?;
+            Arc::new(Type::GroupType { basic_info: basic_info.clone(), fields })
+        }
+        Type::PrimitiveType { basic_info, physical_type, type_length, .. }
+            if *physical_type == PhysicalType::FIXED_LEN_BYTE_ARRAY
+                && *type_length == uuids::WIDTH
+                && basic_info.logical_type_ref().is_none()
+                && basic_info.converted_type() == ConvertedType::NONE =>
+        {
+            let id = basic_info.has_id().then(|| basic_info.id());
+            let uuid = Type::primitive_type_builder(basic_info.name(), PhysicalType::FIXED_LEN_BYTE_ARRAY)
+                .with_length(uuids::WIDTH)
+                .with_logical_type(Some(LogicalType::Uuid))
+                .with_repetition(basic_info.repetition())
+                .with_id(id);
+            Arc::new(uuid.build()?)
+        }
+        Type::PrimitiveType { .. } => Arc::clone(kind),
+    })
 }
 
 /// `source`, which reads the intervals of its files as bytes if its schema has some. A plan on its way to a rank cannot say so.
@@ -137,7 +170,7 @@ mod tests {
         Array, ArrayRef, IntervalMonthDayNanoArray, ListArray, RecordBatch, StringArray,
     };
     use datafusion::arrow::buffer::OffsetBuffer;
-    use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano, IntervalUnit};
+    use datafusion::arrow::datatypes::{Field, IntervalMonthDayNano, IntervalUnit};
     use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
     use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
     use datafusion::parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};

@@ -5,6 +5,8 @@
 //!
 //! Parquet's three numbers have no sign, so files have nothing below zero, no fractions of a millisecond, and 2^32 of those at most. DuckDB's
 //! files are the same.
+//!
+//! UUIDs are bytes as well there (`uuids.rs`), and the same function makes texts of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::nested::replaced;
 use crate::sqlstate::{CodedError, SqlState};
+use crate::uuids;
 
 /// Bytes of an interval in a file.
 pub(super) const WIDTH: i32 = 12;
@@ -40,6 +43,11 @@ const NANOSECONDS: i64 = 1_000_000;
 /// The type that values of `kind` are read from files with: another one if there are intervals in them.
 pub fn stored_type(kind: &DataType) -> DataType {
     replaced(kind, &SHOWN, &STORED)
+}
+
+/// The type that values which were read as `kind` have in plans.
+fn shown_type(kind: &DataType) -> DataType {
+    replaced(&replaced(kind, &STORED, &SHOWN), &uuids::STORED, &uuids::SHOWN)
 }
 
 /// Whether values that were read from files have intervals in them.
@@ -82,10 +90,11 @@ pub fn storable(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
 }
 
 fn shown(values: &ArrayRef) -> Result<ArrayRef> {
-    converted(values, &STORED, &SHOWN, &|values: &ArrayRef| -> Result<ArrayRef> {
+    let values = converted(values, &STORED, &SHOWN, &|values: &ArrayRef| -> Result<ArrayRef> {
         let values = values.as_fixed_size_binary();
         Ok(Arc::new(IntervalMonthDayNanoArray::from_unary(values, interval_of)))
-    })
+    })?;
+    converted(&values, &uuids::STORED, &uuids::SHOWN, &|values: &ArrayRef| Ok(uuids::shown(values)))
 }
 
 fn bytes_of(interval: IntervalMonthDayNano) -> Option<[u8; WIDTH as usize]> {
@@ -181,13 +190,14 @@ pub(super) fn text(interval: IntervalMonthDayNano) -> String {
     words.join(" ")
 }
 
-/// `column`, of rows that were read from files, with its intervals; itself, if it has none.
+/// `column`, of rows that were read from files, with its intervals and UUIDs; itself, if it has none.
 pub fn shown_column(
     column: Arc<dyn PhysicalExpr>,
     schema: &Schema,
     options: &Arc<ConfigOptions>,
 ) -> Result<Arc<dyn PhysicalExpr>> {
-    if !has_stored(&column.data_type(schema)?) {
+    let kind = column.data_type(schema)?;
+    if shown_type(&kind) == kind {
         return Ok(column);
     }
     Ok(Arc::new(ScalarFunctionExpr::try_new(function(), vec![column], schema, Arc::clone(options))?))
@@ -215,7 +225,7 @@ impl ScalarUDFImpl for Shown {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [kind] => Ok(replaced(kind, &STORED, &SHOWN)),
+            [kind] => Ok(shown_type(kind)),
             _ => internal_err!("intervals of {} columns", arguments.len()),
         }
     }

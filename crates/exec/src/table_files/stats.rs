@@ -14,6 +14,7 @@ use super::far_times::{in_catalog, infinity_of};
 use super::intervals;
 use super::record::FileStats;
 use crate::shown_times::formatter;
+use crate::uuids;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
@@ -103,16 +104,17 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
     Ok(all)
 }
 
-/// Bytes have no encoding that all who read the catalog agree on, and intervals in files no order.
+/// Bytes have no encoding that all who read the catalog agree on, those of UUIDs aside, and intervals in files no order.
 fn has_bounds(kind: &DataType) -> bool {
-    !matches!(
-        kind,
-        DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-            | DataType::Interval(_)
-    )
+    *kind == uuids::STORED
+        || !matches!(
+            kind,
+            DataType::Binary
+                | DataType::LargeBinary
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_)
+                | DataType::Interval(_)
+        )
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -138,6 +140,7 @@ fn bound(bounds: &ArrayRef, side: Side) -> Result<Option<String>> {
         }
     }
     match best {
+        Some(ScalarValue::FixedSizeBinary(_, Some(bytes))) => Ok(Some(uuids::text_of(&bytes))),
         Some(best) => Ok(text_of(&best.to_array()?)?.iter().next().flatten().map(str::to_string)),
         None => Ok(None),
     }

@@ -50,13 +50,14 @@ use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
 };
 use super::format::{Encoder, WriteFormat};
-use super::interval_files::parquet_schema;
+use super::interval_files::{has_uuids, parquet_schema};
 use super::intervals::{stored, stored_schema};
 use super::record::{FileRecord, PartitionValue};
 use super::seconds::told_schema;
 use super::stats::{self, Nans, text_of};
 use super::years::check_years;
 use crate::sqlstate::{CodedError, SqlState};
+use crate::uuids;
 
 /// Files of one output partition that are being closed at the same time.
 const CLOSING_MAX: usize = 16;
@@ -473,6 +474,9 @@ impl Writing {
                 .into());
             }
             let mut column = Arc::clone(column);
+            if *told == uuids::STORED && column.data_type().is_string() {
+                column = uuids::stored(&column)?;
+            }
             for kind in [field.data_type(), told] {
                 if column.data_type() != kind {
                     column = cast_with_options(&column, kind, &EXACT)?;
@@ -545,7 +549,7 @@ impl Writing {
                 let mut options = ArrowWriterOptions::new()
                     .with_properties(properties_of(self.shape_of(key))?)
                     .with_skip_arrow_metadata(true);
-                if self.file_schema != self.told_schema {
+                if self.file_schema != self.told_schema || has_uuids(&self.told_schema) {
                     options = options.with_parquet_schema(parquet_schema(&self.told_schema)?);
                 }
                 let schema = Arc::clone(&self.file_schema);

@@ -596,6 +596,79 @@ fn intervals_are_read_and_written() {
 
 /// Numbers of 128 bits are decimals of 38 digits: exact in the catalog and in Harrier's files, in DuckDB's what a DOUBLE holds of them.
 #[test]
+fn lengths_and_uuids_are_read_and_written() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    run(&mut harrier, "CREATE TABLE u (n INT, id UUID, v VARCHAR(3), c CHAR(3))");
+    let mut duck = Duck::attached(&lake);
+    let questions = [
+        "SELECT n, CAST(id AS VARCHAR), v, c || '|' FROM u ORDER BY n",
+        "SELECT n FROM u WHERE id = '40000000-0000-4000-8000-000000000040' ORDER BY n",
+        "SELECT n FROM u WHERE id > '50000000-0000-4000-8000-000000000000' ORDER BY n",
+        "SELECT n FROM u WHERE id IN ('00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000002') ORDER BY n",
+        "SELECT n FROM u WHERE id IS NULL ORDER BY n",
+        "SELECT count(*), count(id), count(DISTINCT id) FROM u",
+        "SELECT a.n, b.n FROM u AS a JOIN u AS b ON a.id = b.id AND a.n < b.n ORDER BY 1, 2",
+    ];
+    // Both into the catalog, whence DuckDB moves them into a file, and then into files.
+    duck.run("INSERT INTO u VALUES (1, '00000000-0000-4000-8000-000000000001', 'abc', 'ab'), (2, NULL, NULL, NULL)");
+    run(
+        &mut harrier,
+        "INSERT INTO u VALUES (3, '{00000000-0000-4000-8000-000000000002}', 'ab   ', 'ab'), (4, 'FFFFFFFF-FFFF-4FFF-8FFF-FFFFFFFFFFFF', 'x', 'x')",
+    );
+    agree(&mut harrier, &mut duck, &questions);
+    duck.run("CALL ducklake_flush_inlined_data('lake', table_name => 'u')");
+    agree(&mut harrier, &mut duck, &questions);
+    for (from, write) in [(100, false), (200, true), (300, false), (400, true)] {
+        let sql = |range: &str| {
+            format!(
+                "INSERT INTO u SELECT {from} + n, CAST(n || '0000000-0000-4000-8000-0000000000' || n || '0' AS UUID), 'v' || n, 'c' FROM {range}"
+            )
+        };
+        match write {
+            true => run(&mut harrier, &sql("generate_series(1, 9) AS g(n)")),
+            false => drop(duck.run(&sql("range(1, 10) AS g(n)"))),
+        }
+        agree(&mut harrier, &mut duck, &questions);
+    }
+    run(&mut harrier, "UPDATE u SET id = '40000000-0000-4000-8000-000000000040' WHERE n = 1");
+    duck.run("UPDATE u SET id = '40000000-0000-4000-8000-000000000040' WHERE n = 2");
+    run(&mut harrier, "DELETE FROM u WHERE id = '50000000-0000-4000-8000-000000000050' AND n < 200");
+    agree(&mut harrier, &mut duck, &questions);
+    run(&mut harrier, "OPTIMIZE u");
+    agree(&mut harrier, &mut duck, &questions);
+    duck.run("CALL ducklake_merge_adjacent_files('lake')");
+    agree(&mut harrier, &mut duck, &questions);
+
+    // DuckDB knows no lengths, and Harrier reads what it writes.
+    duck.run("INSERT INTO u VALUES (500, NULL, 'longer', 'longer')");
+    agree(&mut harrier, &mut duck, &questions[..1]);
+    run(&mut harrier, "UPDATE u SET id = NULL WHERE n = 500");
+    let error = harrier.run("UPDATE u SET v = v WHERE n IN (500, 501)").err().map(|error| error.sqlstate);
+    assert_eq!(error, None);
+    assert_eq!(harrier.run("UPDATE u SET v = v || '' WHERE n = 500").unwrap_err().sqlstate, "22001");
+    // A column that DuckDB has made another one is declared as nothing more.
+    duck.run("ALTER TABLE u RENAME COLUMN v TO w");
+    assert_eq!(harrier.run("INSERT INTO u (w) VALUES ('longer')").unwrap_err().sqlstate, "22001");
+    // Tables of DuckDB's, with bounds that it has told.
+    duck.run("CREATE TABLE d (id UUID, list UUID[])");
+    duck.run("INSERT INTO d SELECT uuid(), [uuid()] FROM range(1000)");
+    agree(
+        &mut harrier,
+        &mut duck,
+        &["SELECT CAST(id AS VARCHAR) FROM d ORDER BY id", "SELECT min(id) < max(id) FROM d"],
+    );
+    let all = rows(
+        &mut harrier,
+        "SELECT count(*) FROM d AS a JOIN d AS b ON a.id = b.id WHERE a.list[1] IS NOT NULL",
+    );
+    assert_eq!(all, [[Some("1000".to_string())]]);
+}
+
+#[test]
 fn numbers_of_128_bits_are_decimals() {
     if skipped() {
         return;

@@ -292,7 +292,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }
         let (type_oid, modifier) =
             (int(&values[0]), if values[1] == Value::Null { -1 } else { int(&values[1]) });
-        let known = format_type(type_oid as u32, modifier);
+        let known = match (type_oid, &values[1]) {
+            // Without a length that is another type than `character`, which has one character.
+            (1042, Value::Int(..0)) => Some("bpchar".to_string()),
+            _ => format_type(type_oid as u32, modifier),
+        };
         Ok(known
             .or_else(|| type_text(type_oid))
             .unwrap_or_else(|| match type_oid {

@@ -136,10 +136,18 @@ impl View<'_> {
         let radix = |d: &Described| precision(d).map(|p| p.1).or((type_name(d) == "numeric").then_some(10));
         let time = |d: &Described| match type_name(d) {
             "date" => Some(0),
+            "time" | "timetz" | "timestamp" | "timestamptz" if d.modifier >= 0 => Some(d.modifier),
             "time" | "timetz" | "timestamp" | "timestamptz" | "interval" => Some(6),
             _ => None,
         };
-        let bytes = |d: &Described| matches!(type_name(d), "varchar" | "text" | "bpchar").then_some(1 << 30);
+        let length = |d: &Described| {
+            (matches!(type_name(d), "varchar" | "bpchar") && d.modifier >= 4).then_some(d.modifier - 4)
+        };
+        let bytes = |d: &Described| match length(d) {
+            // A character of UTF-8 has four at most.
+            Some(length) => Some(length.saturating_mul(4)),
+            None => matches!(type_name(d), "varchar" | "text" | "bpchar").then_some(1 << 30),
+        };
         let optional = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
         let mut columns = Columns::default()
             .all("table_catalog", database.as_str(), rows)?
@@ -168,6 +176,7 @@ impl View<'_> {
             .all("is_generated", "NEVER", rows)?
             .texts("is_updatable", found.iter().map(|d| yes(d.updatable)));
         let numbers = [
+            ("character_maximum_length", found.iter().map(length).collect()),
             ("character_octet_length", found.iter().map(bytes).collect()),
             ("numeric_precision", found.iter().map(|d| precision(d).map(|p| p.0)).collect()),
             ("numeric_precision_radix", found.iter().map(radix).collect()),

@@ -74,6 +74,7 @@ pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::
             "varchar".to_string()
         }
         DataType::Char(_) | DataType::Character(_) => "bpchar".to_string(),
+        DataType::Uuid => "uuid".to_string(),
         other => custom_type(other).filter(|name| TOLD.contains(&name.as_str()))?,
     };
     // What an object is called is a text, as is its number.

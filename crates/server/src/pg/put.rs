@@ -37,6 +37,20 @@ fn sure<'a>(mut put: impl FnMut(usize, &mut BytesMut) + 'a) -> Put<'a> {
     })
 }
 
+/// The bytes of a UUID that is a text.
+fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<Failure>> {
+    match uuid::Uuid::parse_str(text) {
+        Ok(uuid) => {
+            out.put_slice(uuid.as_bytes());
+            Ok(())
+        }
+        Err(_) => {
+            let message = format!("invalid input syntax for type uuid: \"{text}\"");
+            Err(Box::new(Failure::new("22P02", message)))
+        }
+    }
+}
+
 /// What `put` writes, behind its length.
 pub(super) fn sized(
     out: &mut BytesMut,
@@ -85,6 +99,14 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             | DataType::Decimal128(_, _),
             false,
         ) => text_number(array, column.pg_type.oid == types::OID),
+        (DataType::Utf8, true) if column.pg_type.oid == types::UUID => {
+            let array = array.as_string::<i32>();
+            Box::new(move |row, out| put_uuid(array.value(row), out))
+        }
+        (DataType::Utf8View, true) if column.pg_type.oid == types::UUID => {
+            let array = array.as_string_view();
+            Box::new(move |row, out| put_uuid(array.value(row), out))
+        }
         // The version of the format of `jsonb` stands before its text.
         (DataType::Utf8, _) => {
             let array = array.as_string::<i32>();

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
 
-use super::types::PgType;
+use super::types::{self, PgType};
 use crate::backend::Failure;
 
 /// A column that can be written.
@@ -39,6 +39,18 @@ impl Ready {
             false => Arc::new(field.as_ref().clone().with_data_type(array.data_type().clone())),
         };
         Ok(Self { array, field, pg_type, items })
+    }
+
+    /// Has it be of a type that a client was told.
+    pub(crate) fn tell(&mut self, pg_type: PgType) {
+        self.pg_type = pg_type;
+        // Of UUIDs, which are texts, the array alone says it.
+        if let Some(items) = &mut self.items
+            && items.pg_type.oid == types::TEXT
+            && types::item_of(pg_type.oid) == Some(types::UUID)
+        {
+            items.pg_type.oid = types::UUID;
+        }
     }
 }
 

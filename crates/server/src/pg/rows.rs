@@ -82,7 +82,7 @@ impl Batch {
     /// Errors: a value cannot be written (XX000).
     pub(crate) fn new(batch: &RecordBatch, told: &[Column]) -> Result<Self, Failure> {
         let mut columns = ready(batch)?;
-        columns.iter_mut().zip(told).for_each(|(column, told)| column.pg_type = told.pg_type);
+        columns.iter_mut().zip(told).for_each(|(column, told)| column.tell(told.pg_type));
         Ok(Self { columns, rows: batch.num_rows() })
     }
 

@@ -170,8 +170,18 @@ impl PgType {
         }
     }
 
-    /// A type by its name; that of an array has a `_` before it.
+    /// A type by its name; that of an array has a `_` before it, and behind others may be what stands in parentheses: `varchar(5)`.
     pub(super) fn named(name: &str) -> Option<Self> {
+        if let Some((name, size)) = name.split_once('(') {
+            let named = Self::named(name)?;
+            let size: i32 = size.strip_suffix(')')?.parse().ok()?;
+            let modifier = match named.oid {
+                // The length of the length is counted with it.
+                VARCHAR | BPCHAR => size.checked_add(4)?,
+                _ => size,
+            };
+            return Some(Self { modifier, ..named });
+        }
         let find = |name: &str| NAMED.iter().find(|known| known.0 == name);
         if let Some((_, oid, bytes)) = find(name) {
             return Some(Self::new(*oid, *bytes));
@@ -250,6 +260,7 @@ mod tests {
         assert_eq!(field(list(DataType::Int16), "int2vector"), PgType::new(INT2VECTOR, -1));
         assert_eq!(field(list(DataType::Int32), "_oid"), PgType::new(1028, -1));
         assert_eq!(field(DataType::Int32, "nosuch"), PgType::new(INT4, 4));
+        assert_eq!(field(DataType::Utf8, "varchar(5)"), PgType { oid: VARCHAR, bytes: -1, modifier: 9 });
     }
 
     #[test]

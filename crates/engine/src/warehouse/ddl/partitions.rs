@@ -355,7 +355,7 @@ fn missing(table: &Table, which: &Which) -> DataFusionError {
 fn check_key(column: &Column, by: DividedBy) -> Result<()> {
     let fits = match column.kind {
         ColumnType::Boolean => by == DividedBy::List,
-        ColumnType::Json | ColumnType::Interval => false,
+        ColumnType::Json | ColumnType::Interval | ColumnType::Uuid => false,
         // Numbers that are not exact have no bounds that stay the same when the column's type is made wider.
         ColumnType::Float32 | ColumnType::Float64 => false,
         kind => {
