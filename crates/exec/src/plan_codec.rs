@@ -21,6 +21,7 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::proto::{ExecutionPlanEncode, ExecutionPlanEncodeCtx};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
@@ -164,6 +165,17 @@ impl PlanConverter {
         Ok((encoded?, is_new))
     }
 
+    /// Has a dynamic filter let every row through, as it does before its plan runs. What a join or a sort of this process has put into it
+    /// says nothing of the rows of another rank, and is over columns of other operators than the one that is encoded.
+    fn forget_values(&self, node: &mut PhysicalExprNode, codec: &dyn PhysicalExtensionCodec) -> Result<()> {
+        if let Some(ExprType::DynamicFilter(filter)) = &mut node.expr_type {
+            filter.inner_expr = Some(Box::new(self.physical_expr_to_proto(&lit(true), codec)?));
+            filter.generation = 1;
+            filter.is_complete = false;
+        }
+        Ok(())
+    }
+
     fn operator(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -221,7 +233,8 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         expr: &Arc<dyn PhysicalExpr>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalExprNode> {
-        let (node, is_new) = self.below(|| serialize_physical_expr_with_converter(expr, codec, self))?;
+        let (mut node, is_new) = self.below(|| serialize_physical_expr_with_converter(expr, codec, self))?;
+        self.forget_values(&mut node, codec)?;
         if !is_new {
             return Ok(node);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::execution::{SessionStateBuilder, TaskContext};
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, Session};
 use harrier_exec::{functions, plan_codec};
@@ -232,5 +232,38 @@ async fn series_stay_whole() {
          ORDER BY value",
     ] {
         rows(&session, sql).await;
+    }
+}
+
+/// What a join of this process has learnt of its rows stays here: other ranks have others.
+#[tokio::test]
+async fn dynamic_filters_travel_without_values() {
+    let _together = together();
+    let session = session();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, rows) in [("few", 3), ("many", 300)] {
+        let file = folder.path().join(name).with_extension("parquet");
+        let rows = format!(
+            "SELECT value AS n, value + 1 AS m, CASE WHEN value < 100 THEN 'text ' || value END AS t FROM generate_series(1, {rows})"
+        );
+        for sql in [
+            format!("COPY ({rows}) TO '{}' STORED AS PARQUET", file.display()),
+            format!("CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{}'", file.display()),
+        ] {
+            session.context().sql(&sql).await.expect("a plan").collect().await.expect("rows in a file");
+        }
+    }
+    for on in ["a.t = b.t", "a.t IS NOT DISTINCT FROM b.t", "a.m = b.m AND a.t = b.t"] {
+        let sql = format!("SELECT count(*) FROM few a JOIN many b ON {on}");
+        let plan = planned(&session, &sql).await;
+        let context = session.context().task_ctx();
+        let here = text(&sql, Arc::clone(&plan), Arc::clone(&context)).await;
+        let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(false).to_string();
+        let has_values = shown(&plan).contains("DynamicFilter [") && !shown(&plan).contains("[ empty ]");
+        assert!(has_values, "{}", shown(&plan));
+        let bytes = plan_codec::encode(&plan).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let decoded = plan_codec::decode(&bytes, &context).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(shown(&decoded).contains("DynamicFilter [ empty ]"), "{}", shown(&decoded));
+        assert_eq!(text(&sql, decoded, context).await, here, "{sql}");
     }
 }
