@@ -43,7 +43,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use self::domains::base_type_of;
 use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
-use self::objects::{cast, name_objects, plain_type, text_of_name};
+use self::objects::{cast, name_objects, plain_type, show_object, show_objects, text_of_name};
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
@@ -305,6 +305,7 @@ impl VisitorMut for Rewriter {
                 }
                 if self.is_wholly() {
                     system_columns::age_of_transaction(function);
+                    show_objects(function);
                 }
                 if let [name] = known.as_slice()
                     && self.is_wholly()
@@ -339,6 +340,10 @@ impl VisitorMut for Rewriter {
             }
             Expr::BinaryOp { left, op, right } => {
                 plain_operator(op);
+                if *op == BinaryOperator::StringConcat && self.is_wholly() {
+                    show_object(left);
+                    show_object(right);
+                }
                 if self.about_catalog {
                     compare_with_text(left, right);
                     compare_with_text(right, left);

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, SelectItem, SetExpr, TimezoneInfo, Value,
+    ArrayElemTypeDef, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, SelectItem, SetExpr, TimezoneInfo, Value,
 };
 
 use super::{array_of_text, call, names, normal, null, parts};
@@ -203,6 +204,28 @@ fn object_text(expr: &Expr) -> Option<Expr> {
             Some(call("regprocout", vec![expr.clone()]))
         }
         _ => None,
+    }
+}
+
+/// What becomes a part of a text is the name of an object, and not its number.
+pub(super) fn show_object(expr: &mut Expr) {
+    if let Some(named) = object_text(expr) {
+        *expr = named;
+    }
+}
+
+/// The same of what functions make texts of, whatever it is.
+pub(super) fn show_objects(function: &mut Function) {
+    const MAKE_TEXT: [&str; 3] = ["concat", "concat_ws", "format"];
+    let name = parts(&function.name).pop();
+    if let FunctionArguments::List(list) = &mut function.args
+        && name.is_some_and(|name| MAKE_TEXT.contains(&name.as_str()))
+    {
+        for argument in &mut list.args {
+            if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument {
+                show_object(expr);
+            }
+        }
     }
 }
 
