@@ -18,7 +18,7 @@ use crate::client::TransactionState;
 use crate::kept::Kept;
 use crate::limits;
 use crate::session::{Outcome, Session};
-use crate::stored;
+use crate::stored::{self, Condition};
 use crate::warehouse::{self, Sight};
 
 mod deferred;
@@ -673,7 +673,7 @@ impl Namer<'_> {
         }
     }
 
-    /// Errors: those of [`stored::row_filter`].
+    /// Errors: those of [`stored::condition`].
     fn row_filter(&self, table: &ObjectName, predicate: &str) -> Result<ObjectId> {
         let id = self.table(table)?;
         let table = self
@@ -682,7 +682,8 @@ impl Namer<'_> {
             .get(&id)
             .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
         let schema = warehouse::schema_of(&table.columns)?;
-        stored::row_filter(&self.session.context().state(), predicate, &schema, &self.sight.asker)?;
+        let state = self.session.context().state();
+        stored::condition(&state, predicate, &schema, &self.sight.asker, Condition::RowFilter)?;
         Ok(id)
     }
 

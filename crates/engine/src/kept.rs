@@ -249,7 +249,12 @@ impl Session {
         if statement.partition.is_some() {
             return Ok(None);
         }
-        let ddl = Ddl { names: &kept.names, transactions: &kept.transactions, context: self.context() };
+        let ddl = Ddl {
+            names: &kept.names,
+            transactions: &kept.transactions,
+            context: self.context(),
+            text: &statement.text,
+        };
         let clauses = statement.clauses.as_ref();
         let whole = match &statement.form {
             Form::Sql(statement) => statement,
@@ -266,6 +271,7 @@ impl Session {
                 let message = "permission denied to create temporary tables";
                 return Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
             }
+            let has_keys = warehouse::keys_in_memory(whole)?;
             self.spread().await?;
             let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
                 self.plan(whole, &statement.values).await?
@@ -274,8 +280,8 @@ impl Session {
             };
             let table = create.name.table().to_string();
             let outcome = self.create_temporary(create, statement.at_commit, kept).await?;
-            return Ok(Some(match (outcome, warehouse::cut_keys(whole)?.1.is_empty()) {
-                (Outcome::Command { tag, warnings, .. }, false) => {
+            return Ok(Some(match (outcome, has_keys) {
+                (Outcome::Command { tag, warnings, .. }, true) => {
                     Outcome::Command { tag, warnings, notices: vec![warehouse::keys_notice(&table)] }
                 }
                 (outcome, _) => outcome,

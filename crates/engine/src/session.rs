@@ -621,6 +621,14 @@ impl Session {
             return Ok(Ok(outcome));
         }
         let plan = declared_types::forgotten(plan)?;
+        let mut notices = vec![];
+        if let Statement::Statement(written) = parsed
+            && let ast::Statement::CreateTable(create) = written.as_ref()
+            && warehouse::keys_in_memory(parsed)?
+        {
+            let name = create.name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+            notices.extend(name.map(|name| warehouse::keys_notice(&name)));
+        }
         let plan = memory_tables::explained(explained_folder(plan)?).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
@@ -677,16 +685,6 @@ impl Session {
             }
         }
         if let Some(tag) = command {
-            let notices = match parsed {
-                Statement::Statement(written)
-                    if let ast::Statement::CreateTable(create) = written.as_ref() =>
-                {
-                    let has_keys = !warehouse::cut_keys(parsed)?.1.is_empty();
-                    let name = create.name.0.last().and_then(|part| part.as_ident()).map(names::plain);
-                    name.filter(|_| has_keys).map(|name| warehouse::keys_notice(&name)).into_iter().collect()
-                }
-                _ => vec![],
-            };
             return Ok(Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }));
         }
         let (state, plan) = frame.into_parts();

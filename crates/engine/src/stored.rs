@@ -32,6 +32,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use crate::assignments;
 use crate::declared_types;
 use crate::dialect::{self, SqlDialect};
 use crate::names;
@@ -65,37 +66,70 @@ fn in_utc(state: SessionState) -> Result<SessionState> {
     Ok(state)
 }
 
-/// What is true for the rows of a table with `schema` that a row filter lets through, ready to be computed: it depends on the row
-/// and who asks alone.
+/// What a condition on the rows of a table is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    RowFilter,
+    Check,
+}
+
+impl Condition {
+    /// Errors are told in PostgreSQL's words for constraints.
+    fn refused(self, what: &str, state: SqlState) -> DataFusionError {
+        let message = match self {
+            Self::RowFilter => format!("{what} are not allowed in row filters"),
+            Self::Check => format!("{what} are not allowed in check constraints"),
+        };
+        coded(state, &message)
+    }
+
+    fn has_query(self) -> DataFusionError {
+        let message = match self {
+            Self::RowFilter => "a row filter cannot have subqueries",
+            Self::Check => "cannot use subquery in check constraint",
+        };
+        coded(SqlState::FEATURE_NOT_SUPPORTED, message)
+    }
+
+    fn no_boolean(self, kind: &DataType) -> DataFusionError {
+        let message = match self {
+            Self::RowFilter => "a row filter has to be of type boolean".to_string(),
+            Self::Check => {
+                format!("argument of CHECK must be type boolean, not type {}", assignments::type_name(kind))
+            }
+        };
+        coded(SqlState::DATATYPE_MISMATCH, &message)
+    }
+}
+
+/// A condition on the rows of a table with `schema`, ready to be computed: it depends on the row and who asks alone.
 ///
-/// Errors: the filter does not parse (42601), is none over these columns (42703, 42804), or has what a filter has not: a subquery (0A000), an
+/// Errors: it does not parse (42601), is none over these columns (42703, 42804), or has what such a condition has not: a subquery (0A000), an
 /// aggregate (42803) or a window function (42P20).
-pub(crate) fn row_filter(
+pub(crate) fn condition(
     state: &SessionState,
     text: &str,
     schema: &SchemaRef,
     asker: &Asker,
+    of: Condition,
 ) -> Result<Expr> {
     let parsed = expression(text, asker)?;
     let state = in_utc(state.clone())?;
     let own = DFSchema::try_from(Arc::clone(schema))?;
     if has_query(&parsed) {
-        return Err(coded(SqlState::FEATURE_NOT_SUPPORTED, "a row filter cannot have subqueries"));
+        return Err(of.has_query());
     }
     let planned = planned(&state, parsed, &own)?;
-    let refused = |state: &'static str, what: &str| -> Result<Expr> {
-        Err(coded(SqlState::literal(state), &format!("{what} are not allowed in row filters")))
-    };
     if planned.exists(|part| Ok(matches!(part, Expr::AggregateFunction(_))))? {
-        return refused("42803", "aggregate functions");
+        return Err(of.refused("aggregate functions", SqlState::literal("42803")));
     }
     if planned.exists(|part| Ok(matches!(part, Expr::WindowFunction(_))))? {
-        return refused("42P20", "window functions");
+        return Err(of.refused("window functions", SqlState::literal("42P20")));
     }
     let planned = match planned.get_type(&own)? {
         DataType::Boolean => planned,
         DataType::Null => cast(planned, DataType::Boolean),
-        _ => return Err(coded(SqlState::DATATYPE_MISMATCH, "a row filter has to be of type boolean")),
+        other => return Err(of.no_boolean(&other)),
     };
     // Rules for statements see plans: as the filter of one it gets the meaning that it has there.
     let rows = provider_as_source(Arc::new(EmptyTable::new(Arc::clone(schema))));
@@ -103,7 +137,7 @@ pub(crate) fn row_filter(
     let rows = rows.filter(planned)?.build()?;
     let analyzed = state.analyzer().execute_and_check(rows, state.config_options(), |_, _| {})?;
     let LogicalPlan::Filter(filter) = analyzed else {
-        return Err(DataFusionError::Internal("a row filter that is none any more".to_string()));
+        return Err(DataFusionError::Internal("a condition that is none any more".to_string()));
     };
     // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has set.
     let context = SimplifyContext::builder()
@@ -374,6 +408,37 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
         }
         while tokens.get(next).is_some_and(|token| token.span.start < behind) {
             next += 1;
+        }
+    }
+    found
+}
+
+/// The text of a condition of a CHECK constraint, which the parser has as `expr`: as `statement` has it, or as it would be written.
+///
+/// Errors: it cannot be written so that it is read as what it is (0A000).
+pub(crate) fn check_text(expr: &ast::Expr, statement: &str) -> Result<String> {
+    let asker = Asker::default();
+    let is_same = |text: &str| expression(text, &asker).is_ok_and(|read| read == *expr);
+    if let Some(written) = checks_in(statement).into_iter().find(|text| is_same(text)) {
+        return Ok(written.to_string());
+    }
+    let text = expr.to_string();
+    match expression(&text, &asker) {
+        Ok(_) => Ok(text),
+        Err(_) => {
+            Err(coded(SqlState::FEATURE_NOT_SUPPORTED, "a check constraint cannot have such an expression"))
+        }
+    }
+}
+
+/// What stands in parentheses behind the word CHECK, in any place of a text.
+fn checks_in(text: &str) -> Vec<&str> {
+    let Some(words) = Words::of(text) else { return vec![] };
+    let begins = |at: &usize| words.is_at(*at, "check") && words.token(at + 1) == Some(&Token::LParen);
+    let mut found = vec![];
+    for at in (0..words.len()).filter(begins) {
+        if let Some(end) = words.after_parentheses(at + 1).filter(|end| at + 2 < end - 1) {
+            found.extend(text.get(words.bytes(at + 2..end - 1)));
         }
     }
     found

@@ -12,8 +12,8 @@ use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
     exact_doubles, json, large_values, lengths, local_times, means, named_casts, only, patterns, quotients,
-    replacements, row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times,
-    whole_decimals, whole_times, window_functions, written_rows,
+    replacements, row_checks, row_numbers, row_samples, samples, shown_intervals, shown_times,
+    sums, times, whole_decimals, whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -32,6 +32,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         named_casts::function(),
         only::only(),
         replacements::function(),
+        row_checks::function(),
         row_samples::function(),
         shown_intervals::function(),
         shown_times::function(),

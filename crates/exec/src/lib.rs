@@ -118,6 +118,7 @@ mod planner;
 mod planning;
 pub mod quotients;
 mod replacements;
+pub mod row_checks;
 pub mod row_numbers;
 pub mod row_samples;
 pub mod samples;

@@ -1,6 +1,6 @@
-//! Keys and indexes of tables, as a source tells them, and as PostgreSQL writes them.
+//! Constraints and indexes of tables, as a source tells them, and as PostgreSQL writes them.
 //!
-//! None of them is enforced or built, and the catalogs say so: a constraint is not validated, and an index is not valid.
+//! No key is enforced and no index built, and the catalogs say so: such a constraint is not validated, and an index is not valid.
 
 use crate::catalog::{Catalog, Index as Known, quote_identifier};
 use crate::source::{Relation, oid};
@@ -31,6 +31,15 @@ pub enum ConstraintKind {
     Primary,
     Unique,
     Foreign(ForeignKey),
+    Check(Check),
+}
+
+/// A CHECK constraint, which is enforced.
+#[derive(Debug, Clone)]
+pub struct Check {
+    pub condition: String,
+    /// All rows fulfil it.
+    pub is_valid: bool,
 }
 
 /// What a foreign key refers to.
@@ -85,6 +94,13 @@ pub enum Indexed {
     Expression(String),
 }
 
+impl Keys {
+    pub(crate) fn checks(&self) -> impl Iterator<Item = &Constraint> {
+        let is_check = |constraint: &&Constraint| matches!(constraint.kind, ConstraintKind::Check(_));
+        self.constraints.iter().filter(is_check)
+    }
+}
+
 impl ConstraintKind {
     /// As in `pg_constraint`.
     pub(crate) fn letter(&self) -> &'static str {
@@ -92,6 +108,7 @@ impl ConstraintKind {
             Self::Primary => "p",
             Self::Unique => "u",
             Self::Foreign(_) => "f",
+            Self::Check(_) => "c",
         }
     }
 
@@ -101,6 +118,7 @@ impl ConstraintKind {
             Self::Primary => "PRIMARY KEY",
             Self::Unique => "UNIQUE",
             Self::Foreign(_) => "FOREIGN KEY",
+            Self::Check(_) => "CHECK",
         }
     }
 }
@@ -186,13 +204,37 @@ impl Indexed {
     fn text(&self, relation: &Relation) -> String {
         match self {
             Self::Column(at) => quote_identifier(column_name(relation, *at)),
-            Self::Expression(text) => {
-                let is_call =
-                    text.ends_with(')') && text.starts_with(|sign: char| sign.is_ascii_alphabetic());
-                if is_call { text.clone() } else { format!("({text})") }
-            }
+            Self::Expression(text) => parenthesized(text),
         }
     }
+}
+
+/// An expression as PostgreSQL writes it: a name or a call stands by itself, and all else in parentheses.
+fn parenthesized(text: &str) -> String {
+    let is_name = |text: &str| text.chars().all(|sign| sign.is_alphanumeric() || sign == '_');
+    let is_call = match text.split_once('(') {
+        Some((name, rest)) => {
+            !name.is_empty() && is_name(name) && end_of_parentheses(rest) == Some(rest.len())
+        }
+        None => is_name(text),
+    };
+    if is_call { text.to_string() } else { format!("({text})") }
+}
+
+/// Where what stands behind a parenthesis has closed it.
+fn end_of_parentheses(rest: &str) -> Option<usize> {
+    let mut depth = 1;
+    for (at, sign) in rest.char_indices() {
+        match sign {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at + 1);
+        }
+    }
+    None
 }
 
 /// What `pg_get_constraintdef` gives.
@@ -205,6 +247,7 @@ pub(crate) fn constraint_definition(
     let columns = columns_text(relation, &constraint.columns);
     let mut text = match &constraint.kind {
         ConstraintKind::Primary => format!("PRIMARY KEY ({columns})"),
+        ConstraintKind::Check(check) => format!("CHECK ({})", parenthesized(&check.condition)),
         ConstraintKind::Unique => {
             let index = relation.keys.indexes.iter().find(|index| index.id == constraint.id);
             let nulls = match index.is_some_and(|index| index.nulls_not_distinct) {
@@ -231,6 +274,11 @@ pub(crate) fn constraint_definition(
             text
         }
     };
+    if let ConstraintKind::Check(check) = &constraint.kind
+        && !check.is_valid
+    {
+        text += " NOT VALID";
+    }
     if constraint.is_deferrable {
         text += " DEFERRABLE";
     }

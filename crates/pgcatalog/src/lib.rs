@@ -26,7 +26,7 @@ use datafusion::prelude::SessionContext;
 use crate::catalog::Catalog;
 use crate::relations::{CatalogSchema, Keywords, Namespace};
 
-pub use crate::keys::{Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
+pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
 pub use crate::rewrite::{
     cast_type, column_names, function_call, planned_type, rewrite, rewrite_catalogs, rewrite_query,
 };

@@ -78,6 +78,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "sequences" => view.sequences(),
             "views" => view.views(),
             "table_constraints" => view.table_constraints(),
+            "check_constraints" => view.check_constraints(),
             "key_column_usage" => view.key_column_usage(),
             "constraint_column_usage" => view.constraint_column_usage(),
             "constraint_table_usage" => view.constraint_table_usage(),
@@ -248,6 +249,10 @@ impl View<'_> {
             .small(
                 "relnatts",
                 both(&|r| r.columns.len() as i32, &|r| r.columns.len() as i32).into_iter().map(|n| n as i16),
+            )
+            .small(
+                "relchecks",
+                both(&|r| r.keys.checks().count() as i32, &|_| 0).into_iter().map(|checks| checks as i16),
             )
             .bools("relhasrules", views)
             .all("relispopulated", true, rows)?

@@ -184,6 +184,7 @@ async fn keys_and_indexes_are_found() {
         (
             "SELECT conname, contype, conkey, confkey, convalidated, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",
             vec![
+                "orders_check\tc\t{1,4}\t\\N\tt\tCHECK ((id > 0 OR lower(note) <> ''))",
                 "orders_customer_fkey\tf\t{2}\t{1}\tf\tFOREIGN KEY (customer) REFERENCES sales.region(id) ON DELETE CASCADE NOT VALID",
                 "orders_note_id_key\tu\t{4,1}\t\\N\tf\tUNIQUE (note, id)",
                 "region_pkey\tp\t{1}\t\\N\tf\tPRIMARY KEY (id)",
@@ -200,7 +201,12 @@ async fn keys_and_indexes_are_found() {
         // As Django does.
         (
             "SELECT c.conname, array(SELECT attname FROM unnest(c.conkey) WITH ORDINALITY cols(colid, arridx) JOIN pg_attribute AS ca ON cols.colid = ca.attnum WHERE ca.attrelid = c.conrelid ORDER BY cols.arridx) FROM pg_constraint AS c ORDER BY 1",
-            vec!["orders_customer_fkey\t{customer}", "orders_note_id_key\t{note,id}", "region_pkey\t{id}"],
+            vec![
+                "orders_check\t{id,note}",
+                "orders_customer_fkey\t{customer}",
+                "orders_note_id_key\t{note,id}",
+                "region_pkey\t{id}",
+            ],
         ),
         (
             "SELECT c.relname, key, option & 1, arridx FROM (SELECT * FROM pg_index i, unnest(i.indkey, i.indoption) WITH ORDINALITY koi(key, option, arridx)) idx JOIN pg_class c ON idx.indexrelid = c.oid WHERE NOT indisprimary ORDER BY 1, 4",
@@ -228,14 +234,24 @@ async fn keys_and_indexes_are_found() {
         (
             "SELECT constraint_name, table_name, constraint_type, enforced FROM information_schema.table_constraints ORDER BY 1",
             vec![
+                "orders_check\torders\tCHECK\tYES",
                 "orders_customer_fkey\torders\tFOREIGN KEY\tNO",
                 "orders_note_id_key\torders\tUNIQUE\tNO",
                 "region_pkey\tregion\tPRIMARY KEY\tNO",
             ],
         ),
         (
-            "SELECT relname, relhasindex, relhastriggers FROM pg_class WHERE relname IN ('orders', 'region', 'measures') ORDER BY 1",
-            vec!["measures\tf\tf", "orders\tt\tt", "region\tt\tt"],
+            "SELECT relname, relhasindex, relhastriggers, relchecks FROM pg_class WHERE relname IN ('orders', 'region', 'measures') ORDER BY 1",
+            vec!["measures\tf\tf\t0", "orders\tt\tt\t1", "region\tt\tt\t0"],
+        ),
+        (
+            "SELECT constraint_name, check_clause FROM information_schema.check_constraints",
+            vec!["orders_check\tid > 0 OR lower(note) <> ''"],
+        ),
+        // Objects are their names in texts.
+        (
+            "SELECT 'of ' || c.conrelid::regclass || '!', concat(c.conrelid::regclass, 1), format('%s', 'int4'::regtype) FROM pg_constraint c WHERE contype = 'c'",
+            vec!["of orders!\torders1\tinteger"],
         ),
     ] {
         let rows = run(&context, sql).await.unwrap_or_else(|error| panic!("{error} of {sql}")).1;

@@ -59,6 +59,8 @@ pub(crate) struct Ddl<'a> {
     pub names: &'a Names,
     pub transactions: &'a Transactions,
     pub context: &'a SessionContext,
+    /// The statement as it is written.
+    pub text: &'a str,
 }
 
 fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
@@ -552,7 +554,7 @@ impl Ddl<'_> {
                 let before = table.columns.len();
                 self.add_column(table, &column_def, *if_not_exists, name, written).await?;
                 match table.columns.len() > before {
-                    true => self.declare_added(table, &declared, notices),
+                    true => self.declare_added(table, &declared, name, notices).await,
                     false => Ok(()),
                 }
             }

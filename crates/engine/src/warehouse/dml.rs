@@ -32,12 +32,12 @@ use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
     WriteFormat, WriteSpec, bucket, check_compression, read_deleted, write_delete_file,
 };
-use harrier_exec::written_rows::written;
 use prost::Message;
 
 use super::dml_access;
 use super::overwrite::Replaced;
 use super::partitions::{self, Unplaced, is_divided, partitions_of};
+use super::row_checks;
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
 use super::transaction::Transactions;
 use super::types::{file_schema_of, has_foreign_buckets, schema_of};
@@ -184,7 +184,7 @@ impl Changed {
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = declared_types::assigned_rows(table, input)?;
-        let input = seen(&target, input, None)?;
+        let input = row_checks::checked(&target, input, None)?;
         // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are checked where they are written.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
         if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_keep() {
@@ -227,7 +227,7 @@ impl Changed {
         declared_types::assigned_values(target.table(), name, &mut values);
         let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
-        let rows = seen(&target, input, None)?;
+        let rows = row_checks::checked(&target, input, None)?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
         Ok(Self { rows, pending })
     }
@@ -251,7 +251,7 @@ impl Changed {
             returns,
         };
         let input = changed.plan(source, &declared_types::assigned_merge(target.table(), merge))?;
-        let rows = seen(&target, input, Some(column(IS_WRITTEN)))?;
+        let rows = row_checks::checked(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
         Ok(Self { rows, pending })
     }
@@ -289,42 +289,6 @@ impl Changed {
 
 pub(super) fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
-}
-
-/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501). `is_written`: of which rows
-/// that is asked, if not of all.
-fn seen(target: &WarehouseTable, input: LogicalPlan, is_written: Option<Expr>) -> Result<LogicalPlan> {
-    let Some(visible) = target.visible() else {
-        return Ok(input);
-    };
-    let table = target.table();
-    let schema = schema_of(&table.columns)?;
-    let columns = input.schema().columns();
-    // By their places: whatever the statement calls them.
-    let value = |at: usize| {
-        let value = Expr::Column(columns[at].clone());
-        match input.schema().field(at).data_type() == schema.field(at).data_type() {
-            true => value,
-            false => cast_to(value, schema.field(at).data_type().clone()),
-        }
-    };
-    let is_seen = visible.clone().transform_up(|part| match &part {
-        Expr::Column(named) => match table.columns.iter().position(|own| own.name == named.name) {
-            Some(at) => Ok(Transformed::yes(value(at))),
-            None => Err(DataFusionError::Internal(format!("a row filter on {named}, which is not there"))),
-        },
-        _ => Ok(Transformed::no(part)),
-    })?;
-    let is_seen = match is_written {
-        Some(is_written) => is_written.is_not_true().or(is_seen.data),
-        None => is_seen.data,
-    };
-    let mut all: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
-    if let (Some(first), Some(name)) = (all.first_mut(), columns.first()) {
-        *first =
-            written(is_seen, &table.name, first.clone()).alias_qualified(name.relation.clone(), &name.name);
-    }
-    LogicalPlanBuilder::from(input).project(all)?.build()
 }
 
 /// The number of rows of an INSERT that lists them.

@@ -1,4 +1,5 @@
-//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables: declared, kept and shown, and neither enforced nor built.
+//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables, declared, kept and shown, and neither enforced nor built; and
+//! CHECK constraints, which are enforced.
 //!
 //! # Invariants
 //!
@@ -12,7 +13,9 @@
 //! {"next": 3,
 //!  "constraints": [{"number": 1, "name": "t_pkey", "columns": [1], "kind": "primary"},
 //!                  {"number": 2, "name": "t_b_fkey", "columns": [2], "kind": "foreign",
-//!                   "table": "018f…", "key": 1, "referenced": [1], "on_delete": "cascade"}],
+//!                   "table": "018f…", "key": 1, "referenced": [1], "on_delete": "cascade"},
+//!                  {"number": 4, "name": "t_b_check", "columns": [2], "kind": "check",
+//!                   "condition": {"sql": "b > 0", "columns": {"b": 2}}}],
 //!  "indexes": [{"number": 3, "name": "t_lower_idx", "method": "btree",
 //!               "items": [{"expression": {"sql": "lower(b)", "columns": {"b": 2}}}]}]}
 //! ```
@@ -24,12 +27,14 @@ use harrier_catalog::state::{Column, ColumnId, State, Table};
 use serde::{Deserialize, Serialize};
 
 pub(super) use change::check_nullable;
-pub(crate) use declared::{Declared, cut};
+pub(super) use checks::{RowCheck, of_table as checks_of};
+pub(crate) use declared::{Declared, cut, in_memory};
 pub(crate) use statements::{cut_column, notice};
 pub(crate) use texts::cut_text;
 pub(super) use told::told;
 
 mod change;
+mod checks;
 mod declared;
 mod expressions;
 mod naming;
@@ -74,6 +79,16 @@ enum Kind {
         nulls_not_distinct: bool,
     },
     Foreign(Foreign),
+    Check(Check),
+}
+
+/// What rows are asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Check {
+    condition: Expression,
+    /// Rows that were there before may not fulfil it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    not_valid: bool,
 }
 
 /// What a foreign key refers to.
@@ -237,7 +252,7 @@ impl Keys {
 impl Constraint {
     /// Whether PostgreSQL has an index of its name for it.
     fn is_index(&self) -> bool {
-        !matches!(self.kind, Kind::Foreign(_))
+        !matches!(self.kind, Kind::Foreign(_) | Kind::Check(_))
     }
 }
 

@@ -36,7 +36,7 @@ use harrier_catalog::files::{
 };
 use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use harrier_exec::table_files::intervals::shown_column;
 use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
@@ -45,6 +45,7 @@ use harrier_exec::table_files::{
 
 use super::access::Viewer;
 use super::explain;
+use super::keys::{self, RowCheck};
 use super::names::Sight;
 use super::partitions;
 use super::prune::{self, Candidates};
@@ -113,6 +114,8 @@ pub(crate) struct WarehouseTable {
     readable: Columns,
     /// What is true for the rows that are seen; `None`: all are.
     visible: Option<Expr>,
+    /// The CHECK constraints, or why they cannot be computed.
+    checks: Arc<Result<Vec<RowCheck>>>,
     /// It is read as of a snapshot that its name says: nothing can be written to it.
     is_past: bool,
 }
@@ -138,9 +141,11 @@ impl WarehouseTable {
             Some(predicates) => Some(visible::any_of(&session, &table, &schema, &predicates, &sight.asker)?),
             None => None,
         };
+        let checks = Arc::new(keys::checks_of(&session, &table, &schema, &sight.asker));
         Ok(Self {
             catalog: catalog.clone(),
             state: Arc::clone(state),
+            checks,
             changes: sight.data.get(&table.id).cloned(),
             table,
             schema,
@@ -178,6 +183,20 @@ impl WarehouseTable {
     /// What is true for the rows that are seen, over the table's own columns; `None`: all are.
     pub(crate) fn visible(&self) -> Option<&Expr> {
         self.visible.as_ref()
+    }
+
+    /// The CHECK constraints.
+    ///
+    /// Errors: one cannot be computed any more, with the code of why.
+    pub(super) fn checks(&self) -> Result<&[RowCheck]> {
+        match self.checks.as_ref() {
+            Ok(checks) => Ok(checks),
+            Err(error) => {
+                let message =
+                    format!("a check constraint of table \"{}\" cannot be computed", self.table.name);
+                Err(CodedError::new(sqlstate::of(error), message).with_detail(error.to_string()).into())
+            }
+        }
     }
 
     /// To privileges.

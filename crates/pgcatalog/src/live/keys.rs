@@ -125,7 +125,8 @@ pub(super) fn dependencies(known: &Known) -> Vec<Dependency> {
 
 fn constraint_of<'r>(relation: &'r Relation, index: &Index) -> Option<&'r Constraint> {
     let is_its = |constraint: &&Constraint| {
-        constraint.id == index.id && !matches!(constraint.kind, ConstraintKind::Foreign(_))
+        constraint.id == index.id
+            && !matches!(constraint.kind, ConstraintKind::Foreign(_) | ConstraintKind::Check(_))
     };
     relation.keys.constraints.iter().find(is_its)
 }
@@ -139,6 +140,11 @@ impl View<'_> {
             ConstraintKind::Foreign(foreign) => Some(foreign.clone()),
             _ => None,
         };
+        let index = |constraint: &Constraint| match &constraint.kind {
+            ConstraintKind::Foreign(foreign) => oid(foreign.index),
+            ConstraintKind::Check(_) => 0,
+            _ => oid(constraint.id),
+        };
         let letter = |letter: Option<char>| letter.unwrap_or(' ').to_string();
         let columns = Columns::default()
             .numbers("oid", found.iter().map(|(_, _, c)| oid(c.id)))
@@ -147,12 +153,9 @@ impl View<'_> {
             .texts("contype", found.iter().map(|(_, _, c)| c.kind.letter()))
             .bools("condeferrable", found.iter().map(|(_, _, c)| c.is_deferrable))
             .bools("condeferred", found.iter().map(|(_, _, c)| c.is_deferred))
-            .all("convalidated", false, rows)?
+            .bools("convalidated", found.iter().map(|(_, _, c)| is_valid(c)))
             .numbers("conrelid", found.iter().map(|(r, _, _)| oid(r.id)))
-            .numbers(
-                "conindid",
-                found.iter().map(|(_, _, c)| oid(foreign(c).map_or(c.id, |foreign| foreign.index))),
-            )
+            .numbers("conindid", found.iter().map(|(_, _, c)| index(c)))
             .numbers(
                 "confrelid",
                 found.iter().map(|(_, _, c)| foreign(c).map_or(0, |foreign| oid(foreign.relation))),
@@ -166,6 +169,7 @@ impl View<'_> {
             .all("conislocal", true, rows)?
             .all("connoinherit", true, rows)?
             .lists("conkey", found.iter().map(|(_, _, c)| Some(numbers(&c.columns))))
+            .maybe_texts("conbin", found.iter().map(|(_, _, c)| condition(c).map(str::to_string)))
             .lists("confkey", found.iter().map(|(_, _, c)| Some(numbers(&foreign(c)?.columns))));
         self.batch(rows, columns)
     }
@@ -272,15 +276,29 @@ impl View<'_> {
             .texts("constraint_type", found.iter().map(|(_, _, c)| c.kind.words()))
             .texts("is_deferrable", found.iter().map(|(_, _, c)| yes(c.is_deferrable)))
             .texts("initially_deferred", found.iter().map(|(_, _, c)| yes(c.is_deferred)))
-            .all("enforced", "NO", rows)?
+            .texts("enforced", found.iter().map(|(_, _, c)| yes(condition(c).is_some())))
             .maybe_texts("nulls_distinct", found.iter().map(|(r, _, c)| nulls(r, c)));
+        self.batch(rows, columns)
+    }
+
+    pub(super) fn check_constraints(&self) -> Result<RecordBatch> {
+        let known = self.catalog.index()?;
+        let mut found = self.told(&known);
+        found.retain(|(_, _, constraint)| condition(constraint).is_some());
+        let rows = found.len();
+        let columns = Columns::default()
+            .all("constraint_catalog", self.catalog.source.database().as_str(), rows)?
+            .texts("constraint_schema", found.iter().map(|(_, schema, _)| &schema.name))
+            .texts("constraint_name", found.iter().map(|(_, _, c)| &c.name))
+            .texts("check_clause", found.iter().map(|(_, _, c)| condition(c).unwrap_or_default()));
         self.batch(rows, columns)
     }
 
     pub(super) fn key_column_usage(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let mut found = vec![];
-        for (relation, schema, constraint) in self.told(&known) {
+        let told = self.told(&known).into_iter();
+        for (relation, schema, constraint) in told.filter(|(_, _, key)| condition(key).is_none()) {
             let index = referenced_index(&known, constraint);
             for (place, at) in constraint.columns.iter().enumerate() {
                 // Where the column that it refers to is in the key there.
@@ -410,6 +428,18 @@ fn referenced_index<'k>(
     let (relation, schema) = relation_of(known, foreign.relation)?;
     let index = relation.keys.indexes.iter().find(|index| index.id == foreign.index)?;
     Some((relation, schema, index))
+}
+
+/// The condition of a CHECK constraint.
+fn condition(constraint: &Constraint) -> Option<&str> {
+    match &constraint.kind {
+        ConstraintKind::Check(check) => Some(&check.condition),
+        _ => None,
+    }
+}
+
+fn is_valid(constraint: &Constraint) -> bool {
+    matches!(&constraint.kind, ConstraintKind::Check(check) if check.is_valid)
 }
 
 fn numbers(columns: &[usize]) -> Vec<String> {

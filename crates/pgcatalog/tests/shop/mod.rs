@@ -6,8 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use harrier_pgcatalog::{
-    Activity, Column, Constraint, ConstraintKind, Contents, ForeignKey, Grant, Index, IndexItem, Indexed,
-    Keys, Kind, Object, Relation, Role, Schema, Setting, Source,
+    Activity, Check, Column, Constraint, ConstraintKind, Contents, ForeignKey, Grant, Index, IndexItem,
+    Indexed, Keys, Kind, Object, Relation, Role, Schema, Setting, Source,
 };
 
 #[derive(Debug)]
@@ -167,6 +167,7 @@ pub fn with_keys() -> Shop {
                     on_delete: 'c',
                     is_full: false,
                 };
+                let check = Check { condition: "id > 0 OR lower(note) <> ''".to_string(), is_valid: true };
                 let lower = Indexed::Expression("lower(note)".to_string());
                 let lower = IndexItem { what: lower, is_descending: true, nulls_first: true, ..column(0) };
                 relation.keys.indexes = vec![
@@ -176,6 +177,7 @@ pub fn with_keys() -> Shop {
                 relation.keys.constraints = vec![
                     constraint(102, "orders_note_id_key", vec![3, 0], ConstraintKind::Unique),
                     constraint(104, "orders_customer_fkey", vec![1], ConstraintKind::Foreign(foreign)),
+                    constraint(105, "orders_check", vec![0, 3], ConstraintKind::Check(check)),
                 ];
             }
             _ => {}

@@ -8,7 +8,9 @@ use harrier_catalog::types::ColumnType;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::declared::{Declaration, check_columns, several_primary};
-use super::{Constraint, Declared, Foreign, Index, Keys, Kind, TAG, What, column_called, name_of, naming};
+use super::{
+    Check, Constraint, Declared, Foreign, Index, Keys, Kind, TAG, What, column_called, name_of, naming,
+};
 
 pub(super) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
     CodedError::new(state, message).into()
@@ -112,6 +114,9 @@ pub(super) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
             };
             (name, columns, Kind::Foreign(foreign), None)
         }
+        Declaration::Check { .. } => {
+            return Err(DataFusionError::Internal("a check constraint is no key".to_string()));
+        }
         Declaration::UsingIndex { index, is_primary } => {
             if *is_primary && keys.primary().is_some() {
                 return Err(several_primary(&table.name));
@@ -135,6 +140,52 @@ pub(super) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
     let number = number.unwrap_or_else(|| keys.number());
     let Declared { deferrable, deferred, .. } = *key;
     keys.constraints.push(Constraint { number, name, columns, deferrable, deferred, kind });
+    keys.keep(table)
+}
+
+/// Declares a CHECK constraint of `table`, on `columns`; returns its name.
+///
+/// Errors: the name is taken (42710).
+pub(super) fn add_check(
+    state: &State,
+    table: &mut Table,
+    name: Option<&str>,
+    columns: Vec<ColumnId>,
+    check: Check,
+) -> Result<String> {
+    let mut keys = Keys::of(table);
+    keys.prune(state, table);
+    let taken = Taken { state, table, own: &keys };
+    let name = match (name, columns.as_slice()) {
+        (Some(name), _) => name.to_string(),
+        (None, [column]) => {
+            naming::chosen(&table.name, name_of(table, *column), "check", |name| taken.is_constraint(name))
+        }
+        (None, _) => naming::chosen(&table.name, "", "check", |name| taken.is_constraint(name)),
+    };
+    check_name(&taken, &name, false)?;
+    let number = keys.number();
+    let kind = Kind::Check(check);
+    keys.constraints.push(Constraint {
+        number,
+        name: name.clone(),
+        columns,
+        deferrable: false,
+        deferred: false,
+        kind,
+    });
+    keys.keep(table)?;
+    Ok(name)
+}
+
+/// What has been found of the rows of a table: they fulfil a CHECK constraint.
+pub(super) fn validate(table: &mut Table, name: &str) -> Result<()> {
+    let mut keys = Keys::of(table);
+    for constraint in keys.constraints.iter_mut().filter(|constraint| constraint.name == name) {
+        if let Kind::Check(check) = &mut constraint.kind {
+            check.not_valid = false;
+        }
+    }
     keys.keep(table)
 }
 

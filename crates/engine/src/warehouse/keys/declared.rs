@@ -1,4 +1,4 @@
-//! Keys as statements declare them, apart from the rest of a statement, which the planner knows.
+//! Keys and CHECK constraints as statements declare them, apart from the rest of a statement, which the planner knows.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use super::Action;
 use crate::names::plain;
 
-/// A key that a statement declares.
+/// A key or a CHECK constraint that a statement declares.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Declared {
     pub(super) name: Option<String>,
@@ -23,6 +23,13 @@ pub(crate) struct Declared {
     pub(super) deferrable: bool,
     pub(super) deferred: bool,
     pub(super) what: Declaration,
+}
+
+impl Declared {
+    /// Whether it is a CHECK constraint, which is no key.
+    pub(crate) fn is_check(&self) -> bool {
+        matches!(self.what, Declaration::Check { .. })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +45,10 @@ pub(super) enum Declaration {
         on_update: Action,
         on_delete: Action,
         full: bool,
+    },
+    Check {
+        condition: Box<ast::Expr>,
+        not_valid: bool,
     },
     /// The constraint that a unique index becomes.
     UsingIndex {
@@ -104,12 +115,27 @@ pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Decl
     let rank = |key: &Declared| match key.what {
         Declaration::Primary => 0,
         Declaration::Foreign { .. } => 2,
+        Declaration::Check { .. } => 3,
         _ => 1,
     };
     declared.sort_by_key(rank);
     merge(&mut declared);
     let create = ast::Statement::CreateTable(create);
     Ok((Cow::Owned(Statement::Statement(Box::new(create))), declared))
+}
+
+/// Whether a CREATE TABLE of a table that is in memory declares keys, of which nothing is kept there.
+///
+/// Errors: it has a CHECK constraint, which nobody would look at (0A000); those of [`cut`].
+pub(crate) fn in_memory(statement: &Statement) -> Result<bool> {
+    let declared = cut(statement)?.1;
+    if declared.iter().any(Declared::is_check) {
+        let message = "temporary tables and tables in memory have no check constraints";
+        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            .with_hint("tables of a warehouse have them")
+            .into());
+    }
+    Ok(!declared.is_empty())
 }
 
 /// What a column definition declares, which is taken out of it.
@@ -131,6 +157,10 @@ pub(super) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<Declared>> {
             }
             ColumnOption::ForeignKey(key) => {
                 Some(declared(name, own.clone(), key.characteristics, foreign(key)?)?)
+            }
+            ColumnOption::Check(check) => {
+                let name = name.or_else(|| check.name.as_ref().map(plain));
+                Some(of_check(name, check)?)
             }
             _ => None,
         };
@@ -170,6 +200,7 @@ pub(super) fn of_constraint(constraint: &TableConstraint) -> Result<Option<Decla
             let what = Declaration::UsingIndex { index: plain(&key.index_name), is_primary };
             (&key.name, vec![], key.characteristics, what)
         }
+        TableConstraint::Check(check) => return of_check(check.name.as_ref().map(plain), check).map(Some),
         _ => return Ok(None),
     };
     declared(name.as_ref().map(plain), columns, characteristics, what).map(Some)
@@ -245,6 +276,16 @@ fn declared(
     }
     let deferrable = deferrable.unwrap_or(deferred);
     Ok(Declared { name, columns, deferrable, deferred, what })
+}
+
+/// Errors: it is declared not to be enforced (0A000).
+fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<Declared> {
+    if check.enforced == Some(false) {
+        let message = "check constraints cannot be NOT ENFORCED";
+        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+    }
+    let what = Declaration::Check { condition: check.expr.clone(), not_valid: false };
+    Ok(Declared { name, columns: vec![], deferrable: false, deferred: false, what })
 }
 
 fn foreign(key: &ForeignKeyConstraint) -> Result<Declaration> {

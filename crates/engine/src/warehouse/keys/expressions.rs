@@ -1,4 +1,4 @@
-//! Expressions of indexes: they are read to find their columns, and never computed.
+//! Expressions of indexes and conditions of CHECK constraints, with the columns that their names mean. Those of indexes are never computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -14,16 +14,31 @@ use crate::dialect::SqlDialect;
 use crate::names::plain;
 use crate::nesting;
 
+/// The same of a text. `what` it is of.
+///
+/// Errors: it does not parse (42601), and those of [`of`].
+pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
+    let parsed = nesting::bounded(sql, || {
+        Ok::<_, datafusion::error::DataFusionError>(Parser::new(&SqlDialect).try_with_sql(sql)?.parse_expr()?)
+    })?;
+    let found = read(&parsed, table, what)?;
+    Ok(Expression { sql: sql.to_string(), ..found })
+}
+
 /// The expression of an index of `table`.
 ///
 /// Errors: it names a column that is not there (42703), or has a subquery (0A000).
 pub(super) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
-    struct Columns<'t>(&'t Table, BTreeMap<String, i64>);
+    read(expr, table, "index expression")
+}
+
+fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
+    struct Columns<'t>(&'t Table, BTreeMap<String, i64>, &'static str);
     impl Visitor for Columns<'_> {
         type Break = CodedError;
 
         fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<CodedError> {
-            let message = "cannot use subquery in index expression";
+            let message = format!("cannot use subquery in {}", self.2);
             ControlFlow::Break(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
         }
 
@@ -48,7 +63,7 @@ pub(super) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
             }
         }
     }
-    let mut columns = Columns(table, BTreeMap::new());
+    let mut columns = Columns(table, BTreeMap::new(), what);
     match Visit::visit(expr, &mut columns) {
         ControlFlow::Continue(()) => Ok(Expression { sql: expr.to_string(), columns: columns.1 }),
         ControlFlow::Break(error) => Err(error.into()),

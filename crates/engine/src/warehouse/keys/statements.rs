@@ -43,7 +43,7 @@ impl Ddl<'_> {
                 for key in declared {
                     self.add_key(&transaction.state, &mut table, key)?;
                 }
-                let notices = vec![notice(&table.name)];
+                let notices = notices_of(&table, declared);
                 transaction.changing_state().tables.insert(table.id, Arc::new(table));
                 Ok(notices)
             })
@@ -52,6 +52,9 @@ impl Ddl<'_> {
 
     fn add_key(&self, state: &State, table: &mut Table, key: &Declared) -> Result<()> {
         let target = match &key.what {
+            Declaration::Check { condition, not_valid } => {
+                return self.add_check(state, table, key.name.as_deref(), condition, *not_valid).map(drop);
+            }
             Declaration::Foreign { table: name, .. } => Some(self.referenced(state, name, table)?),
             _ => None,
         };
@@ -99,6 +102,13 @@ impl Ddl<'_> {
         match operation {
             AlterTableOperation::AddConstraint { constraint, not_valid } => {
                 let Some(key) = of_constraint(constraint)? else { return Ok(false) };
+                if let Declaration::Check { condition, .. } = &key.what {
+                    let name = self.add_check(state, table, key.name.as_deref(), condition, *not_valid)?;
+                    if !*not_valid {
+                        self.check_rows(table, &name, written).await?;
+                    }
+                    return Ok(true);
+                }
                 if *not_valid && !matches!(key.what, Declaration::Foreign { .. }) {
                     let kind = if key.what == Declaration::Primary { "PRIMARY KEY" } else { "UNIQUE" };
                     let message = format!("{kind} constraints cannot be marked NOT VALID");
@@ -125,6 +135,12 @@ impl Ddl<'_> {
             AlterTableOperation::ValidateConstraint { name } => {
                 let name = plain(name);
                 match Keys::of(table).constraint(&name) {
+                    Some(super::Constraint { kind: super::Kind::Check(check), .. }) => {
+                        if check.not_valid {
+                            self.check_rows(table, &name, written).await?;
+                            change::validate(table, &name)?;
+                        }
+                    }
                     Some(constraint) if constraint.is_index() => {
                         let message = format!(
                             "constraint \"{name}\" of relation \"{}\" is not a foreign key or check constraint",
@@ -154,18 +170,25 @@ impl Ddl<'_> {
     }
 
     /// Declares what the definition of a column that was added to `table` declares, which is `declared`.
-    pub(crate) fn declare_added(
+    pub(crate) async fn declare_added(
         &self,
         table: &mut Table,
         declared: &[Declared],
+        written: &TableReference,
         notices: &mut Vec<String>,
     ) -> Result<()> {
         let sight = self.names.sight();
         let (Some(state), false) = (&sight.state, declared.is_empty()) else { return Ok(()) };
         for key in declared {
-            self.add_key(state, table, key)?;
+            match &key.what {
+                Declaration::Check { condition, .. } => {
+                    let name = self.add_check(state, table, key.name.as_deref(), condition, false)?;
+                    self.check_rows(table, &name, written).await?;
+                }
+                _ => self.add_key(state, table, key)?,
+            }
         }
-        notices.push(notice(&table.name));
+        notices.extend(notices_of(table, declared));
         Ok(())
     }
 
@@ -412,6 +435,12 @@ impl Ddl<'_> {
         self.viewer().check_owner(Object::Table(table.id), state)?;
         Ok(Some(table.clone()))
     }
+}
+
+/// What is to be told of what has been declared of a table: CHECK constraints are enforced.
+fn notices_of(table: &Table, declared: &[Declared]) -> Vec<String> {
+    let has_keys = declared.iter().any(|key| !key.is_check());
+    if has_keys { vec![notice(&table.name)] } else { vec![] }
 }
 
 /// What a definition of a column declares, and the definition without it.

@@ -48,6 +48,10 @@ fn constraint(state: &State, table: &Table, constraint: &Constraint) -> Option<t
     let kind = match &constraint.kind {
         Kind::Primary => told::ConstraintKind::Primary,
         Kind::Unique { .. } => told::ConstraintKind::Unique,
+        Kind::Check(check) => told::ConstraintKind::Check(told::Check {
+            condition: expressions::text(&check.condition, table),
+            is_valid: !check.not_valid,
+        }),
         Kind::Foreign(foreign) => {
             let target = Keys::target(state, foreign)?;
             told::ConstraintKind::Foreign(told::ForeignKey {

@@ -19,7 +19,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::VisibleRowsExec;
 
 use super::WarehouseTable;
-use crate::stored::{self, Asker};
+use crate::stored::{self, Asker, Condition};
 use crate::warehouse::access::denied;
 
 impl WarehouseTable {
@@ -101,11 +101,13 @@ pub(super) fn any_of(
 ) -> Result<Expr> {
     let mut all = Vec::with_capacity(predicates.len());
     for predicate in predicates {
-        all.push(stored::row_filter(session, predicate, schema, asker).map_err(|error| {
-            let message =
-                format!("permission denied for table {}: its row filter cannot be used", table.name);
-            CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
-        })?);
+        all.push(stored::condition(session, predicate, schema, asker, Condition::RowFilter).map_err(
+            |error| {
+                let message =
+                    format!("permission denied for table {}: its row filter cannot be used", table.name);
+                CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
+            },
+        )?);
     }
     Ok(all.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false)))
 }

@@ -1,0 +1,143 @@
+//! CHECK constraints: their conditions are kept as SQL, and computed for all rows that are written.
+
+use std::ops::ControlFlow;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::{ScalarValue, TableReference};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, cast, lit, not};
+use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_catalog::state::{ColumnId, State, Table};
+use harrier_exec::sqlstate::{CodedError, SqlState};
+
+use super::{Check, Constraint, Keys, Kind, change, expressions};
+use crate::dialect::SqlDialect;
+use crate::names::plain;
+use crate::nesting;
+use crate::stored::{self, Asker, Condition};
+use crate::warehouse::ddl::Ddl;
+use crate::warehouse::types::{schema_of, type_of};
+
+/// A CHECK constraint, ready to be computed over the columns of its table.
+#[derive(Debug, Clone)]
+pub(in crate::warehouse) struct RowCheck {
+    pub(in crate::warehouse) name: String,
+    pub(in crate::warehouse) condition: Expr,
+}
+
+/// The CHECK constraints of a table, in the order of their names, in which PostgreSQL looks at them.
+///
+/// Errors: one cannot be computed any more, with the code of why.
+pub(in crate::warehouse) fn of_table(
+    session: &SessionState,
+    table: &Table,
+    schema: &SchemaRef,
+    asker: &Asker,
+) -> Result<Vec<RowCheck>> {
+    let mut found = vec![];
+    for constraint in Keys::of(table).constraints {
+        if let Kind::Check(check) = &constraint.kind {
+            let text = expressions::text(&check.condition, table);
+            let condition = stored::condition(session, &text, schema, asker, Condition::Check)?;
+            found.push(RowCheck { name: constraint.name, condition });
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+impl Ddl<'_> {
+    /// Declares a CHECK constraint of a table that has no rows yet, or whose rows are looked at by [`Ddl::check_rows`]; returns its name.
+    ///
+    /// Errors: its name is taken (42710); its condition is none over the columns of the table (42703, 42804), or has what none has (0A000, 42803, 42P20).
+    pub(super) fn add_check(
+        &self,
+        state: &State,
+        table: &mut Table,
+        name: Option<&str>,
+        condition: &ast::Expr,
+        not_valid: bool,
+    ) -> Result<String> {
+        let sql = own_columns(stored::check_text(condition, self.text)?, &table.name)?;
+        let condition = expressions::of_text(&sql, table, "check constraint")?;
+        let schema = schema_of(&table.columns)?;
+        let asker = &self.names.sight().asker;
+        stored::condition(&self.context.state(), &sql, &schema, asker, Condition::Check)?;
+        let mut columns: Vec<ColumnId> = condition.columns.values().copied().collect();
+        columns.sort_unstable();
+        columns.dedup();
+        change::add_check(state, table, name, columns, Check { condition, not_valid })
+    }
+
+    /// Looks whether the rows of a table fulfil a constraint that has been declared of `table`, which is what it is going to be. `written`:
+    /// how the statement calls it.
+    ///
+    /// Errors: one does not (23514).
+    pub(super) async fn check_rows(
+        &self,
+        table: &Table,
+        constraint: &str,
+        written: &TableReference,
+    ) -> Result<()> {
+        let keys = Keys::of(table);
+        let Some(Constraint { kind: Kind::Check(check), .. }) = keys.constraint(constraint) else {
+            return Ok(());
+        };
+        let text = expressions::text(&check.condition, table);
+        let schema = schema_of(&table.columns)?;
+        let sight = self.names.sight();
+        let condition =
+            stored::condition(&self.context.state(), &text, &schema, &sight.asker, Condition::Check)?;
+        let mut rows = self.context.table(written.clone()).await?;
+        // Rows of before have the default of a column that is new.
+        for column in &table.columns {
+            if rows.schema().field_with_unqualified_name(&column.name).is_err() {
+                let kind = type_of(column, false)?;
+                rows = rows.with_column(
+                    &column.name,
+                    cast(lit(ScalarValue::Utf8(column.initial_default.clone())), kind),
+                )?;
+            }
+        }
+        let refused = rows.filter(not(condition))?.limit(0, Some(1))?.collect().await?;
+        if refused.iter().any(|batch| batch.num_rows() > 0) {
+            let message = format!(
+                "check constraint \"{constraint}\" of relation \"{}\" is violated by some row",
+                table.name
+            );
+            return Err(CodedError::new(SqlState::CHECK_VIOLATION, message).into());
+        }
+        Ok(())
+    }
+}
+
+/// A condition in which columns are called by their names alone, and not with that of their table as well.
+fn own_columns(sql: String, table: &str) -> Result<String> {
+    struct Own<'t> {
+        table: &'t str,
+        is_changed: bool,
+    }
+    impl VisitorMut for Own<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::CompoundIdentifier(names) = expr
+                && let [table, column] = names.as_slice()
+                && plain(table) == self.table
+            {
+                *expr = ast::Expr::Identifier(column.clone());
+                self.is_changed = true;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut parsed = nesting::bounded(&sql, || {
+        Ok::<_, DataFusionError>(Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?)
+    })?;
+    let mut own = Own { table, is_changed: false };
+    // No hook of the visitor ever breaks off.
+    let _ = VisitMut::visit(&mut parsed, &mut own);
+    Ok(if own.is_changed { parsed.to_string() } else { sql })
+}
