@@ -22,6 +22,7 @@ mod patterns;
 mod quantified;
 mod row_counts;
 mod rows;
+mod set_functions;
 mod set_targets;
 mod tables;
 mod truths;
@@ -113,7 +114,7 @@ impl VisitorMut for Dialect {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         read_tables(&mut query.body);
-        json::unfold(query);
+        set_functions::unfold(query);
         fetch::to_limit(query);
         let read = row_counts::read(query).and_then(|()| windows::complete(query));
         match read.and_then(|()| rows::in_conditions_of(&mut query.body)) {

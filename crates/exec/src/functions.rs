@@ -12,7 +12,7 @@ use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
     exact_doubles, json, large_values, lengths, local_times, means, named_casts, only, patterns, quotients,
-    replacements, row_checks, row_numbers, row_samples, samples, shown_intervals, shown_times,
+    regexp_lists, replacements, row_checks, row_numbers, row_samples, samples, shown_intervals, shown_times,
     sums, times, whole_decimals, whole_times, window_functions, written_rows,
 };
 
@@ -44,6 +44,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(json::functions())
         .chain(declared_types::functions())
         .chain(large_values::functions())
+        .chain(regexp_lists::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
         .chain(quotients::functions())
@@ -80,6 +81,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(json::callable())
             .chain(large_values::callable())
             .chain(patterns::functions())
+            .chain(regexp_lists::functions())
             .chain(whole_decimals::functions())
             .chain(single)
             .chain(declared_types::planned())

@@ -117,6 +117,7 @@ pub mod plan_codec;
 mod planner;
 mod planning;
 pub mod quotients;
+mod regexp_lists;
 mod replacements;
 pub mod row_checks;
 pub mod row_numbers;

@@ -1,11 +1,13 @@
 //! Functions that return sets, and subqueries that are arrays, as what DataFusion has: `unnest` and aggregates.
 
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, OrderByKind, Query, SelectItem, SetExpr, Statement, Subscript,
-    TableAlias, TableFactor, Value, ValueWithSpan,
+    FunctionArgumentClause, FunctionArguments, Ident, OrderByKind, Query, SelectItem, SetExpr, Statement,
+    Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, ValueWithSpan,
+    visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -186,16 +188,27 @@ pub(super) fn is_array_subquery(function: &Function) -> bool {
 
 /// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
 pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
-    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives.
+    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives, `ARRAY(SELECT unnest(a))` the array.
     if let SetExpr::Select(select) = &*query.body
         && select.from.is_empty()
         && select.selection.is_none()
         && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
             select.projection.as_slice()
         && let Expr::Function(function) = item
-        && parts(&function.name).last().is_some_and(|name| name == "generate_series")
+        && query.order_by.is_none()
     {
-        return item.clone();
+        match (parts(&function.name).pop().as_deref(), &function.args) {
+            (Some("generate_series"), _) => return item.clone(),
+            (Some("unnest"), FunctionArguments::List(arguments)) => {
+                if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = arguments.args.as_slice() {
+                    return call("array_or_empty", vec![array.clone()]);
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(collected) = unfolded(&query) {
+        return collected;
     }
     let order = query.order_by.take();
     if let SetExpr::Select(select) = &mut *query.body
@@ -221,6 +234,55 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
     }
     query.order_by = order;
     Expr::Subquery(query)
+}
+
+/// `ARRAY(SELECT unnest(a) + 1 ORDER BY 1)`, whose rows an aggregate beside them does not see, as
+/// `array_or_empty((SELECT array_agg(__item ORDER BY __item) FROM (SELECT unnest(a) + 1) AS __rows (__item)))`; `None` if it has no `unnest`.
+fn unfolded(query: &Query) -> Option<Expr> {
+    let SetExpr::Select(select) = &*query.body else { return None };
+    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+        select.projection.as_slice()
+    else {
+        return None;
+    };
+    let has_unnest = visit_expressions(item, |part| match part {
+        Expr::Function(function) if parts(&function.name) == ["unnest"] => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    if has_unnest.is_continue() {
+        return None;
+    }
+    let column = Ident::new("__item");
+    let mut arguments = list(vec![Expr::Identifier(column.clone())]);
+    let mut rows = query.clone();
+    if let Some(OrderByKind::Expressions(mut order)) = rows.order_by.take().map(|order| order.kind) {
+        for by in &mut order {
+            let is_item = by.expr == *item
+                || matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }));
+            // What else it is ordered by is not among the rows.
+            if !is_item {
+                return None;
+            }
+            by.expr = Expr::Identifier(column.clone());
+        }
+        arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
+    }
+    let mut collected = no_query();
+    if let SetExpr::Select(select) = &mut *collected.body {
+        let args = FunctionArguments::List(arguments);
+        let items = Expr::Function(Function { args, ..function_call("array_agg", vec![]) });
+        select.projection = vec![SelectItem::UnnamedExpr(items)];
+        let mut alias = table_alias("__rows");
+        alias.columns = vec![TableAliasColumnDef { name: column, data_type: None }];
+        let relation = TableFactor::Derived {
+            lateral: false,
+            subquery: Box::new(rows),
+            alias: Some(alias),
+            sample: None,
+        };
+        select.from = vec![TableWithJoins { relation, joins: vec![] }];
+    }
+    Some(call("array_or_empty", vec![Expr::Subquery(Box::new(collected))]))
 }
 
 /// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.

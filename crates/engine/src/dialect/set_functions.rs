@@ -1,0 +1,433 @@
+//! Functions that give rows, in FROM and in the list of a SELECT, as `unnest` of a function that gives a list.
+//!
+//! ```text
+//! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key, unnest(harrier_jsonb_each(t.j)) AS value) AS e
+//! FROM t, generate_series(1, t.n) g   ──►  FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS g) AS g
+//! SELECT day + generate_series(0, 6)  ──►  SELECT day + unnest(generate_series(0, 6))
+//! ```
+//!
+//! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list that DataFusion and DuckDB have it give.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    Interval, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_pgcatalog::function_call;
+
+use super::json;
+use crate::names::plain;
+
+/// The functions, with the columns of their rows; where there is none, it is called as the relation is.
+const OF_ROWS: [(&str, &[&str]); 16] = [
+    ("json_array_elements", &["value"]),
+    ("json_array_elements_text", &["value"]),
+    ("json_each", &["key", "value"]),
+    ("json_each_text", &["key", "value"]),
+    ("json_object_keys", &[]),
+    ("jsonb_array_elements", &["value"]),
+    ("jsonb_array_elements_text", &["value"]),
+    ("jsonb_each", &["key", "value"]),
+    ("jsonb_each_text", &["key", "value"]),
+    ("jsonb_object_keys", &[]),
+    ("generate_series", &[]),
+    ("generate_subscripts", &[]),
+    ("regexp_matches", &[]),
+    ("regexp_split_to_table", &[]),
+    ("string_to_table", &[]),
+    ("unnest", &[]),
+];
+
+/// Columns of the catalogs whose subscripts begin at 0.
+const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes", "tgattr"];
+
+/// Rewrites the functions of rows in one query, those in its subqueries aside.
+pub(super) fn unfold(query: &mut Query) {
+    unfold_body(&mut query.body);
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let mut aliases = Vec::new();
+    for table in &mut select.from {
+        let factors =
+            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
+        for factor in factors {
+            if let Some((relation, column)) = unfold_factor(factor) {
+                aliases.push((relation, column));
+            }
+        }
+    }
+    if !aliases.is_empty() {
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) = item
+                && let Expr::Identifier(name) = &*expr
+                && aliases.iter().any(|(relation, _)| *relation == plain(name))
+            {
+                *item = SelectItem::ExprWithAlias { alias: name.clone(), expr: expr.clone() };
+            }
+        }
+        let mut rows = Rows { aliases: &aliases, depth: 0 };
+        let _ = VisitMut::visit(query, &mut rows);
+    }
+}
+
+/// Unfolds what is in the lists of its SELECTs.
+fn unfold_body(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            unfold_body(left);
+            unfold_body(right);
+        }
+        SetExpr::Values(values) => json::level_values(values),
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        let name = called(expr).map(|(name, _)| name).filter(|name| *name != "unnest");
+                        if unfold_value(expr)
+                            && let Some(name) = name
+                        {
+                            let alias = Ident::with_quote('"', name);
+                            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                        }
+                    }
+                    SelectItem::ExprWithAlias { expr, .. } => {
+                        unfold_value(expr);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Has a whole relation that has one column be that column: `e->>'a'` is of `jsonb_array_elements(j) e`.
+struct Rows<'a> {
+    aliases: &'a [(String, String)],
+    depth: usize,
+}
+
+impl VisitorMut for Rows<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // The relations that were made of functions are subqueries, with such names among their arguments.
+        if let Expr::Identifier(name) = expr
+            && self.depth <= 2
+            && let Some((_, column)) = self.aliases.iter().find(|(relation, _)| *relation == plain(name))
+        {
+            *expr = Expr::CompoundIdentifier(vec![name.clone(), Ident::with_quote('"', column.clone())]);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The function that an expression calls, if it is one of these, with its arguments.
+fn called(expr: &Expr) -> Option<(&'static str, Vec<Expr>)> {
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let (name, _) = of_rows(&function.name)?;
+    Some((name, values(&list.args)?))
+}
+
+/// `None`: some are named, or none are values.
+fn values(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let value = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    };
+    arguments.iter().map(value).collect()
+}
+
+fn of_rows(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])> {
+    let name = match name.0.as_slice() {
+        [name] => plain(name.as_ident()?),
+        [schema, name] if plain(schema.as_ident()?) == "pg_catalog" => plain(name.as_ident()?),
+        _ => return None,
+    };
+    OF_ROWS.into_iter().find(|(known, _)| *known == name)
+}
+
+/// The list whose elements are the rows of a function, or one of their columns; `None` if it takes other arguments.
+fn list_of(name: &str, column: usize, arguments: &[Expr]) -> Option<Expr> {
+    let call = |name: &str| Expr::Function(function_call(name, arguments.to_vec()));
+    Some(match (name, arguments) {
+        ("json_each" | "json_each_text", [_]) if column == 0 => call("harrier_json_each_key"),
+        ("jsonb_each" | "jsonb_each_text", [_]) if column == 0 => call("harrier_jsonb_each_key"),
+        ("generate_series", [_, _]) => call(name),
+        ("generate_series", [first, last, step]) => {
+            let step = interval(step).unwrap_or_else(|| step.clone());
+            Expr::Function(function_call(name, vec![first.clone(), last.clone(), step]))
+        }
+        ("generate_subscripts", [array, dimension]) => subscripts(array, dimension),
+        ("regexp_matches", [_, _] | [_, _, _]) => call("harrier_regexp_matches"),
+        ("regexp_split_to_table", [_, _] | [_, _, _]) => call("regexp_split_to_array"),
+        ("string_to_table", [_, _] | [_, _, _]) => call("string_to_array"),
+        ("unnest", [array]) => array.clone(),
+        (_, [_]) if name.starts_with("json") => call(&format!("harrier_{name}")),
+        _ => return None,
+    })
+}
+
+/// Has the step of a series be an interval if it is a text.
+fn read_step<'a>(mut arguments: impl Iterator<Item = &'a mut FunctionArg>) {
+    if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(step))) = arguments.nth(2)
+        && let Some(interval) = interval(step)
+    {
+        *step = interval;
+    }
+}
+
+/// The interval that a text says; `None` if the expression is no text.
+fn interval(step: &Expr) -> Option<Expr> {
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = step else { return None };
+    Some(Expr::Interval(Interval {
+        value: Box::new(Expr::value(Value::SingleQuotedString(text.clone()))),
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    }))
+}
+
+/// The subscripts of an array in one of its dimensions.
+fn subscripts(array: &Expr, dimension: &Expr) -> Expr {
+    let column = match array {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(names) => names.last(),
+        _ => None,
+    };
+    let is_vector = column.is_some_and(|name| VECTORS.contains(&plain(name).as_str()));
+    let length = Expr::Function(function_call("array_length", vec![array.clone(), dimension.clone()]));
+    let (first, last) = match is_vector {
+        true => (number("0"), less_one(length)),
+        false => (number("1"), length),
+    };
+    Expr::Function(function_call("generate_series", vec![first, big(last)]))
+}
+
+fn less_one(value: Expr) -> Expr {
+    let (left, right) = (Box::new(value), Box::new(number("1")));
+    Expr::BinaryOp { left, op: BinaryOperator::Minus, right }
+}
+
+fn number(text: &str) -> Expr {
+    Expr::value(Value::Number(text.to_string(), false))
+}
+
+fn big(value: Expr) -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(value),
+        data_type: DataType::BigInt(None),
+        array: false,
+        format: None,
+    }
+}
+
+fn unnested(list: Expr) -> Expr {
+    Expr::Function(function_call("unnest", vec![list]))
+}
+
+/// Unfolds the calls in an expression of the list of a SELECT; tells whether there were any.
+fn unfold_value(expr: &mut Expr) -> bool {
+    #[derive(Default)]
+    struct Calls {
+        /// How many queries, functions of arrays and aggregates are around.
+        depth: usize,
+        found: bool,
+    }
+    impl VisitorMut for Calls {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.depth += usize::from(takes_lists(expr));
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.depth -= usize::from(takes_lists(expr));
+            if self.depth == 0
+                && let Some((name, arguments)) = called(expr)
+                // A row of two columns is no value here.
+                && !name.contains("_each")
+                // The planner knows it.
+                && name != "unnest"
+                && let Some(list) = list_of(name, 0, &arguments)
+            {
+                *expr = unnested(list);
+                self.found = true;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut calls = Calls::default();
+    let _ = VisitMut::visit(expr, &mut calls);
+    calls.found
+}
+
+/// Whether an expression is a call of a function of arrays, to which `generate_series` is a list.
+fn takes_lists(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let Some(name) = function.name.0.last().and_then(|part| part.as_ident()).map(plain) else { return false };
+    matches!(name.as_str(), "unnest" | "cardinality" | "flatten" | "empty" | "make_array" | "arrow_typeof")
+        || name.starts_with("array_")
+        || name.starts_with("list_")
+        || name.starts_with("map_")
+}
+
+/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other relations.
+fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
+    match name {
+        "unnest" => is_lateral,
+        "generate_series" => arguments.iter().any(has_column),
+        _ => true,
+    }
+}
+
+fn has_column(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not called as it is.
+fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
+    let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
+        TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
+            let known = of_rows(name)?;
+            if known.0 == "generate_series" {
+                read_step(args.args.iter_mut());
+            }
+            (known, values(&args.args)?, *with_ordinality, alias.clone(), false)
+        }
+        TableFactor::Function { name, args, with_ordinality, alias, lateral } => {
+            (of_rows(name)?, values(args)?, *with_ordinality, alias.clone(), *lateral)
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => {
+            (("unnest", &[] as &[&str]), array_exprs.clone(), *with_ordinality, alias.clone(), false)
+        }
+        _ => return None,
+    };
+    if !is_unfolded(function, &arguments, is_lateral || has_ordinality) {
+        return None;
+    }
+    // Each of several arrays is a column of its own.
+    let arrays = if function == "unnest" { arguments.len() } else { 0 };
+    let mut alias = alias.unwrap_or_else(|| TableAlias {
+        explicit: true,
+        name: Ident::with_quote('"', function),
+        columns: vec![],
+        at: None,
+    });
+    let relation = plain(&alias.name);
+    let own = vec![relation.as_str(); arrays.max(1)];
+    let columns = if columns.is_empty() { own.as_slice() } else { columns };
+    let mut given = std::mem::take(&mut alias.columns).into_iter().map(|column| column.name);
+    let mut names = Vec::new();
+    let mut projection = Vec::new();
+    for (at, column) in columns.iter().enumerate() {
+        let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', *column));
+        names.push(plain(&alias));
+        let list = match arrays {
+            0 => list_of(function, at, &arguments)?,
+            _ => arguments.get(at)?.clone(),
+        };
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(list), alias });
+    }
+    if has_ordinality {
+        let lists = match arrays {
+            0 => vec![list_of(function, 0, &arguments)?],
+            _ => arguments.clone(),
+        };
+        let mut lengths: Vec<Expr> = lists
+            .into_iter()
+            .map(|list| big(Expr::Function(function_call("cardinality", vec![list]))))
+            .collect();
+        let length = match lengths.len() {
+            1 => lengths.remove(0),
+            _ => Expr::Function(function_call("greatest", lengths)),
+        };
+        let numbers = Expr::Function(function_call("generate_series", vec![number("1"), length]));
+        let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', "ordinality"));
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(numbers), alias });
+    }
+    let mut select = super::all_of(&ObjectName::from(vec![Ident::new("t")]))?;
+    select.projection = projection;
+    select.from = Vec::<TableWithJoins>::new();
+    let mut query = query_of("SELECT 1")?;
+    *query.body = SetExpr::Select(Box::new(select));
+    *factor =
+        TableFactor::Derived { lateral: true, subquery: Box::new(query), alias: Some(alias), sample: None };
+    match names.as_slice() {
+        [only] if *only != relation => Some((relation, only.clone())),
+        _ => None,
+    }
+}
+
+fn query_of(sql: &str) -> Option<Query> {
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok().map(|query| *query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn functions_of_rows_are_unfolded() {
+        for (sql, expected) in [
+            (
+                "SELECT e ->> 'a', e FROM t, jsonb_array_elements(t.j) AS e",
+                "SELECT e.\"value\" ->> 'a', e.\"value\" AS e FROM t, \
+                 LATERAL (SELECT unnest(harrier_jsonb_array_elements(t.j)) AS \"value\") AS e",
+            ),
+            (
+                "SELECT jsonb_object_keys(j) FROM t",
+                "SELECT unnest(harrier_jsonb_object_keys(j)) AS \"jsonb_object_keys\" FROM t",
+            ),
+            (
+                "SELECT generate_series(1, 3), day + generate_series(0, n) FROM t",
+                "SELECT unnest(generate_series(1, 3)) AS \"generate_series\", day + unnest(generate_series(0, n)) FROM t",
+            ),
+            (
+                "SELECT g FROM t, generate_series(1, t.n) AS g",
+                "SELECT g FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS \"g\") AS g",
+            ),
+            (
+                "SELECT * FROM t, LATERAL unnest(t.a, t.b) WITH ORDINALITY AS u(x, y, n)",
+                "SELECT * FROM t, LATERAL (SELECT unnest(t.a) AS x, unnest(t.b) AS y, \
+                 unnest(generate_series(1, greatest(CAST(cardinality(t.a) AS BIGINT), CAST(cardinality(t.b) AS BIGINT)))) AS n) AS u",
+            ),
+            ("SELECT array_length(generate_series(1, 3))", "SELECT array_length(generate_series(1, 3))"),
+            ("SELECT * FROM generate_series(1, 3) AS g", "SELECT * FROM generate_series(1, 3) AS g"),
+            ("SELECT a FROM t", "SELECT a FROM t"),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+    }
+}
