@@ -42,8 +42,8 @@ use crate::sequences::{self, SequenceStatement, SessionSequences};
 use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
-    self, AtCommit, Control, Ddl, Dml, Looking, Names, OwnStates, Sight, Transactions, WarehouseTable,
-    tell_past,
+    self, AtCommit, Control, Ddl, Dml, KeptDefaults, Looking, Names, OwnStates, Sight, Transactions,
+    WarehouseTable, tell_past,
 };
 
 use crate::write::{Unfinished, Write};
@@ -762,6 +762,10 @@ impl Session {
                 }
                 if let Some(table) = &made {
                     notices.extend(ddl.declare(table, &declared).await?);
+                    let like = statement.clauses.as_ref().and_then(|clauses| clauses.like);
+                    if let (Some(options), KeptDefaults::Like(source)) = (like, &defaults) {
+                        notices.extend(ddl.take_along(table, source, options).await?);
+                    }
                 }
                 if let (Some(table), true) = (made, has_rows) {
                     let target = WarehouseTable::try_new(self.context().state(), &kept.names.sight(), table)?;

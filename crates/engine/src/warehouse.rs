@@ -59,7 +59,7 @@ pub use access::Viewer;
 pub(crate) use access::{SessionRole, denied};
 pub(crate) use at_commit::AtCommit;
 pub(crate) use clauses::{TableClauses, Words, cut, optimized, read_past, tell_past};
-pub(crate) use ddl::{Ddl, reference};
+pub(crate) use ddl::{Ddl, KeptDefaults, reference};
 pub(crate) use dml::{Changed, Dml, Pending, placed};
 pub(crate) use dml_access::has_subquery;
 pub(crate) use guarded_view::GuardedView;

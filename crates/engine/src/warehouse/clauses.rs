@@ -19,9 +19,11 @@ use crate::sequences::{GeneratedColumn, Overriding};
 use crate::zones::UTC;
 
 mod generated;
+mod like;
 mod partitions;
 mod views;
 
+pub(crate) use like::LikeOptions;
 pub(crate) use partitions::{CutClause, Division, HoldsClause, PartitionChange, PartitionClause, Which};
 
 /// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks share them evenly.
@@ -45,6 +47,8 @@ pub(crate) struct TableClauses {
     pub is_barrier: bool,
     /// Columns with a sequence of their own.
     pub generated: Vec<GeneratedColumn>,
+    /// Of the table that it is made like, what is taken along.
+    pub like: Option<LikeOptions>,
     /// Of an INSERT: what becomes of values for identity columns.
     pub overriding: Option<Overriding>,
 }
@@ -78,6 +82,10 @@ pub(crate) fn cut(text: &str) -> Result<(String, Option<TableClauses>)> {
     if !generated.is_empty() || overriding.is_some() {
         let clauses = clauses.get_or_insert_default();
         (clauses.generated, clauses.overriding) = (generated, overriding);
+    }
+    if let Some((text, like)) = like::cut(&text) {
+        clauses.get_or_insert_default().like = Some(like);
+        return Ok((text, clauses));
     }
     Ok((text, clauses))
 }

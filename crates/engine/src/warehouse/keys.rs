@@ -37,6 +37,7 @@ mod change;
 mod checks;
 mod declared;
 mod expressions;
+mod like;
 mod naming;
 mod statements;
 mod texts;
