@@ -1,25 +1,26 @@
-//! Long chains of `||`, planned as one function.
+//! Long chains of `||`, and of `+`, `-` and `*` over numbers of one type, planned as one function.
 //!
 //! The planner and the coercion of types find out the type of each level of a chain of operators again for every level above it
 //! (apache/datafusion#18845): a chain of a few thousand texts took minutes. [`bounded_values`](crate::bounded_values) puts the same
-//! function in the place of what is left of `||`, but behind the coercion.
+//! function in the place of what is left of `||`, but behind the coercion, and [`checked`](crate::checked) does so for integers of several types.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_exec::arithmetic::Operation;
 use harrier_exec::large_values;
 use harrier_pgcatalog::TYPE_KEY;
 
 /// Levels from which a chain becomes one function.
 const CHAINED_FROM: usize = 16;
 
-/// Plans the next `||` of a long chain of texts; to stand before all others, which look at the types of both sides.
+/// Plans the next operator of a long chain; to stand before all others, which look at the types of both sides.
 #[derive(Debug)]
 pub(crate) struct Chains;
 
@@ -29,6 +30,9 @@ impl ExprPlanner for Chains {
         mut expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let Some(sign) = sign_of(&expr.op) {
+            return Ok(with_term(expr, sign, schema));
+        }
         if expr.op != BinaryOperator::StringConcat || !is_long(&expr.left) {
             return Ok(PlannerResult::Original(expr));
         }
@@ -51,6 +55,68 @@ impl ExprPlanner for Chains {
             }
         }
     }
+}
+
+fn sign_of(op: &BinaryOperator) -> Option<char> {
+    match op {
+        BinaryOperator::Plus => Some('+'),
+        BinaryOperator::Minus => Some('-'),
+        BinaryOperator::Multiply => Some('*'),
+        _ => None,
+    }
+}
+
+/// The next term of a chain of numbers, if all have one type.
+fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let kind = match numbers_below(&expr.left).nth(CHAINED_FROM - 1).is_some() || is_sum(&expr.left) {
+        true => {
+            expr.right.get_type(schema).ok().filter(|kind| kind.is_integer() || *kind == DataType::Float64)
+        }
+        false => None,
+    };
+    let is_of_kind = |term: &Expr| term.get_type(schema).ok() == kind;
+    match expr.left {
+        Expr::ScalarFunction(mut sum) if kind.is_some() && sum.args.get(1).is_some_and(is_of_kind) => {
+            if let Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) = sum.args.first_mut() {
+                signs.push(sign);
+            }
+            sum.args.push(expr.right);
+            PlannerResult::Planned(Expr::ScalarFunction(sum))
+        }
+        left if kind.is_some() && numbers_below(&left).all(|(_, term)| is_of_kind(term)) => {
+            let mut signs = vec![sign];
+            let mut args = vec![expr.right];
+            for (sign, term) in numbers_below(&left) {
+                signs.extend(sign);
+                args.push(term.clone());
+            }
+            args.push(lit(signs.into_iter().rev().collect::<String>()));
+            args.reverse();
+            let func = Operation::Terms.function();
+            PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args }))
+        }
+        left => PlannerResult::Original(RawBinaryExpr { left, ..expr }),
+    }
+}
+
+fn is_sum(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.name() == Operation::Terms.name())
+}
+
+/// The terms of a chain from its last one on, each with the sign before it; the first has none.
+fn numbers_below(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
+    let mut next = Some(expr);
+    std::iter::from_fn(move || {
+        let expr = next.take()?;
+        let (sign, left, right) = match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus, right }) => ('+', left, right),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right }) => ('-', left, right),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => ('*', left, right),
+            first => return Some((None, first)),
+        };
+        next = Some(left);
+        Some((Some(sign), right.as_ref()))
+    })
 }
 
 fn call(args: Vec<Expr>) -> Expr {
@@ -153,19 +219,44 @@ mod tests {
 
     /// As the SQL planner goes through a chain, from left to right.
     fn planned(values: impl IntoIterator<Item = Expr>) -> Expr {
+        chained(values, |_| (BinaryOperator::StringConcat, Operator::StringConcat))
+    }
+
+    fn chained(
+        values: impl IntoIterator<Item = Expr>,
+        operator: impl Fn(usize) -> (BinaryOperator, Operator),
+    ) -> Expr {
         let mut values = values.into_iter();
         let first = values.next().unwrap();
-        values.fold(first, |left, right| {
-            let raw = RawBinaryExpr { op: BinaryOperator::StringConcat, left, right };
+        values.enumerate().fold(first, |left, (at, right)| {
+            let (op, planned) = operator(at);
+            let raw = RawBinaryExpr { op, left, right };
             match Chains.plan_binary_op(raw, &schema()).unwrap() {
                 PlannerResult::Planned(planned) => planned,
-                PlannerResult::Original(raw) => Expr::BinaryExpr(BinaryExpr::new(
-                    Box::new(raw.left),
-                    Operator::StringConcat,
-                    Box::new(raw.right),
-                )),
+                PlannerResult::Original(raw) => {
+                    Expr::BinaryExpr(BinaryExpr::new(Box::new(raw.left), planned, Box::new(raw.right)))
+                }
             }
         })
+    }
+
+    #[test]
+    fn a_long_sum_of_one_type_is_one_call() {
+        let operator = |at: usize| match at % 3 {
+            0 => (BinaryOperator::Plus, Operator::Plus),
+            1 => (BinaryOperator::Minus, Operator::Minus),
+            _ => (BinaryOperator::Multiply, Operator::Multiply),
+        };
+        let sum = chained(vec![col("n"); 1000], operator);
+        let Expr::ScalarFunction(call) = &sum else { panic!("{sum}") };
+        assert_eq!(call.args.len(), 1001);
+        let signs: String = (0..999).map(|at| ['+', '-', '*'][at % 3]).collect();
+        assert_eq!(call.args[0], lit(signs));
+        assert_eq!(sum.get_type(&schema()).unwrap(), DataType::Int64);
+        let short = chained(vec![col("n"); CHAINED_FROM], operator);
+        assert!(matches!(short, Expr::BinaryExpr(_)), "{short}");
+        let several = chained((0..40).map(|at| if at == 3 { lit(1.5) } else { col("n") }), operator);
+        assert!(matches!(several, Expr::BinaryExpr(_)), "{several}");
     }
 
     fn arguments(expr: &Expr) -> usize {

@@ -28,7 +28,7 @@ pub enum Operation {
     Add,
     Subtract,
     Multiply,
-    /// Many integers, added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
+    /// Many integers, or floats of 64 bits, added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
     /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
     Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
@@ -115,7 +115,8 @@ impl ScalarUDFImpl for Arithmetic {
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
             (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
             (Operation::Terms, [DataType::Utf8, first, others @ ..])
-                if first.is_integer() && others.iter().all(|other| other == first) =>
+                if (first.is_integer() || *first == DataType::Float64)
+                    && others.iter().all(|other| other == first) =>
             {
                 Ok(first.clone())
             }
