@@ -8,12 +8,13 @@
 //!
 //! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list that DataFusion and DuckDB have it give.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    Interval, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
-    ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
+    BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
+    Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableAlias,
+    TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -48,6 +49,7 @@ const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "
 /// Rewrites the functions of rows in one query, those in its subqueries aside.
 pub(super) fn unfold(query: &mut Query) {
     unfold_body(&mut query.body);
+    tell_apart(query);
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let mut aliases = Vec::new();
     for table in &mut select.from {
@@ -71,6 +73,86 @@ pub(super) fn unfold(query: &mut Query) {
         let mut rows = Rows { aliases: &aliases, depth: 0 };
         let _ = VisitMut::visit(query, &mut rows);
     }
+}
+
+/// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as
+/// `SELECT __rows.__1 AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. What has a name of its own for every
+/// item, and is not grouped.
+fn tell_apart(query: &mut Query) {
+    let is_by_name = |by: &OrderByExpr| matches!(&by.expr, Expr::Identifier(_) | Expr::Value(_));
+    let is_ordered_by_names = match query.order_by.as_ref().map(|order| &order.kind) {
+        None => true,
+        Some(OrderByKind::Expressions(order)) => order.iter().all(is_by_name),
+        Some(OrderByKind::All(_)) => false,
+    };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    if !is_ordered_by_names || is_grouped || select.having.is_some() || select.distinct.is_some() {
+        return;
+    }
+    let Some(names) = names_meant_twice(&select.projection) else { return };
+    let relation = Ident::new("__rows");
+    let mut outer = match super::all_of(&ObjectName::from(vec![relation.clone()])) {
+        Some(outer) => outer,
+        None => return,
+    };
+    outer.projection.clear();
+    for (at, (item, alias)) in select.projection.iter_mut().zip(names).enumerate() {
+        let column = Ident::new(format!("__{}", at + 1));
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = &*item else { return };
+        let expr = expr.clone();
+        *item = SelectItem::ExprWithAlias { expr, alias: column.clone() };
+        let expr = Expr::CompoundIdentifier(vec![relation.clone(), column]);
+        outer.projection.push(SelectItem::ExprWithAlias { expr, alias });
+    }
+    let Some(mut rows) = query_of("SELECT 1") else { return };
+    std::mem::swap(&mut rows.body, &mut query.body);
+    let alias = TableAlias { explicit: true, name: relation, columns: vec![], at: None };
+    let relation =
+        TableFactor::Derived { lateral: false, subquery: Box::new(rows), alias: Some(alias), sample: None };
+    outer.from = vec![TableWithJoins { relation, joins: vec![] }];
+    *query.body = SetExpr::Select(Box::new(outer));
+}
+
+/// The names of the items of a list with `unnest` in which an expression is called as a column that an item is made of; `None`: there is none such, or an item has no
+/// name.
+fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
+    let mut names = Vec::with_capacity(items.len());
+    let (mut columns, mut aliases) = (HashSet::new(), HashSet::new());
+    let mut has_unnest = false;
+    for item in items {
+        let (expr, alias) = match item {
+            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+            SelectItem::UnnamedExpr(expr) => (expr, None),
+            _ => return None,
+        };
+        let column = match expr {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(names) => names.last(),
+            _ => None,
+        };
+        names.push(alias.or(column)?.clone());
+        let mut own = HashSet::new();
+        let mut is_unnest = false;
+        let _: ControlFlow<()> = visit_expressions(expr, |part| {
+            match part {
+                Expr::Identifier(name) => drop(own.insert(plain(name))),
+                Expr::CompoundIdentifier(names) => own.extend(names.last().map(plain)),
+                Expr::Function(function) => {
+                    let name = function.name.0.last().and_then(|part| part.as_ident());
+                    is_unnest |= name.is_some_and(|name| plain(name) == "unnest");
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        has_unnest |= is_unnest;
+        if !is_unnest {
+            columns.extend(own);
+            aliases.extend(alias.filter(|_| column.is_none()).map(plain));
+        }
+    }
+    (has_unnest && !columns.is_disjoint(&aliases)).then_some(names)
 }
 
 /// Unfolds what is in the lists of its SELECTs.
@@ -423,6 +505,11 @@ mod tests {
                 "SELECT * FROM t, LATERAL (SELECT unnest(t.a) AS x, unnest(t.b) AS y, \
                  unnest(generate_series(1, greatest(CAST(cardinality(t.a) AS BIGINT), CAST(cardinality(t.b) AS BIGINT)))) AS n) AS u",
             ),
+            (
+                "SELECT unnest(a) AS a, n + 1 AS n FROM t ORDER BY n",
+                "SELECT __rows.__1 AS a, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 FROM t) AS __rows ORDER BY n",
+            ),
+            ("SELECT unnest(a) AS a, n FROM t", "SELECT unnest(a) AS a, n FROM t"),
             ("SELECT array_length(generate_series(1, 3))", "SELECT array_length(generate_series(1, 3))"),
             ("SELECT * FROM generate_series(1, 3) AS g", "SELECT * FROM generate_series(1, 3) AS g"),
             ("SELECT a FROM t", "SELECT a FROM t"),
