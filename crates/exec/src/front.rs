@@ -52,6 +52,7 @@ use self::rows::Run;
 use crate::disks::DiskStatus;
 use crate::dispatch::{marked, scanned_bytes};
 use crate::limits::{Scope, StatementLimits};
+use crate::local_sockets;
 use crate::look::Look;
 use crate::plan_codec;
 use crate::planner;
@@ -337,7 +338,7 @@ pub async fn set_aside(path: &Path, ranks: impl IntoIterator<Item = usize>) -> R
 }
 
 async fn ask(path: &Path, request: &Request) -> Result<UnixStream> {
-    let mut stream = UnixStream::connect(path).await?;
+    let mut stream = local_sockets::connect(path).await?;
     let bytes = request.encode_to_vec();
     stream.write_all(&(bytes.len() as u32).to_le_bytes()).await?;
     stream.write_all(&bytes).await?;

@@ -41,7 +41,7 @@ use datafusion_distributed::{
     ChannelResolver, DistributedConfig, DistributedExec, DistributedExt, Worker, WorkerQueryContext,
 };
 use futures::{FutureExt, StreamExt};
-use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError};
+use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError, Told};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -94,6 +94,7 @@ pub fn interconnect_options(carrier: Carrier) -> Options {
         carrier,
         version: std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string()),
         shared_memory: std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0"),
+        told: Vec::new(),
     }
 }
 
@@ -151,7 +152,10 @@ impl Gang {
     /// than there are, take part in statements only when others are lost; the same number on every rank.
     pub fn join(launch: Launch, spares: usize) -> Result<Gang, StartError> {
         let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
-        let interconnect = Interconnect::start(interconnect_options(launch.carrier))?;
+        let mut options = interconnect_options(launch.carrier);
+        options.told = launch.told;
+        options.told.push(Told::new("spares", &spares.to_string()));
+        let interconnect = Interconnect::start(options)?;
         Ok(Gang::with(interconnect, spares, has_launcher))
     }
 

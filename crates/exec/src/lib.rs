@@ -105,6 +105,7 @@ pub mod history;
 mod inprocess;
 mod janitor;
 pub mod json;
+pub mod local_sockets;
 pub mod local_times;
 pub mod look;
 mod loss;
@@ -142,7 +143,7 @@ pub mod window_functions;
 pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
-pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, launch, launched_rank};
+pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, Told, launch, launched_rank};
 pub use settings::{RowCodec, StoreProfiles};
 pub use texts::bad_text;
 pub use wire::Kept;

@@ -171,25 +171,33 @@ fn space(folder: &Path) -> Option<(u64, u64)> {
 }
 
 fn mpi(findings: &mut Findings) {
-    match harrier_exec::launch(None) {
-        Ok(Some(Launch { rank, ranks, carrier: Carrier::Udp(place) })) => {
+    let launched = match harrier_exec::launch(None, false) {
+        Ok(Some(Launch { rank, carrier: Carrier::Udp(place), .. })) => {
+            let ranks = place.addresses.len();
             findings.show("launched", format_args!("as rank {rank} of {ranks}, to meet over QUIC"));
             return findings.show("address", &place.addresses[rank]);
         }
-        Ok(_) => {}
+        Ok(Some(Launch { rank, ranks: Some(ranks), .. })) => {
+            findings.show("launched", format_args!("as rank {rank} of {ranks}"));
+            true
+        }
+        Ok(Some(Launch { rank, ranks: None, .. })) => {
+            findings.show("launched", format_args!("as rank {rank}; MPI is asked of how many"));
+            true
+        }
+        Ok(None) => {
+            findings.show("launched", "alone, or told to be");
+            false
+        }
         Err(error) => {
             let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
             findings.wrong.push(format!("{error}{hint}"));
+            true
         }
-    }
-    let launched = harrier_mpi::launched_ranks();
-    match (launched, harrier_mpi::launched_rank()) {
-        (Some(ranks), Some(rank)) => findings.show("launched", format_args!("as rank {rank} of {ranks}")),
-        _ => findings.show("launched", "alone, not by mpirun or srun"),
-    }
+    };
     match library_loaded(&[]) {
         Ok(library) => findings.show("MPI library", library),
-        Err(reason) if launched.is_some() => {
+        Err(reason) if launched => {
             findings.wrong.push(format!("this rank cannot load an MPI library: {reason}"));
         }
         Err(reason) => {
@@ -198,7 +206,7 @@ fn mpi(findings: &mut Findings) {
         }
     }
     // Launchers do not start one another.
-    if launched.is_none() {
+    if !launched {
         launchers(findings);
     }
 }

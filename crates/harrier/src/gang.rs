@@ -2,6 +2,7 @@
 //!
 //! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit status.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,36 +22,76 @@ const STATEMENT_PATIENCE: Duration = Duration::from_millis(300);
 /// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it for the reason.
 const FOLLOWER_PATIENCE: Duration = Duration::from_millis(700);
 
-/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line.
-pub(crate) fn launch(hosts: Option<&Path>) -> Result<Option<Launch>, ExitCode> {
-    harrier_exec::launch(hosts).map_err(|error| {
+/// How long ranks that have not met stay, so that each host's first can say which of them have come.
+const NOT_MET_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line; `alone`: it says so.
+pub(crate) fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, ExitCode> {
+    harrier_exec::launch(hosts, alone).map_err(|error| {
         report(&error);
-        ExitCode::from(exit::USAGE)
+        ExitCode::from(match error {
+            StartError::Mpi(_) => exit::BROKEN,
+            _ => exit::USAGE,
+        })
     })
 }
 
 /// The gang this process was launched into; `None` when it runs alone.
 pub(crate) fn join(launch: Option<Launch>, spares: usize) -> Result<Option<Gang>, ExitCode> {
-    let (rank, ranks) = launch.as_ref().map_or((0, 1), |launch| (launch.rank, launch.ranks));
-    if spares >= ranks && spares > 0 {
-        if rank == 0 {
+    let rank = launch.as_ref().map_or(0, |launch| launch.rank);
+    let enough = |ranks: usize| match spares >= ranks && spares > 0 {
+        true if rank == 0 => {
             eprintln!("ERROR 22023: {spares} spares of {ranks} ranks leave none to work");
+            Err(ExitCode::from(exit::USAGE))
         }
-        return Err(ExitCode::from(exit::USAGE));
-    }
-    let Some(launch) = launch.filter(|_| ranks > 1) else {
+        true => Err(ExitCode::from(exit::USAGE)),
+        false => Ok(()),
+    };
+    let ranks = launch.as_ref().map_or(Some(1), |launch| launch.ranks);
+    ranks.map(enough).transpose()?;
+    let Some(launch) = launch.filter(|_| ranks != Some(1)) else {
         return Ok(None);
     };
-    // Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others wait for it: a
-    // launcher that sees one rank fail ends the rest. Without a launcher every rank has its own reader.
-    let silent = rank > 0 && matches!(launch.carrier, Carrier::Mpi { .. });
-    Gang::join(launch, spares).map(Some).map_err(|error| {
-        match silent {
-            true => std::thread::sleep(FOLLOWER_PATIENCE),
-            false => report(&error),
-        }
-        ExitCode::from(exit::BROKEN)
-    })
+    if rank > 0 {
+        drain_input();
+    }
+    let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
+    let gang = Gang::join(launch, spares).map_err(|error| failed(&error, rank, has_launcher))?;
+    enough(gang.ranks())?;
+    if gang.ranks() == 1 {
+        // A launcher that did not say so.
+        gang.leave(0);
+        return Ok(None);
+    }
+    Ok(Some(gang))
+}
+
+/// Reads what the launcher passes to this rank, and drops it: `srun` hands its standard input to all tasks, and waits for those that do
+/// not read it. Rank 0 reads for all.
+fn drain_input() {
+    if io::stdin().is_terminal() {
+        return;
+    }
+    let drain = || io::copy(&mut io::stdin().lock(), &mut io::sink());
+    let thread = std::thread::Builder::new().name("harrier-input".to_string()).spawn(drain);
+    if let Err(error) = thread {
+        tracing::warn!(%error, "nobody reads the input of this rank");
+    }
+}
+
+/// Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others wait for it: a launcher that
+/// sees one rank fail ends the rest. Without a launcher every rank has its own reader.
+fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
+    if !has_launcher || error.is_told_by(rank) {
+        report(error);
+    }
+    match error {
+        // Those of other hosts have something to say, too, and launchers give them no time once one has ended.
+        StartError::NotMet { .. } => std::thread::sleep(NOT_MET_PATIENCE),
+        _ if has_launcher && rank > 0 => std::thread::sleep(FOLLOWER_PATIENCE),
+        _ => {}
+    }
+    ExitCode::from(exit::BROKEN)
 }
 
 fn report(error: &StartError) {

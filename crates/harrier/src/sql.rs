@@ -1,5 +1,6 @@
 //! `harrier sql`: SQL from the command line, from files, from standard input, or from a shell.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use clap::ArgMatches;
 use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, SqlError, memory};
 use harrier_exec::history::History;
-use harrier_exec::{Gang, Launch};
+use harrier_exec::{Carrier, Gang, Launch, Told};
 
 use crate::bench;
 use crate::exit;
@@ -65,6 +66,9 @@ pub(crate) struct Args {
     /// process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks share.
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
+    /// Work alone, even if mpirun, srun or another launcher started this process [default: $HARRIER_ALONE]
+    #[arg(long, conflicts_with_all = ["hosts", "spares"])]
+    alone: bool,
     /// Ranks inside this one process, for tests
     #[arg(long, value_name = "N", hide = true)]
     inprocess_ranks: Option<usize>,
@@ -77,6 +81,15 @@ pub(crate) struct Args {
 enum Input {
     Command(String),
     File(PathBuf),
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Input::Command(sql) => f.write_str(sql),
+            Input::File(path) => write!(f, "-f {}", path.display()),
+        }
+    }
 }
 
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
@@ -99,8 +112,14 @@ pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
 pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
     let format = args.format;
-    let launch = match gang::launch(args.hosts.as_deref()) {
-        Ok(launch) => launch,
+    let launch = match gang::launch(args.hosts.as_deref(), args.alone) {
+        Ok(launch) => launch.map(|launch| {
+            // By a hosts file ranks are started one by one, and those without statements are at work for rank 0.
+            let is_follower =
+                matches!(launch.carrier, Carrier::Udp(_)) && launch.rank > 0 && inputs.is_empty();
+            let told = if is_follower { vec![Told::to_follow()] } else { told(&args, &inputs) };
+            Launch { told, ..launch }
+        }),
         Err(status) => return status,
     };
     let is_first = launch.as_ref().is_none_or(|launch| launch.rank == 0);
@@ -133,6 +152,23 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
             status
         },
     )
+}
+
+/// What ranks of one gang have to be told alike. One that was told otherwise was meant to work by itself, and its statements would be lost.
+fn told(args: &Args, inputs: &[Input]) -> Vec<Told> {
+    let statements: Vec<String> = inputs.iter().map(Input::to_string).collect();
+    let folder = std::env::current_dir().map(|folder| folder.display().to_string()).unwrap_or_default();
+    // As the shell calls it, which other hosts may know, too; it is not there after a change of the folder by other programs.
+    let named = std::env::var("PWD").unwrap_or_default();
+    vec![
+        Told::new("statements", &statements.join(" ")),
+        Told::new("format", &format!("{:?}", args.format)),
+        Told::hidden("settings", &format!("{:?}", args.settings)),
+        Told::new("warehouse", &args.warehouse.describe()),
+        Told::hidden("catalog or data folder", &args.warehouse.identity()),
+        Told::new("folder", &named),
+        Told::of_host("folder", &folder),
+    ]
 }
 
 /// A gang of so many ranks in this process; none of one.

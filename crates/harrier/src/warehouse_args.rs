@@ -41,6 +41,11 @@ impl WarehouseArgs {
         }
     }
 
+    /// Which it is, with what is secret.
+    pub(crate) fn identity(&self) -> String {
+        format!("{:?} {:?}", self.catalog, self.data)
+    }
+
     /// Makes the folder of a warehouse that is in one, if it is not there.
     ///
     /// Errors: it cannot be made; for people.

@@ -195,10 +195,12 @@ fn run() -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    let launched = launch(None).map_err(|error| error.to_string())?;
-    let carrier = launched.map_or(Carrier::Mpi { library: None }, |launched| launched.carrier);
+    let launched = launch(None, false).map_err(|error| error.to_string())?;
+    let carrier = launched
+        .map_or_else(Carrier::mpi, |launched| Ok(launched.carrier))
+        .map_err(|error| error.to_string())?;
     let shared_memory = !arguments.iter().any(|argument| argument == "--messages");
-    let options = Options { carrier, version: "blocks".to_string(), shared_memory };
+    let options = Options { carrier, version: "blocks".to_string(), shared_memory, told: Vec::new() };
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
     let (meeting, others) = mpsc::unbounded_channel();
     gang.serve(Arc::new(Rank { runtime: runtime.handle().clone(), meeting }));

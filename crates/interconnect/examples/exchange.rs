@@ -51,12 +51,19 @@ fn run() -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    let launched = launch(None).map_err(|error| error.to_string())?;
-    let mut carrier = launched.map_or(Carrier::Mpi { library: None }, |launched| launched.carrier);
+    let launched = launch(None, false).map_err(|error| error.to_string())?;
+    let mut carrier = launched
+        .map_or_else(Carrier::mpi, |launched| Ok(launched.carrier))
+        .map_err(|error| error.to_string())?;
     if let Carrier::Udp(place) = &mut carrier {
         place.watch_processes = !flag("--unwatched");
     }
-    let options = Options { carrier, version: "exchange".to_string(), shared_memory: !flag("--messages") };
+    let options = Options {
+        carrier,
+        version: "exchange".to_string(),
+        shared_memory: !flag("--messages"),
+        told: Vec::new(),
+    };
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
     if dies == gang.rank() as u64 {
         exchange.rounds = exchange.rounds.div_ceil(2);

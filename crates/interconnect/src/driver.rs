@@ -23,13 +23,14 @@ use crate::error::{Failure, StartError, StreamError};
 use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
 use crate::lookout::Lookout;
+use crate::presence::Presence;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
 use crate::watchdog::{self, Pulse};
 use crate::{CounterCells, Departure, FIRST_STREAM, Incoming, Peer, Queued, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
-use harrier_mpi::{Block, Channel, schedule};
+use harrier_mpi::{Block, Channel, process, schedule};
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,10 +63,13 @@ const IDLE_TURNS_BEFORE_REST: u32 = 2;
 /// How often the thread's processor time is written down while it does not rest: asking for it takes as long as a turn.
 const NOTE_EVERY: Duration = Duration::from_millis(1);
 
-/// Starts the thread, on which `join` is called, and waits until it has joined.
+/// Starts the thread, on which `join` is called, and waits until it has joined; `patience`: so long, because it may be a call of MPI's that
+/// waits for ever. It is left to that thread then, and so is MPI to the end of the process.
 pub(crate) fn start(
+    patience: Option<Duration>,
     join: impl FnOnce() -> Result<Joined, StartError> + Send + 'static,
 ) -> Result<(Arc<Shared>, JoinHandle<()>), StartError> {
+    let presence = patience.and_then(|_| Presence::announce());
     let (ready_tx, ready_rx) = mpsc::channel();
     let thread = std::thread::Builder::new().name("interconnect".to_string()).spawn(move || {
         if let Err(error) = schedule::wake_soon(Duration::from_nanos(DRIVER_SLICE_NS)) {
@@ -86,8 +90,22 @@ pub(crate) fn start(
             }
         };
     })?;
-    let shared = ready_rx.recv().expect("the thread answers before it ends")?;
-    Ok((shared, thread))
+    let Some(patience) = patience else {
+        return Ok((ready_rx.recv().expect("the thread answers before it ends")?, thread));
+    };
+    let joined = ready_rx.recv_timeout(patience);
+    let attendance = || presence.as_ref().map(Presence::look);
+    let joined = match joined {
+        Ok(joined) => joined.map(|shared| (shared, thread)),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            process::skip_exit_handlers();
+            Err(StartError::NotMet { seconds: patience.as_secs(), attendance: attendance() })
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the thread answers before it ends"),
+    };
+    // Others may look as long as this process lives.
+    std::mem::forget(presence);
+    joined
 }
 
 /// Moves the frames of one rank. [`crate::Interconnect::start`] gives it a thread; who has made its rank with

@@ -1,5 +1,7 @@
 //! What can go wrong between ranks, grouped by the largest thing that is dead.
 
+use crate::introduction::Difference;
+use crate::presence::Attendance;
 use harrier_mpi::MpiError;
 use std::fmt;
 use std::path::PathBuf;
@@ -12,6 +14,13 @@ pub enum StartError {
     /// Ranks run different builds of Harrier. `versions`: one per rank.
     VersionMismatch {
         versions: Vec<String>,
+    },
+    /// Ranks were told to do different things.
+    ToldMismatch(Difference),
+    /// MPI has not brought the ranks together. Its call may go on for ever on another thread: no handler at exit that it has left is run.
+    NotMet {
+        seconds: u64,
+        attendance: Option<Attendance>,
     },
     Io(std::io::Error),
     /// What this process was told of the gang cannot be used.
@@ -37,6 +46,10 @@ pub enum StartError {
         rank: usize,
         address: String,
         what: String,
+    },
+    /// Names in the hosts file for which this host knows no address, each with the reason.
+    UnknownHosts {
+        hosts: Vec<(String, String)>,
     },
     /// The encryption that ranks speak cannot be had.
     Encryption(String),
@@ -138,6 +151,48 @@ impl fmt::Display for StartError {
                 write!(f, " did not come within {seconds} s")
             }
             StartError::Unfit { rank, address, what } => write!(f, "rank {rank} ({address}) {what}"),
+            StartError::UnknownHosts { hosts } => {
+                for (at, (host, reason)) in hosts.iter().enumerate() {
+                    let and = if at > 0 { "; " } else { "" };
+                    write!(f, "{and}host name \"{host}\" of the hosts file is not known here ({reason})")?;
+                }
+                Ok(())
+            }
+            StartError::ToldMismatch(difference) => {
+                let Difference { rank, host, what, theirs, other, others } = difference;
+                write!(f, "rank {rank} (on {host}) was started with other {what}")?;
+                match (theirs.as_str(), others.as_str()) {
+                    ("", "") => Ok(()),
+                    (theirs, others) => write!(f, ": {}; rank {other}: {}", or_none(theirs), or_none(others)),
+                }
+            }
+            StartError::NotMet { seconds, attendance: None } => {
+                write!(f, "the ranks have not met within {seconds} s")
+            }
+            StartError::NotMet { seconds, attendance: Some(attendance) } => {
+                let Attendance { host, ranks, ranks_here, here } = attendance;
+                match attendance.missing() {
+                    Some(missing) if missing.is_empty() => {
+                        write!(f, "the ranks are all on {host}, and have not met within {seconds} s")
+                    }
+                    Some(missing) => {
+                        write!(f, "{} did not come within {seconds} s, on {host}", named(&missing))
+                    }
+                    None => {
+                        write!(f, "the ranks")?;
+                        if let Some(ranks) = ranks {
+                            write!(f, ", {ranks} in all,")?;
+                        }
+                        write!(f, " have not met within {seconds} s; on {host} {} came", named(here))?;
+                        match ranks_here {
+                            Some(started) if *started > here.len() => {
+                                write!(f, " of {started} that were started there")
+                            }
+                            _ => write!(f, ", and of those on other hosts nothing is known here"),
+                        }
+                    }
+                }
+            }
             StartError::Encryption(reason) => write!(f, "could not set up the encryption: {reason}"),
             StartError::VersionMismatch { versions } => {
                 f.write_str("the ranks run different builds of harrier: ")?;
@@ -150,6 +205,24 @@ impl fmt::Display for StartError {
     }
 }
 
+/// `rank 3`, or `ranks 1, 2, 5`; at most a handful.
+fn named(ranks: &[usize]) -> String {
+    const NAMED_MAX: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(NAMED_MAX).map(usize::to_string).collect();
+    match ranks {
+        [] => "no rank".to_string(),
+        [rank] => format!("rank {rank}"),
+        _ if ranks.len() > NAMED_MAX => {
+            format!("ranks {} and {} others", shown.join(", "), ranks.len() - NAMED_MAX)
+        }
+        _ => format!("ranks {}", shown.join(", ")),
+    }
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
+}
+
 impl std::error::Error for StartError {}
 
 impl std::error::Error for PlaceError {}
@@ -159,12 +232,29 @@ impl StartError {
     /// for what they were told.
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            StartError::VersionMismatch { .. } | StartError::Unfit { .. } => "55000",
+            StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) | StartError::Unfit { .. } => {
+                "55000"
+            }
             StartError::Mpi(_) | StartError::Io(_) | StartError::Encryption(_) => "58000",
             StartError::Place(_) => "F0000",
             StartError::Port { .. } => "58030",
             StartError::WrongToken { .. } => "28000",
-            StartError::NoAnswer { .. } => "08001",
+            StartError::NoAnswer { .. } | StartError::NotMet { .. } | StartError::UnknownHosts { .. } => {
+                "08001"
+            }
+        }
+    }
+
+    /// Whether rank `rank` of a launcher is the one to say it: what all ranks know is told by rank 0, and what only those of one host know by
+    /// the first of them. Without a launcher above it nobody else may be there.
+    pub fn is_told_by(&self, rank: usize) -> bool {
+        match self {
+            StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) => rank == 0,
+            StartError::NotMet { attendance: Some(Attendance { here, .. }), .. } => {
+                here.iter().all(|other| rank <= *other)
+            }
+            StartError::NotMet { attendance: None, .. } => true,
+            _ => rank == 0 || !harrier_mpi::has_launcher(),
         }
     }
 
@@ -184,6 +274,24 @@ impl StartError {
         match self {
             StartError::Mpi(error) => error.hint(),
             StartError::VersionMismatch { .. } => Some("launch the same binary on every rank".to_string()),
+            StartError::ToldMismatch(_) => Some(
+                "ranks of one gang run one program with the same arguments; where each process shall work by itself, give --alone or \
+                 HARRIER_ALONE=1"
+                    .to_string(),
+            ),
+            StartError::NotMet { attendance, .. } => {
+                let program = "a rank whose program ends before it joins keeps the others waiting: look what it said; \
+                               HARRIER_START_SECONDS gives them longer, and --alone or HARRIER_ALONE=1 runs a process by itself";
+                let network = "between hosts, name the network that joins them: --mca btl_tcp_if_include 10.0.0.0/8 (Open MPI), \
+                               UCX_NET_DEVICES=eth0 (UCX), FI_TCP_IFACE=eth0 (libfabric), for a bridge such as docker0 has the same \
+                               address on every host";
+                let missing = attendance.as_ref().and_then(Attendance::missing).map(|missing| missing.is_empty());
+                Some(match missing {
+                    Some(false) => program.to_string(),
+                    Some(true) => format!("{network}; HARRIER_START_SECONDS gives the ranks longer"),
+                    None => format!("{program}; {network}"),
+                })
+            }
             StartError::Place(error) => error.hint(),
             StartError::Port { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 Some("another process has the port: end it, or give this rank another one in the hosts file".to_string())
@@ -199,6 +307,9 @@ impl StartError {
                  if they need longer"
                     .to_string(),
             ),
+            StartError::UnknownHosts { .. } => {
+                Some("write names into the hosts file that every host knows, or addresses".to_string())
+            }
             StartError::Unfit { .. } => Some("give every rank the same hosts file and the same binary".to_string()),
             StartError::Io(_) | StartError::Encryption(_) => None,
         }

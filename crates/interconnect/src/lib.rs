@@ -49,6 +49,7 @@ mod launch;
 mod lending;
 mod lifelines;
 mod lookout;
+mod presence;
 mod watchdog;
 
 pub use batches::{Arrival, BatchReceiver, BatchSender, SendOutcome};
@@ -58,7 +59,9 @@ pub use counts::StreamCounts;
 pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
 pub use harrier_mpi::descriptors::raise_limit as raise_descriptors;
+pub use introduction::{Difference, Told};
 pub use launch::{Carrier, Launch, launch, launched_rank};
+pub use presence::Attendance;
 pub use streams::{
     Budget, Closed, MessageReceiver, MessageSender, MessageStream, Received, StreamReceiver, StreamSender,
 };
@@ -87,6 +90,8 @@ pub struct Options {
     pub version: String,
     /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through the carrier.
     pub shared_memory: bool,
+    /// What this rank was told to do: ranks that were told other things refuse to work together.
+    pub told: Vec<Told>,
 }
 
 /// Another rank, as it introduced itself.
@@ -351,11 +356,15 @@ pub struct Interconnect {
 impl Interconnect {
     /// Joins the gang over its carrier and starts the driver. Collective: every rank must call it. Blocks until all have.
     ///
-    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds or with different tokens,
-    /// a rank that does not come.
+    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds, with different tokens or told to do
+    /// different things, a rank that does not come.
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
-        let (shared, thread) = driver::start(move || match &options.carrier {
-            Carrier::Mpi { library } => transport::mpi::join(&options, library.clone()),
+        let patience = match &options.carrier {
+            Carrier::Mpi { patience, .. } => Some(*patience),
+            Carrier::Udp(_) => None,
+        };
+        let (shared, thread) = driver::start(patience, move || match &options.carrier {
+            Carrier::Mpi { library, .. } => transport::mpi::join(&options, library.clone()),
             Carrier::Udp(place) => transport::udp::join(&options, place),
         })?;
         Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })

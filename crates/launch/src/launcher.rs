@@ -11,7 +11,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Variables of launchers, and those that name a library.
-const LED_BY: [&str; 8] = ["OMPI_", "OPAL_", "PMI", "PMIX_", "PRTE_", "SLURM_", "HARRIER_MPI_", "FLUX_"];
+const LED_BY: [&str; 15] = [
+    "OMPI_",
+    "OPAL_",
+    "PMI",
+    "PMIX_",
+    "PRTE_",
+    "SLURM_",
+    "HARRIER_MPI_",
+    "HARRIER_ALONE",
+    "FLUX_",
+    "MV2_COMM_",
+    "MPIRUN_",
+    "MPI_LOCAL",
+    "PALS_",
+    "ALPS_",
+    "JSM_",
+];
 
 /// Whether whoever runs the tests has said that there is no MPI: `HARRIER_SKIP_MPI=1`.
 pub fn skipped() -> bool {
@@ -66,6 +82,14 @@ impl Launcher {
         words.extend(kind.options().iter().map(|&option| option.to_owned()));
         words.extend(["-n".to_owned(), ranks.to_string()]);
         Self { words: Ok(words) }
+    }
+
+    /// Gives the launcher itself one more option, before the number of ranks.
+    pub fn with_option(mut self, option: &str) -> Self {
+        if let Ok(words) = &mut self.words {
+            words.insert(1, option.to_owned());
+        }
+        self
     }
 
     /// Sets a variable in the environment of every rank.

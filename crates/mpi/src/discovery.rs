@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
+use crate::ancestry::launcher_prefixes;
 use crate::environment::Launch;
 use crate::ffi::{self, AnyTable};
 use crate::{Abi, LibraryInfo, MpiError, Options};
@@ -18,25 +19,6 @@ const ABI_VARIABLE: &str = "HARRIER_MPI_ABI";
 
 /// Every binary interface.
 const ABIS: [Abi; 3] = [Abi::OpenMpi, Abi::Mpich, Abi::Standard];
-
-/// Programs that start ranks. Their own library lies beside them: `<prefix>/bin/mpirun` and `<prefix>/lib`.
-const LAUNCHERS: [&str; 12] = [
-    "mpirun",
-    "mpiexec",
-    "orterun",
-    "orted",
-    "prterun",
-    "prte",
-    "prted",
-    "hydra_pmi_proxy",
-    "mpiexec.hydra",
-    "mpiexec.gforker",
-    "mpirun.openmpi",
-    "mpiexec.mpich",
-];
-
-/// How far up the launcher is looked for: `mpirun` may start a shell, that a wrapper, that us.
-const ANCESTORS_MAX: usize = 6;
 
 /// Loads the library that `options` and the environment lead to.
 pub(crate) fn load(options: &Options) -> Result<(LibraryInfo, AnyTable), MpiError> {
@@ -78,7 +60,7 @@ fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable
 /// Looks first beside the launcher and then where the dynamic loader looks, for the kinds of MPI that suit the launcher.
 /// Another kind is used only when there is none of them: it may still serve a single rank.
 fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
-    let suitable = wanted.map_or_else(|| Launch::from_environment().abis, |abi| vec![abi]);
+    let suitable = wanted.map_or_else(|| Launch::from_environment().abis().to_vec(), |abi| vec![abi]);
     let others = ABIS.into_iter().filter(|abi| wanted.is_none() && !suitable.contains(abi)).collect();
     let folders = launcher_folders();
 
@@ -122,13 +104,7 @@ fn launcher_folders() -> Vec<PathBuf> {
     if let Some(prefix) = std::env::var_os("OPAL_PREFIX") {
         folders.extend(library_folders(Path::new(&prefix)));
     }
-    for program in ancestors() {
-        let is_launcher =
-            program.file_name().is_some_and(|name| LAUNCHERS.iter().any(|launcher| name == *launcher));
-        if let (true, Some(prefix)) = (is_launcher, program.parent().and_then(Path::parent)) {
-            folders.extend(library_folders(prefix));
-        }
-    }
+    folders.extend(launcher_prefixes().iter().flat_map(|prefix| library_folders(prefix)));
     let mut seen = std::collections::HashSet::new();
     folders.retain(|folder| seen.insert(folder.clone()));
     folders
@@ -136,24 +112,6 @@ fn launcher_folders() -> Vec<PathBuf> {
 
 fn library_folders(prefix: &Path) -> [PathBuf; 2] {
     [prefix.join("lib"), prefix.join("lib64")]
-}
-
-/// The programs of the processes above this one, the parent first.
-fn ancestors() -> Vec<PathBuf> {
-    let mut programs = Vec::new();
-    let mut process = std::os::unix::process::parent_id();
-    while process > 1 && programs.len() < ANCESTORS_MAX {
-        // Another user's process hides its program, but not its parent.
-        programs.push(std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default());
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        process = parent_of_stat(&stat).unwrap_or(0);
-    }
-    programs
-}
-
-/// The parent in the text of `/proc/<pid>/stat`: the second field after the program's name, which may hold spaces and brackets.
-fn parent_of_stat(stat: &str) -> Option<u32> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A library that is loaded, for the rest of the life of the process.
@@ -237,18 +195,6 @@ fn first_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_parent_is_found_behind_any_program_name() {
-        for (stat, parent) in [
-            ("12 (mpirun) S 7 12 7 0", Some(7)),
-            ("12 (a b) c) R 8 12 7 0", Some(8)),
-            ("12 (", None),
-            ("", None),
-        ] {
-            assert_eq!(parent_of_stat(stat), parent, "{stat}");
-        }
-    }
 
     #[test]
     fn the_first_line_is_tidied() {

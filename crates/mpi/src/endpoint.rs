@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::environment::launched_ranks;
+use crate::environment::Launch;
 use crate::ffi::{AnyTable, Handle, Statuses, Table, text_until_zero};
 use crate::{Block, Channel, InFlight, LibraryInfo, MpiError, Progress};
 
@@ -45,14 +45,18 @@ pub(crate) trait World {
 }
 
 /// Initialises the library that `table` was made from; on the thread that will make every further call.
-pub(crate) fn initialize(library: &LibraryInfo, table: AnyTable) -> Result<Box<dyn World>, MpiError> {
+pub(crate) fn initialize(
+    library: &LibraryInfo,
+    table: AnyTable,
+    launch: &Launch,
+) -> Result<Box<dyn World>, MpiError> {
     static INITIALIZED: AtomicBool = AtomicBool::new(false);
     if INITIALIZED.swap(true, Ordering::Relaxed) {
         return Err(MpiError::AlreadyInitialized);
     }
     Ok(match table {
-        AnyTable::Pointers(table) => Box::new(Endpoint::initialize(library, table)?),
-        AnyTable::Integers(table) => Box::new(Endpoint::initialize(library, table)?),
+        AnyTable::Pointers(table) => Box::new(Endpoint::initialize(library, table, launch)?),
+        AnyTable::Integers(table) => Box::new(Endpoint::initialize(library, table, launch)?),
     })
 }
 
@@ -121,7 +125,7 @@ impl<H: Handle> Drop for Requests<H> {
 }
 
 impl<H: Handle> Endpoint<H> {
-    fn initialize(library: &LibraryInfo, table: Table<H>) -> Result<Endpoint<H>, MpiError> {
+    fn initialize(library: &LibraryInfo, table: Table<H>, launch: &Launch) -> Result<Endpoint<H>, MpiError> {
         let constants = table.constants.clone();
         let mut already: c_int = 0;
         // SAFETY: MPI_Initialized may be called at any time; the place outlives the call.
@@ -162,7 +166,7 @@ impl<H: Handle> Endpoint<H> {
             indices: Vec::new(),
             table,
         };
-        if let Err(error) = endpoint.join_world(library, provided) {
+        if let Err(error) = endpoint.join_world(library, provided, launch) {
             // The process goes on without MPI. An error here would hide the first one, which says more.
             let _ = endpoint.finalize();
             return Err(error);
@@ -171,7 +175,12 @@ impl<H: Handle> Endpoint<H> {
     }
 
     /// Makes MPI return its errors, checks that this is the launcher's world, and duplicates it.
-    fn join_world(&mut self, library: &LibraryInfo, provided: c_int) -> Result<(), MpiError> {
+    fn join_world(
+        &mut self,
+        library: &LibraryInfo,
+        provided: c_int,
+        launch: &Launch,
+    ) -> Result<(), MpiError> {
         let world = self.table.constants.comm_world;
         self.return_errors(world)?;
         if provided < self.table.constants.thread_funneled {
@@ -184,15 +193,7 @@ impl<H: Handle> Endpoint<H> {
         self.check("MPI_Comm_size", unsafe { (self.table.comm_size)(world, &mut size) })?;
         self.rank = usize::try_from(rank).expect("MPI numbers ranks from 0");
         self.size = usize::try_from(size).expect("MPI counts ranks from 1");
-        if let Some(launched) = launched_ranks()
-            && launched != self.size
-        {
-            return Err(MpiError::WorldMismatch {
-                launched,
-                world: self.size,
-                library: library.path.clone(),
-            });
-        }
+        launch.check_world(self.size, library.abi, &library.path)?;
         let mut communicator = self.table.constants.comm_null;
         // SAFETY: collective, and every rank calls it here; on the thread that initialised MPI; the place outlives the call.
         self.check("MPI_Comm_dup", unsafe { (self.table.comm_dup)(world, &mut communicator) })?;

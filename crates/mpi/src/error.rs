@@ -63,6 +63,32 @@ pub enum MpiError {
         /// The library that was loaded.
         library: PathBuf,
     },
+    /// The launcher does not tell how many ranks it started, and the library, which may not be the launcher's, knows of one only.
+    WorldUnknown {
+        /// The variable that tells of the launcher, as `KEY=value`.
+        sign: String,
+        /// The library that was loaded.
+        library: PathBuf,
+    },
+    /// A step of Slurm whose tasks have nothing by which Open MPI could learn of one another.
+    NoProcessManager {
+        /// The tasks of the step.
+        tasks: usize,
+    },
+    /// The launcher started another process, which uses MPI and started this one.
+    Nested {
+        /// That process.
+        pid: u32,
+        /// The name of its program.
+        name: String,
+        /// The variable that both have, as `KEY=value`.
+        sign: String,
+    },
+    /// The connection to the launcher that a variable tells of is not there: another process was given it.
+    Inherited {
+        /// The variable, as `KEY=value`.
+        sign: String,
+    },
     /// An MPI function failed.
     Call {
         /// Its name.
@@ -120,9 +146,21 @@ impl MpiError {
             }
             MpiError::WorldMismatch { launched, world, .. } if world < launched => Some(
                 "this MPI library does not belong to the launcher: name the launcher's own library in HARRIER_MPI_LIBRARY, or its \
-                 kind in HARRIER_MPI_ABI; under Slurm choose with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)"
+                 kind in HARRIER_MPI_ABI; under Slurm choose with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH); if no launcher \
+                 started this process, its variables were inherited: --alone or HARRIER_ALONE=1 does without them"
                     .into(),
             ),
+            MpiError::WorldUnknown { .. } => Some(
+                "name the launcher's own MPI library in HARRIER_MPI_LIBRARY, or its kind in HARRIER_MPI_ABI; for a single process \
+                 give --alone or HARRIER_ALONE=1"
+                    .into(),
+            ),
+            MpiError::NoProcessManager { .. } => Some(
+                "start it with srun --mpi=pmix; for a statement of its own in each task give --alone or HARRIER_ALONE=1".into(),
+            ),
+            MpiError::Nested { .. } | MpiError::Inherited { .. } => {
+                Some("give --alone or HARRIER_ALONE=1 to what a rank starts by itself".into())
+            }
             MpiError::ThreadsUnsupported { .. } => Some("use an MPI library built with support for threads".into()),
             _ => None,
         }
@@ -134,7 +172,7 @@ impl MpiError {
             MpiError::LibraryNotFound { tried } if !tried.is_empty() => {
                 Some(format!("tried: {}", tried.join("; ")))
             }
-            MpiError::WorldMismatch { library, .. } => {
+            MpiError::WorldMismatch { library, .. } | MpiError::WorldUnknown { library, .. } => {
                 Some(format!("the library is \"{}\"", library.display()))
             }
             MpiError::Call { code, class, .. } => Some(format!("MPI error code {code} of class {class}")),
@@ -170,6 +208,24 @@ impl fmt::Display for MpiError {
             }
             MpiError::WorldMismatch { launched, world, .. } => {
                 write!(f, "the launcher started {launched} ranks but MPI knows of {world}")
+            }
+            MpiError::WorldUnknown { sign, .. } => {
+                write!(f, "a launcher started this process ({sign}), and MPI does not know of how many ranks")
+            }
+            MpiError::NoProcessManager { tasks } => {
+                write!(f, "srun started {tasks} tasks without a process manager that Open MPI knows")
+            }
+            MpiError::Nested { pid, name, sign } => {
+                write!(
+                    f,
+                    "this process was started by a rank that uses MPI itself ({name}, process {pid}), and has its {sign}"
+                )
+            }
+            MpiError::Inherited { sign } => {
+                write!(
+                    f,
+                    "{sign} is the launcher's connection to another process, which this one has inherited the variable of"
+                )
             }
             MpiError::Call { function, message, .. } => write!(f, "{function} failed: {message}"),
             MpiError::NoSuchRank { rank, size } => {

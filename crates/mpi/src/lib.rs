@@ -46,6 +46,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 pub mod allocator;
+mod ancestry;
 mod block;
 pub mod descriptors;
 mod discovery;
@@ -61,9 +62,10 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use ancestry::has_launcher;
 pub use block::Block;
 pub use endpoint::RECEIVES_MAX;
-pub use environment::{launched_rank, launched_ranks};
+pub use environment::{Launched, launched};
 pub use error::MpiError;
 
 use endpoint::World;
@@ -192,7 +194,10 @@ impl Mpi {
     /// an error of MPI. A library that cannot initialise itself may also end the process with a message of its own.
     pub fn init(options: &Options) -> Result<Mpi, MpiError> {
         let (library, table) = discovery::load(options)?;
-        let world = endpoint::initialize(&library, table)?;
+        // Before MPI is initialised: a library that finds no launcher sets such variables itself.
+        let launch = environment::Launch::from_environment();
+        launch.check_library(library.abi)?;
+        let world = endpoint::initialize(&library, table, &launch)?;
         tracing::info!(
             rank = world.rank(),
             size = world.size(),

@@ -42,6 +42,47 @@ pub fn is_stopped(pid: u32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
+/// Makes this process outlive signals that others send to tell of something, and that are no wish to end it: SIGXFSZ, of a file that grew
+/// beyond its limit, which the call that wrote it reports (EFBIG); SIGUSR1 and SIGUSR2, by which batch systems warn of a limit of time. What
+/// it starts has them as ever, SIGXFSZ aside, which is PostgreSQL's way, too. Whoever wants them can listen to them later.
+pub fn outlive_warnings() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the action is filled in before it is installed, its handler does nothing and is there until the process has ended, and
+    // calls that it interrupts go on (SA_RESTART).
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+            let mut action = std::mem::zeroed::<libc::sigaction>();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// From now on this process ends, when it exits, without the handlers that libraries have registered for that: one may wait for a thread of
+/// its library that waits for ever. What the C library has buffered is written all the same.
+pub fn skip_exit_handlers() {
+    unsafe extern "C" {
+        /// on_exit(3), of the GNU C library.
+        fn on_exit(
+            handler: extern "C" fn(libc::c_int, *mut libc::c_void),
+            argument: *mut libc::c_void,
+        ) -> libc::c_int;
+    }
+    extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
+        // SAFETY: flushing all streams takes no argument of ours; _exit runs nothing of this process any more.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(status)
+        }
+    }
+    // SAFETY: the handler is a function of this program, which is there until the process has ended, and ignores its argument. Handlers
+    // run in the reverse order of their registration, so this one comes before those of libraries that are loaded.
+    unsafe { on_exit(leave, std::ptr::null_mut()) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -159,13 +159,21 @@ impl World {
         if let Err(error) = raise_descriptors() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
-        let launched = launch(None)?;
-        let Some(launched) = launched.filter(|launched| launched.ranks > 1) else {
+        let Some(launched) = launch(None, false)? else {
             return Ok(World::alone().launched_world());
         };
+        if launched.ranks == Some(1) {
+            return Ok(World::alone().launched_world());
+        }
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
-        let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory })?;
+        let told = launched.told;
+        let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory, told })?;
+        if gang.ranks() == 1 {
+            // A launcher that did not say so.
+            gang.leave(0);
+            return Ok(World::alone().launched_world());
+        }
         Ok(World::linked(gang, true)?.launched_world())
     }
 

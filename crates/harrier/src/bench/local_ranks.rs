@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Starts `ranks` - 1 processes with the arguments of this one. Returns what this process is: rank 0 of them, unless it is
 /// one of those that were started so.
 pub(crate) fn start(ranks: usize) -> Result<Launch, String> {
-    let told = harrier_interconnect::launch(None).map_err(|error| error.to_string())?;
+    let told = harrier_interconnect::launch(None, false).map_err(|error| error.to_string())?;
     if let Some(launch @ Launch { carrier: Carrier::Udp(_), .. }) = told {
         return Ok(launch);
     }
@@ -51,5 +51,5 @@ fn start_others(ranks: usize) -> io::Result<Launch> {
     }
     let token = Token::new(&token).map_err(|error| io::Error::other(error.to_string()))?;
     let place = Place { rank: 0, addresses, token, patience: PATIENCE, watch_processes: true };
-    Ok(Launch { rank: 0, ranks, carrier: Carrier::Udp(place) })
+    Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Udp(place), told: Vec::new() })
 }

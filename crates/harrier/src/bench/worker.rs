@@ -65,7 +65,7 @@ impl WorkerArgs {
 /// What this process was started as: by a launcher, or by rank 0 of a gang that has none.
 pub(crate) fn launch(args: &WorkerArgs) -> Result<Option<Launch>, ExitCode> {
     match args.udp_ranks {
-        None => gang::launch(None),
+        None => gang::launch(None, false),
         Some(ranks) => local_ranks::start(ranks).map(Some).map_err(|error| {
             eprintln!("ERROR 58000: {error}");
             ExitCode::from(exit::BROKEN)

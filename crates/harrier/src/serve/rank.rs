@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use harrier_engine::{Engine, EngineOptions};
 use harrier_exec::desk::Desk;
-use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -47,7 +46,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(exit::BROKEN);
         }
     };
-    let launch = match gang::launch(None) {
+    let launch = match gang::launch(None, false) {
         Ok(launch) => launch,
         Err(status) => return status,
     };
@@ -87,7 +86,15 @@ fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
-        UnixListener::bind(path)?
+        harrier_exec::local_sockets::bind(&path)
+    };
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => {
+            // This is a thread of another runtime, on which none may be waited for.
+            runtime.shutdown_background();
+            return Err(error);
+        }
     };
     let (closed, served) = oneshot::channel();
     std::thread::Builder::new().name("harrier-desk".to_string()).spawn(move || {

@@ -12,6 +12,7 @@ mod deaths;
 mod exchange_contract;
 mod failures;
 mod gang;
+mod launching;
 mod moving;
 #[path = "../support/trace_check.rs"]
 mod trace_check;

@@ -23,7 +23,7 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
     let mut mpi = Mpi::init(&harrier_mpi::Options { library })?;
     let (rank, ranks) = (mpi.rank(), mpi.size());
     let arena = create_arena(options, ranks);
-    let mine = Introduction::mine(&options.version, arena.as_deref());
+    let mine = Introduction::mine(options, arena.as_deref());
     let all = mpi.all_gather(&mine.encode())?.iter().map(|bytes| Introduction::decode(bytes)).collect();
     let circle = match Circle::new(rank, all) {
         Ok(circle) => circle,

@@ -120,6 +120,9 @@ const TURNS: usize = 2;
 /// Turns in which everything that could be seen when they began is seen.
 const LOOK_TURNS: usize = 3;
 
+/// How long the name of a host may take to be told unknown.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Pieces taken from a stream at a time.
 const PIECES_MAX: usize = 32;
 
@@ -147,7 +150,7 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
     };
 
     let arena = create_arena(options, ranks);
-    let mine = Introduction::mine(&options.version, arena.as_deref());
+    let mine = Introduction::mine(options, arena.as_deref());
     let mut meeting = Meeting::new(place, &endpoint);
     let met = runtime.block_on(async {
         let all = meeting.gather(client, mine.encode()).await?;
@@ -169,7 +172,14 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
         Err(error) => {
             endpoint.close(CLOSED_IN_ORDER, b"the gang is not formed");
             runtime.block_on(turns(LOOK_TURNS));
-            return Err(error);
+            let unknown = runtime.block_on(unknown_hosts(place));
+            return Err(match error {
+                // Whatever else was noticed follows from it.
+                StartError::NoAnswer { .. } | StartError::Unfit { .. } if !unknown.is_empty() => {
+                    StartError::UnknownHosts { hosts: unknown }
+                }
+                error => error,
+            });
         }
     };
     endpoint.set_server_config(None);
@@ -189,6 +199,21 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
         lending: circle.lending(arena, windows, &everybodys),
         transport: Box::new(UdpTransport { runtime: Some(runtime), ..transport? }),
     })
+}
+
+/// The names in the hosts file for which this host knows no address, and why.
+async fn unknown_hosts(place: &Place) -> Vec<(String, String)> {
+    let mut unknown: Vec<(String, String)> = Vec::new();
+    for address in place.addresses.iter().filter(|address| address.ip().is_none()) {
+        if unknown.iter().any(|(host, _)| *host == address.host) {
+            continue;
+        }
+        let found = tokio::net::lookup_host((address.host.as_str(), address.port));
+        if let Ok(Err(error)) = tokio::time::timeout(LOOKUP_PATIENCE, found).await {
+            unknown.push((address.host.clone(), error.to_string()));
+        }
+    }
+    unknown
 }
 
 fn transport_config() -> TransportConfig {

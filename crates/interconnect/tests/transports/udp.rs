@@ -295,6 +295,7 @@ fn start(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
                     carrier: Carrier::Udp(place),
                     version: version.to_string(),
                     shared_memory: false,
+                    told: Vec::new(),
                 };
                 Interconnect::start(options).map(|gang| gang.leave(0))
             })

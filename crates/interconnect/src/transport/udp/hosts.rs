@@ -102,15 +102,26 @@ impl Place {
             (None, Some(path)) => read_file("token file", Path::new(&path))?,
             (None, None) => return Err(PlaceError::Missing { variable: TOKEN }),
         };
-        let patience = number(&variable, START_SECONDS, "seconds, from 1 on")?;
         Ok(Place {
             rank: rank as usize,
             addresses,
             token: Token::new(&token)?,
-            patience: patience.map_or(START_PATIENCE, |seconds| Duration::from_secs(seconds.max(1))),
+            patience: patience_told(&variable)?,
             watch_processes: true,
         })
     }
+}
+
+/// How long a rank waits for the others, of whatever carries their frames.
+///
+/// Errors: the variable is no number.
+pub(crate) fn patience() -> Result<Duration, PlaceError> {
+    patience_told(&|name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+fn patience_told(variable: &impl Fn(&str) -> Option<String>) -> Result<Duration, PlaceError> {
+    let seconds = number(variable, START_SECONDS, "seconds, from 1 on")?;
+    Ok(seconds.map_or(START_PATIENCE, |seconds| Duration::from_secs(seconds.max(1))))
 }
 
 fn read_file(what: &'static str, path: &Path) -> Result<String, PlaceError> {
