@@ -37,7 +37,7 @@ pub(super) struct Plan {
     /// Runs programs on other hosts.
     shell: String,
     pub(super) spill_dirs: Vec<PathBuf>,
-    /// Put before the other arguments of the launcher.
+    /// Put behind the other arguments of the launcher, and in the place of those of ours that they name as well.
     pub(super) arguments: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Plan {
         let ranks = self.count().to_string();
         let mut words: Vec<OsString> = match self.launcher {
             Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
-            Launcher::Srun => srun(&ranks),
+            Launcher::Srun => srun(&ranks, &self.arguments),
             Launcher::Mpirun => {
                 let mpirun = Mpirun::find()?;
                 let path = folder.join("hosts");
@@ -107,10 +107,10 @@ impl Plan {
                     }
                     None => None,
                 };
-                mpirun.words(&ranks, placed, &self.shell)
+                mpirun.words(&ranks, placed, &self.shell, &self.arguments)
             }
         };
-        words.splice(1..1, self.arguments.iter().map(OsString::from));
+        words.extend(self.arguments.iter().map(OsString::from));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(binary).arg("rank").arg("--desk").arg(&desk);
         command.arg("--threads").arg(self.threads.to_string());
@@ -126,6 +126,7 @@ impl Plan {
             command.envs(segments::VARIABLES.map(|variable| (variable, &segments)));
         }
         // What the ranks say is for the log; nothing of it is for standard output.
+        command.env_remove("HARRIER_ALONE");
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
         Ok(Start { command, desk })
     }
@@ -240,10 +241,31 @@ fn cores_of_nodes(text: &str) -> Option<usize> {
     text.split(',').map(cores).sum::<Option<usize>>().filter(|sum| *sum > 0)
 }
 
-fn srun(ranks: &str) -> Vec<OsString> {
+fn srun(ranks: &str, arguments: &[String]) -> Vec<OsString> {
     // Slurm starts several steps of an allocation at a time only if they may share what it has.
-    let words = ["srun", "--mpi=pmix", "--overlap", "--kill-on-bad-exit=0", "--cpu-bind=none", "-n", ranks];
-    words.iter().map(OsString::from).collect()
+    let mut words = vec!["srun", "--overlap"];
+    if std::env::var_os("SLURM_MPI_TYPE").is_none() {
+        words.push("--mpi=pmix");
+    }
+    words.extend(["--kill-on-bad-exit=0", "--cpu-bind=none", "-n", ranks]);
+    words.retain(|word| !names(arguments, word));
+    words.into_iter().map(OsString::from).collect()
+}
+
+/// Whether `arguments` have a value of their own for `option`, which may be `--option` or `--option=value`.
+fn names(arguments: &[String], option: &str) -> bool {
+    let name = |word: &str| word.split('=').next().unwrap_or_default().to_string();
+    // Open MPI takes one dash, too.
+    let plain = |word: &str| name(word).trim_start_matches('-').to_string();
+    let short = match option {
+        "--kill-on-bad-exit=0" => "-K",
+        _ => "",
+    };
+    option.starts_with("--")
+        && arguments.iter().any(|argument| {
+            argument.starts_with('-') && plain(argument) == plain(option)
+                || !short.is_empty() && argument.starts_with(short)
+        })
 }
 
 /// The `mpirun` of this machine.
@@ -278,7 +300,7 @@ impl Mpirun {
     }
 
     /// `placed`: a hosts file with a line for each rank.
-    fn words(self, ranks: &str, placed: Option<&Path>, shell: &str) -> Vec<OsString> {
+    fn words(self, ranks: &str, placed: Option<&Path>, shell: &str, arguments: &[String]) -> Vec<OsString> {
         let is_hydra = self.is_hydra();
         let mut words: Vec<OsString> = vec![self.program.into()];
         if is_hydra {
@@ -300,8 +322,15 @@ impl Mpirun {
                 words.push("--enable-recovery".into());
             }
             let order = if placed.is_some() { "seq:OVERSUBSCRIBE" } else { ":OVERSUBSCRIBE" };
-            let options = ["--bind-to", "none", "--map-by", order, "--mca", "mpi_yield_when_idle", "1"];
-            words.extend(options.iter().map(OsString::from));
+            for option in [["--bind-to", "none"], ["--map-by", order]] {
+                if !names(arguments, option[0]) {
+                    words.extend(option.map(OsString::from));
+                }
+            }
+            const YIELD: &str = "mpi_yield_when_idle";
+            if arguments.iter().all(|argument| argument != YIELD) {
+                words.extend(["--mca", YIELD, "1"].map(OsString::from));
+            }
             if let Some(hosts) = placed {
                 words.extend(["--hostfile".into(), hosts.into()]);
                 words.extend(hosts::open_mpi_shell(shell));
@@ -315,6 +344,30 @@ impl Mpirun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_of_the_configuration_take_the_place_of_ours() {
+        let line = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|word| word.to_string()).collect();
+            let words = |words: Vec<OsString>| {
+                words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+            };
+            let mpirun = Mpirun { program: "mpirun".into(), version: "mpirun (Open MPI) 5.0.11".to_string() };
+            (words(srun("2", &arguments)), words(mpirun.words("2", None, "ssh", &arguments)))
+        };
+        let (srun, mpirun) = line(&[]);
+        assert!(srun.contains(" --kill-on-bad-exit=0 --cpu-bind=none -n 2"), "{srun}");
+        assert!(
+            mpirun.ends_with("--bind-to none --map-by :OVERSUBSCRIBE --mca mpi_yield_when_idle 1 -n 2"),
+            "{mpirun}"
+        );
+        let (srun, mpirun) = line(&["--mpi=pmi2", "--bind-to", "core", "-K1"]);
+        assert!(
+            !srun.contains("pmix") && !srun.contains("kill-on") && srun.contains("--cpu-bind=none"),
+            "{srun}"
+        );
+        assert!(!mpirun.contains("--bind-to") && mpirun.contains("--map-by"), "{mpirun}");
+    }
 
     #[test]
     fn cores_of_an_allocation_are_added_up() {
