@@ -1,4 +1,4 @@
-//! Signals: Ctrl-C cancels the running statement; SIGTERM, SIGHUP and the end of the launcher
+//! Signals: Ctrl-C cancels the running statement; SIGTERM, SIGHUP, SIGXCPU and the end of the launcher
 //! end the process without leaving files.
 
 use std::io::{self, Write};
@@ -10,6 +10,7 @@ use futures::FutureExt;
 use harrier_engine::{Engine, SqlError, SqlState};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal as SignalName;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -39,7 +40,7 @@ impl Interrupts {
     }
 }
 
-/// Ends the process when it is asked to (SIGTERM, SIGHUP), or when the launcher of its gang has gone, after the temporary
+/// Ends the process when it is asked to (SIGTERM, SIGHUP, and SIGXCPU, which comes before its processor time is up), or when the launcher of its gang has gone, after the temporary
 /// files are removed. The status is the one a shell gives for the signal; in a gang that lost a rank it is `BROKEN`.
 ///
 /// A thread of its own listens, because the threads that run statements may compute for seconds without a pause, and a
@@ -49,14 +50,16 @@ pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
     let inside = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut time_is_up = signal(SignalKind::from_raw(SignalName::SIGXCPU as i32))?;
     let launcher = launcher(engine);
     drop(inside);
     let engine = engine.clone();
     std::thread::Builder::new().name("harrier-signals".to_string()).spawn(move || {
         runtime.block_on(async {
             let reason = tokio::select! {
-                Some(()) = terminate.recv() => Reason::Signal(15),
-                Some(()) = hangup.recv() => Reason::Signal(1),
+                Some(()) = terminate.recv() => Reason::Signal(SignalName::SIGTERM),
+                Some(()) = hangup.recv() => Reason::Signal(SignalName::SIGHUP),
+                Some(()) = time_is_up.recv() => Reason::Signal(SignalName::SIGXCPU),
                 () = ended(launcher) => Reason::LauncherEnded,
             };
             end(&engine, reason).await
@@ -105,17 +108,22 @@ async fn ended(launcher: Option<oneshot::Receiver<()>>) {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    Signal(i32),
+    Signal(SignalName),
     LauncherEnded,
 }
 
 async fn end(engine: &Engine, reason: Reason) {
     let mut status = match reason {
-        Reason::Signal(number) => 128 + number,
+        Reason::Signal(name) => 128 + name as i32,
         Reason::LauncherEnded => exit::BROKEN.into(),
     };
     match engine.gang() {
-        None => {}
+        None => {
+            if let Reason::Signal(name) = reason {
+                IS_ENDING.store(true, Ordering::SeqCst);
+                let _ = writeln!(io::stderr(), "ERROR 57P01: {name} ended the process");
+            }
+        }
         Some(gang) if gang.rank() == 0 => {
             IS_ENDING.store(true, Ordering::SeqCst);
             let lost = gang::reason_to_end(gang).await;
@@ -123,7 +131,12 @@ async fn end(engine: &Engine, reason: Reason) {
                 status = exit::BROKEN.into();
             }
             if !IS_TOLD.load(Ordering::SeqCst) {
-                let message = lost.unwrap_or_else(|| "ERROR 57P01: the launcher ended the gang".to_string());
+                let message = lost.unwrap_or_else(|| match reason {
+                    Reason::Signal(SignalName::SIGXCPU) => {
+                        format!("ERROR 57P01: {} ended the gang", SignalName::SIGXCPU.as_str())
+                    }
+                    _ => "ERROR 57P01: the launcher ended the gang".to_string(),
+                });
                 // Standard error may be gone with the launcher.
                 let _ = writeln!(io::stderr(), "{message}");
             }

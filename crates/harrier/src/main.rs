@@ -85,6 +85,7 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     harrier_mpi::allocator::keep_freed_memory(FREED_MEMORY_KEPT);
+    harrier_mpi::process::outlive_warnings();
     let matches = Cli::command().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,

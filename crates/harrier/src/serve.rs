@@ -388,6 +388,8 @@ impl Parts {
 /// What the operating system asks of the server.
 struct Signals {
     terminate: Signal,
+    /// Of processor time, SIGXCPU.
+    time_is_up: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
@@ -406,6 +408,7 @@ impl Signals {
     fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
+            time_is_up: signal(SignalKind::from_raw(nix::sys::signal::Signal::SIGXCPU as i32))?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         })
@@ -414,6 +417,7 @@ impl Signals {
     async fn next(&mut self, controls: &Controls) -> Event {
         tokio::select! {
             _ = self.terminate.recv() => Event::Stop,
+            _ = self.time_is_up.recv() => Event::Stop,
             _ = self.interrupt.recv() => Event::Stop,
             _ = self.hangup.recv() => Event::Reload,
             () = controls.reload.notified() => Event::Reload,

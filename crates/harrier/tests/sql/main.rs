@@ -13,4 +13,5 @@ mod copy;
 mod damaged_files;
 mod estimates;
 mod shell;
+mod signals;
 mod slt;
