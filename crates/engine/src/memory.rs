@@ -77,7 +77,46 @@ pub fn machine_bytes() -> Option<u64> {
 
 /// What a process may use when `--memory` is not given.
 pub fn default_bytes() -> Option<u64> {
-    machine_bytes().map(|bytes| bytes / 100 * DEFAULT_MEMORY_PERCENT)
+    let machine = machine_bytes().map(|bytes| bytes / 100 * DEFAULT_MEMORY_PERCENT);
+    let here = address_space_bytes().map(default_of_address_space);
+    machine.into_iter().chain(here).min()
+}
+
+/// The limit of what this process may map, as of `ulimit -v`, in bytes; `None` without one.
+pub fn address_space_bytes() -> Option<u64> {
+    address_space_limit(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn address_space_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// What a process maps beside the memory of statements and stacks: itself, its libraries, and what is shared with other ranks.
+const MAPPED_BYTES: u64 = 512 << 20;
+
+/// An allocator maps more than it hands out, so statements get half of what is left.
+fn default_of_address_space(limit: u64) -> u64 {
+    (limit.saturating_sub(MAPPED_BYTES) / 2).max(MEMORY_BYTES_MIN * 64)
+}
+
+/// Whether `threads` threads with stacks of `stack_bytes` fit into the limit of this process.
+///
+/// Errors: 53200, with the limit.
+pub fn check_stacks(threads: usize, stack_bytes: usize) -> Result<(), CodedError> {
+    let needed = MAPPED_BYTES + threads as u64 * stack_bytes as u64;
+    match address_space_bytes() {
+        Some(limit) if limit < needed => Err(CodedError::new(
+            SqlState::OUT_OF_MEMORY,
+            format!(
+                "{threads} threads need {} of address space, and the limit is {}",
+                format_bytes(needed),
+                format_bytes(limit)
+            ),
+        )
+        .with_hint("raise ulimit -v, or run fewer threads with --threads")),
+        _ => Ok(()),
+    }
 }
 
 fn mem_total_bytes(meminfo: &str) -> Option<u64> {
@@ -122,6 +161,17 @@ fn cgroup_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_address_space_counts() {
+        let limits = |soft: &str| {
+            format!("Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited  bytes\n")
+        };
+        assert_eq!(address_space_limit(&limits("unlimited")), None);
+        assert_eq!(address_space_limit(&limits("921600000")), Some(921_600_000));
+        assert_eq!(default_of_address_space(3 << 30), 1280 << 20);
+        assert_eq!(default_of_address_space(600 << 20), 64 << 20);
+    }
 
     #[test]
     fn sizes() {

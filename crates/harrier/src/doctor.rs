@@ -122,6 +122,9 @@ fn machine_memory(findings: &mut Findings) {
             .wrong
             .push("the size of the memory is unknown; statements have no limit without --memory".to_string()),
     }
+    if let Some(bytes) = memory::address_space_bytes() {
+        findings.show("address space", format_args!("{} at most (ulimit -v)", memory::format_bytes(bytes)));
+    }
 }
 
 fn shared_memory(findings: &mut Findings) {

@@ -329,6 +329,10 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
 
 /// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line for the user.
 pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
+    memory::check_stacks(threads, THREAD_STACK_BYTES).map_err(|error| {
+        let hint = error.hint.map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();
+        format!("ERROR {}: {}{hint}", error.sqlstate, error.message)
+    })?;
     let next = Arc::new(AtomicUsize::new(0));
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

@@ -58,6 +58,21 @@ fn who_is_asked_to_end_says_so() {
     }
 }
 
+/// Threads that cannot be started left the process waiting for them.
+#[test]
+fn a_limit_of_address_space_is_heard() {
+    let folder = Folder::new();
+    let limited = |kib: u32, rest: &str| folder.shell(&format!("ulimit -v {kib}; $HARRIER {rest}"));
+    let statement = "sql --warehouse :memory: --format csv -c 'SELECT 1 a'";
+    let run = limited(1_200_000, &format!("{statement} --threads 2"));
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "a\n1\n"), "{run:?}");
+    let run = limited(600_000, &format!("{statement} --threads 4"));
+    assert_eq!(run.status, Some(1), "{run:?}");
+    assert!(run.stderr.contains("ERROR 53200") && run.stderr.contains("ulimit -v"), "{run:?}");
+    let run = limited(1_200_000, "doctor");
+    assert!(run.stdout.contains("1.1GiB at most (ulimit -v)"), "{run:?}");
+}
+
 #[test]
 fn a_file_that_may_not_grow_fails_its_statement() {
     let folder = Folder::new();
