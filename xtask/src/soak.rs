@@ -22,7 +22,7 @@ const SECONDS_MAX: u64 = 50 * 60;
 const ITEM_SECONDS_MAX: u64 = 3600;
 
 /// The parts, with what they look for.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     (
         "chaos",
         "half an hour in which everything around a served warehouse is killed, stopped, cut off or filled",
@@ -34,6 +34,10 @@ const PARTS: [(&str, &str); 9] = [
     ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
     ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
     ("differential", "twenty thousand random statements beside PostgreSQL, on one process and on ranks"),
+    (
+        "launchers",
+        "every launcher of MPI that can be had: statements once, tasks that differ, ranks that do not come",
+    ),
     ("clients", "clients that take long to install: Go, Java's tools, Ruby, PHP, PostgreSQL's own programs"),
 ];
 
@@ -170,6 +174,10 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
         "clients" => {
             let command = What::Command(vec!["scripts/more-clients.sh", "--run"]);
             vec![item("clients".to_owned(), command, vec![])]
+        }
+        "launchers" => {
+            let command = What::Command(vec!["scripts/launchers.sh"]);
+            vec![item("launchers".to_owned(), command, vec![])]
         }
         "differential" => seeded("serve::differential", "HARRIER_SEED", 40, &[("HARRIER_STATEMENTS", "500")]),
         _ => {
