@@ -44,7 +44,8 @@ pub fn is_stopped(pid: u32) -> bool {
 
 /// Makes this process outlive signals that others send to tell of something, and that are no wish to end it: SIGXFSZ, of a file that grew
 /// beyond its limit, which the call that wrote it reports (EFBIG); SIGUSR1 and SIGUSR2, by which batch systems warn of a limit of time. What
-/// it starts has them as ever, SIGXFSZ aside, which is PostgreSQL's way, too. Whoever wants them can listen to them later.
+/// it starts has them as ever, SIGXFSZ aside, which is PostgreSQL's way, too. Who has a handler for SIGUSR1 or SIGUSR2 already, as libraries that
+/// write checkpoints have, keeps it.
 pub fn outlive_warnings() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the action is filled in before it is installed, its handler does nothing and is there until the process has ended, and
@@ -53,6 +54,10 @@ pub fn outlive_warnings() {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         for signal in [libc::SIGUSR1, libc::SIGUSR2] {
             let mut action = std::mem::zeroed::<libc::sigaction>();
+            let asked = libc::sigaction(signal, std::ptr::null(), &mut action);
+            if asked != 0 || action.sa_sigaction != libc::SIG_DFL {
+                continue;
+            }
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
             action.sa_flags = libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
