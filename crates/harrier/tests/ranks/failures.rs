@@ -351,13 +351,13 @@ fn the_spill_folder_of_one_rank_cannot_be_written() {
     let mut gang = Start {
         options: &[],
         ranks: 3,
-        arguments: &["-c", "select 1"],
+        arguments: &["-c", "select 1", "--spill-dir", "/proc/self/fd/9/spill"],
         environment: &[],
-        wrapper: "test $OMPI_COMM_WORLD_RANK != 1 || set -- \"$@\" --spill-dir /proc; exec \"$@\"",
+        wrapper: "exec 9<.; test $OMPI_COMM_WORLD_RANK != 1 || exec 9</proc; exec \"$@\"",
     }
     .gang();
     assert!(matches!(gang.end().code(), Some(2 | 3)), "{}", gang.stderr());
-    let expected = "cannot write temporary files to folder \"/proc\"";
+    let expected = "ERROR 58P01: cannot write temporary files to folder \"/proc/self/fd/9/spill\"";
     assert!(gang.stderr().contains(expected), "{}", gang.stderr());
     gang.leaves_nothing();
 }
