@@ -35,6 +35,7 @@ use crate::load::{self, Head};
 use crate::state::{
     Column, ColumnId, DefaultValue, ObjectId, Schema, SnapshotId, Table, View, column_tag_key,
 };
+use crate::stats::{keeps_texts, retyped_stats};
 use crate::transaction::Transaction;
 use crate::{access, again, inlined, sequences, stats, values, writers};
 
@@ -627,6 +628,18 @@ impl<'a> Draft<'a> {
             self.end("ducklake_column", &format!("table_id = {id} AND column_id IN ({})", list(&ended)));
         }
         self.statements.extend(rows.finish());
+        let retyped = new.iter().filter_map(|(column, _)| {
+            let (before, _) = old.get(&column.id)?;
+            (!keeps_texts(before.kind, column.kind)).then_some((*before, *column))
+        });
+        for (before, column) in retyped {
+            let kept: Vec<String> = load::inlined_tables(session, id).await?.into_values().collect();
+            let kinds = (before.kind, column.kind);
+            let stats = retyped_stats(session, id, column.id, kinds, (&kept, &before.name)).await?;
+            self.statements.extend(stats);
+            // DuckDB keeps what it knows of a table's statistics until this number changes.
+            self.next_file_id += 1;
+        }
         if table.next_column > before.next_column {
             self.keep_column_ids(id, table, &new, last + new.len() as i64)?;
         }
@@ -876,6 +889,7 @@ impl<'a> Draft<'a> {
         let id = self.real(table.id);
         self.words(id, changes);
         let mut totals = stats::Totals::load(session, id, &table.columns).await?;
+        totals.verify_first_values(session, table, changes).await?;
         self.remove(session, id, changes, &mut totals).await?;
         self.delete(id, changes)?;
         self.add(id, table, changes, &mut totals)?;

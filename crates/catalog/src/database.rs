@@ -525,6 +525,18 @@ impl Session {
         };
         Ok(!self.query(has_table(dialect, name)?).await?.is_empty())
     }
+
+    /// Whether a table has a column of this name, in this case.
+    pub async fn has_column(&mut self, table: &str, column: &str) -> Result<bool> {
+        let (table, column) = (text(table)?, text(column)?);
+        let sql = match self.dialect() {
+            Dialect::Sqlite => format!("SELECT 1 FROM pragma_table_info({table}) WHERE name = {column}"),
+            Dialect::Postgres => format!(
+                "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass({table}) AND attname = {column} AND attnum > 0"
+            ),
+        };
+        Ok(!self.query(sql).await?.is_empty())
+    }
 }
 
 fn has_table(dialect: Dialect, name: &str) -> Result<String> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::state::{ColumnId, Location, ObjectId, SnapshotId};
+use crate::types::ColumnType;
 
 /// A data file of a committed snapshot.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,6 +104,8 @@ pub struct InlinedRows {
     pub schema_version: i64,
     /// The columns of `rows`, by id and by the name they had then.
     pub columns: Vec<(ColumnId, String)>,
+    /// The types of these columns then.
+    pub kinds: Vec<ColumnType>,
     pub row_ids: Vec<i64>,
     pub rows: Vec<Vec<Cell>>,
 }

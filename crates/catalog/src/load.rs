@@ -571,6 +571,7 @@ pub(crate) async fn inlined_rows(
         let mut rows = InlinedRows {
             schema_version,
             columns: columns.iter().map(|column| (column.id, column.name.clone())).collect(),
+            kinds: columns.iter().map(|column| column.kind).collect(),
             row_ids: Vec::new(),
             rows: Vec::new(),
         };

@@ -2,19 +2,24 @@
 //!
 //! Bounds only widen: they hold for every snapshot. Something that is not known of one file is not known of the table.
 //!
+//! A row of `ducklake_table_column_stats` without bounds says that the column has no value yet, be it of no rows or of NULLs alone: DuckDB
+//! takes the bounds of the next values for those of the whole table then. A column of which something is not known has no row, and never gets
+//! one again, for DuckDB changes rows that are there and adds none (`docs/decisions/0042-what-bounds-in-the-catalog-mean.md`).
+//!
 //! The count is of all rows that were ever put in, and never falls. DuckDB compares it with the rows that are left: if they
 //! are as many, nothing was ever deleted, the bounds are exact, and it answers `min` and `max` from them. So bounds of the
 //! whole table are kept only as long as they are exact, and a compaction counts nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use crate::commit::flatten;
-use crate::database::{Rows, Session, optional_boolean, optional_text};
+use crate::database::{Dialect, Rows, Session, list, name, optional_boolean, optional_text, text};
 use crate::error::Result;
-use crate::files::{ColumnStats, NewFile};
+use crate::files::{ColumnStats, NewFile, TableChanges};
 use crate::load::{self, TableColumnStats, TableStats};
-use crate::state::{Column, ColumnId, ObjectId};
+use crate::state::{Column, ColumnId, ObjectId, Table};
 use crate::types::ColumnType;
 use crate::values;
 
@@ -29,8 +34,6 @@ pub(crate) struct Totals {
     before: TableStats,
     now: TableStats,
     kinds: BTreeMap<ColumnId, ColumnType>,
-    /// Columns of which values were seen, so that there are bounds to widen.
-    seen: BTreeMap<ColumnId, bool>,
 }
 
 impl Totals {
@@ -46,16 +49,98 @@ impl Totals {
         let known = before.is_some();
         let before = before.unwrap_or_default();
         let mut now = before.clone();
-        let mut seen = BTreeMap::new();
         // A column that was added to a table with rows has values that nobody has looked at: it stays unknown.
         if before.next_row_id == 0 && now.columns.is_empty() {
             for column in kinds.keys() {
                 let nothing = TableColumnStats { contains_null: Some(false), ..TableColumnStats::default() };
                 now.columns.insert(*column, nothing);
-                seen.insert(*column, false);
             }
         }
-        Ok(Self { table, known, before, now, kinds, seen })
+        let mut totals = Self { table, known, before, now, kinds };
+        totals.forget_other_types(session).await?;
+        Ok(totals)
+    }
+
+    /// Bounds that were written as another type than the column has now, and are read as another value, are not known.
+    async fn forget_other_types(&mut self, session: &mut Session) -> Result<()> {
+        let is_bounded = |column: &ColumnId| self.before.columns.get(column).is_some_and(has_bounds);
+        let unsure = |kind: ColumnType| matches!(kind, ColumnType::Float64 | ColumnType::Varchar);
+        let columns = self.kinds.iter().filter(|(column, kind)| unsure(**kind) && is_bounded(column));
+        let columns: Vec<ColumnId> = columns.map(|(column, _)| *column).collect();
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT DISTINCT column_id, column_type FROM ducklake_column WHERE table_id = {} AND column_id IN ({}) \
+             AND end_snapshot IS NOT NULL",
+            self.table,
+            list(&columns)
+        );
+        for row in session.query(sql).await? {
+            let (column, kind) = (row.integer(0)?, row.text(1)?);
+            let now = self.kinds.get(&column).copied();
+            if !now.is_some_and(|now| kind.parse().is_ok_and(|kind: ColumnType| keeps_texts(kind, now))) {
+                self.now.columns.remove(&column);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether columns that get their first values from these changes have had none indeed: rows without bounds were written by earlier
+    /// versions for columns of which nothing is known, and are by DuckDB for those with texts that it knows no bounds of.
+    pub async fn verify_first_values(
+        &mut self,
+        session: &mut Session,
+        table: &Table,
+        changes: &TableChanges,
+    ) -> Result<()> {
+        if self.before.next_row_id == 0 {
+            return Ok(());
+        }
+        let inlined = (!changes.inlined.is_empty()).then_some(&changes.inlined_stats);
+        let new: Vec<_> = changes.added.iter().map(|file| &file.stats).chain(inlined).collect();
+        let gets_values = |column: &ColumnId| {
+            new.iter().any(|stats| stats.get(column).is_none_or(|stats| stats.values != Some(0)))
+        };
+        let empty = self.now.columns.iter().filter(|(_, stats)| !has_bounds(stats));
+        let first: Vec<ColumnId> = empty.map(|(column, _)| *column).filter(gets_values).collect();
+        if first.is_empty() {
+            return Ok(());
+        }
+        let id = self.table;
+        let sql = format!(
+            "SELECT DISTINCT column_id FROM ducklake_file_column_stats WHERE table_id = {id} AND \
+             column_id IN ({}) AND (value_count IS NULL OR value_count > 0)",
+            list(&first)
+        );
+        for row in session.query(sql).await? {
+            self.now.columns.remove(&row.integer(0)?);
+        }
+        let kept: Vec<String> = load::inlined_tables(session, id).await?.into_values().collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        // The names that the columns have had, which those of rows that the catalog keeps are.
+        let sql = format!(
+            "SELECT DISTINCT column_id, column_name FROM ducklake_column WHERE table_id = {id} AND \
+             column_id IN ({}) AND parent_column IS NULL",
+            list(&first)
+        );
+        let mut names = Vec::new();
+        for row in session.query(sql).await? {
+            names.push((row.integer(0)?, row.text(1)?));
+        }
+        for column in table.columns.iter().filter(|column| first.contains(&column.id)) {
+            names.push((column.id, column.name.clone()));
+        }
+        for (column, name) in names {
+            for kept in &kept {
+                if self.now.columns.contains_key(&column) && has_kept_values(session, kept, &name).await? {
+                    self.now.columns.remove(&column);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Files are gone.
@@ -84,36 +169,12 @@ impl Totals {
 
     /// Widens the bounds of all columns by those of a file.
     pub fn add_stats(&mut self, stats: &BTreeMap<ColumnId, ColumnStats>) {
-        for (column, total) in &mut self.now.columns {
-            let Some(kind) = self.kinds.get(column) else { continue };
-            let Some(stats) = stats.get(column) else {
-                *total = TableColumnStats::default();
-                self.seen.insert(*column, true);
-                continue;
-            };
-            total.contains_null = match (total.contains_null, stats.nulls) {
-                (Some(true), _) => Some(true),
-                (_, Some(nulls)) if nulls > 0 => Some(true),
-                (Some(false), Some(_)) => Some(false),
-                _ => None,
-            };
-            if stats.values == Some(0) {
-                continue;
-            }
-            let first = self.seen.insert(*column, true) == Some(false);
-            total.contains_nan = match (total.contains_nan, stats.nan) {
-                (Some(true), _) | (_, Some(true)) => Some(true),
-                (Some(false), Some(false)) => Some(false),
-                (None, nan) if first => nan,
-                _ => None,
-            };
-            let exact = |bound: &Option<String>| {
-                bound.clone().filter(|bound| bound.len() <= EXACT_TEXT_BYTES_MAX && !bound.contains('\0'))
-            };
-            let (min, max) = (exact(&stats.min), exact(&stats.max));
-            total.min = widen(*kind, total.min.take(), min.as_deref(), first, Ordering::Less);
-            total.max = widen(*kind, total.max.take(), max.as_deref(), first, Ordering::Greater);
-        }
+        let kinds = &self.kinds;
+        self.now.columns.retain(|column, total| {
+            // Columns that are gone stay as they are.
+            let Some(kind) = kinds.get(column) else { return true };
+            stats.get(column).is_some_and(|stats| add(total, *kind, stats))
+        });
     }
 
     /// The statements that store them.
@@ -156,7 +217,142 @@ impl Totals {
             }
         }
         statements.extend(rows.finish());
+        let unknown = self.before.columns.keys().filter(|column| !columns.contains_key(column));
+        let unknown: Vec<&ColumnId> = unknown.collect();
+        if !unknown.is_empty() {
+            statements.push(format!(
+                "DELETE FROM ducklake_table_column_stats WHERE table_id = {table} AND column_id IN ({})",
+                list(unknown)
+            ));
+        }
         Ok(statements)
+    }
+}
+
+/// Whether the column has had values.
+fn has_bounds(stats: &TableColumnStats) -> bool {
+    stats.min.is_some() || stats.max.is_some()
+}
+
+/// Whether a text that was written for a value of the one type is that of the same value of the other, to which a column was widened, and
+/// the greater of two is so among both.
+pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
+    use ColumnType::*;
+    match (written, now) {
+        (written, now) if written == now => true,
+        (Float32, Float64) | (_, Varchar) => false,
+        _ => true,
+    }
+}
+
+/// The statements by which what is known of a column, and what the catalog keeps of its rows, is that of its new type: texts that were
+/// written as REAL say which DOUBLE PRECISION each is, which reads as the same REAL at earlier snapshots; bounds that cannot be told are not
+/// known any more. `kept`: the tables of rows that the catalog keeps, and the name of the column.
+pub(crate) async fn retyped_stats(
+    session: &mut Session,
+    table: ObjectId,
+    column: ColumnId,
+    (before, now): (ColumnType, ColumnType),
+    (kept, column_name): (&[String], &str),
+) -> Result<Vec<String>> {
+    let of_column = format!("table_id = {table} AND column_id = {column}");
+    let mut statements = vec![format!("DELETE FROM ducklake_table_column_stats WHERE {of_column}")];
+    if (before, now) != (ColumnType::Float32, ColumnType::Float64) {
+        statements.push(format!(
+            "UPDATE ducklake_file_column_stats SET min_value = NULL, max_value = NULL WHERE {of_column}"
+        ));
+        return Ok(statements);
+    }
+    for bound in ["min_value", "max_value"] {
+        statements.extend(exact_texts(session, "ducklake_file_column_stats", bound, &of_column).await?);
+    }
+    // PostgreSQL keeps numbers, and those of the old type in a table of their own.
+    if session.dialect() == Dialect::Sqlite {
+        for kept in kept {
+            if session.has_column(kept, column_name).await? {
+                statements.extend(exact_texts(session, &name(kept)?, &name(column_name)?, "1 = 1").await?);
+            }
+        }
+    }
+    Ok(statements)
+}
+
+/// How many texts one statement replaces.
+const TEXTS_MAX: usize = 500;
+
+/// The statements that replace texts of single precision by those of the same numbers in double precision.
+async fn exact_texts(
+    session: &mut Session,
+    table: &str,
+    column: &str,
+    condition: &str,
+) -> Result<Vec<String>> {
+    let sql = format!("SELECT DISTINCT {column} FROM {table} WHERE {condition} AND {column} IS NOT NULL");
+    let mut exact = Vec::new();
+    for row in session.query(sql).await? {
+        let written = row.text(0)?;
+        let value = written.parse::<f32>().ok().filter(|value| value.is_finite()).map(f64::from);
+        if let Some(value) = value.map(|value| format!("{value:?}")).filter(|value| *value != written) {
+            exact.push((written, value));
+        }
+    }
+    let replaced = |some: &[(String, String)]| {
+        let (mut cases, mut all) = (String::new(), Vec::new());
+        for (written, value) in some {
+            let _ = write!(cases, " WHEN {} THEN {}", text(written)?, text(value)?);
+            all.push(text(written)?);
+        }
+        Ok(format!(
+            "UPDATE {table} SET {column} = CASE {column}{cases} ELSE {column} END WHERE {condition} AND {column} IN ({})",
+            all.join(", ")
+        ))
+    };
+    exact.chunks(TEXTS_MAX).map(replaced).collect()
+}
+
+/// Whether a table of rows that the catalog keeps has a value in a column of this name. It may have no such column.
+async fn has_kept_values(session: &mut Session, kept: &str, column: &str) -> Result<bool> {
+    if !session.has_column(kept, column).await? {
+        return Ok(false);
+    }
+    let sql = format!("SELECT 1 FROM {} WHERE {} IS NOT NULL LIMIT 1", name(kept)?, name(column)?);
+    Ok(!session.query(sql).await?.is_empty())
+}
+
+/// Adds what is known of a column in a file to what is known of it in the table. Whether all is known then.
+fn add(total: &mut TableColumnStats, kind: ColumnType, stats: &ColumnStats) -> bool {
+    total.contains_null = match (total.contains_null, stats.nulls) {
+        (Some(true), _) => Some(true),
+        (_, Some(nulls)) if nulls > 0 => Some(true),
+        (Some(false), Some(_)) => Some(false),
+        _ => None,
+    };
+    if stats.values == Some(0) {
+        return true;
+    }
+    let is_first = !has_bounds(total);
+    total.contains_nan = match (total.contains_nan, stats.nan) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (Some(false), Some(false)) => Some(false),
+        (None, nan) if is_first => nan,
+        _ => None,
+    };
+    let exact = |bound: &Option<String>| {
+        bound.clone().filter(|bound| bound.len() <= EXACT_TEXT_BYTES_MAX && !bound.contains('\0'))
+    };
+    let (Some(min), Some(max)) = (exact(&stats.min), exact(&stats.max)) else { return false };
+    match (total.min.take(), total.max.take()) {
+        (Some(before_min), Some(before_max)) => {
+            total.min = further(kind, before_min, min, Ordering::Less);
+            total.max = further(kind, before_max, max, Ordering::Greater);
+            total.min.is_some() && total.max.is_some()
+        }
+        (None, None) => {
+            (total.min, total.max) = (Some(min), Some(max));
+            true
+        }
+        // One of them is not known.
+        _ => false,
     }
 }
 
@@ -168,21 +364,7 @@ pub(crate) fn bounds(stats: &ColumnStats) -> (Option<&str>, Option<&str>) {
     (min, max)
 }
 
-/// The lesser or greater of two bounds; none if either is unknown.
-fn widen(
-    kind: ColumnType,
-    before: Option<String>,
-    bound: Option<&str>,
-    first: bool,
-    wanted: Ordering,
-) -> Option<String> {
-    let bound = bound?;
-    match before {
-        None if first => Some(bound.to_string()),
-        None => None,
-        Some(before) => match values::compare(kind, bound, &before)? {
-            order if order == wanted => Some(bound.to_string()),
-            _ => Some(before),
-        },
-    }
+/// The lesser or greater of two bounds; `None` if that cannot be told.
+fn further(kind: ColumnType, before: String, bound: String, wanted: Ordering) -> Option<String> {
+    Some(if values::compare(kind, &bound, &before)? == wanted { bound } else { before })
 }

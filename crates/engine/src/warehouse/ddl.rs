@@ -37,7 +37,7 @@ use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
 use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
-use super::values::constant;
+use super::values::{constant, text_as_now};
 use crate::declared_types;
 use crate::memory_tables;
 use crate::names::{plain, without_casts};
@@ -712,7 +712,11 @@ impl Ddl<'_> {
                 {
                     return Err(error.into());
                 }
-                column.kind = new.kind;
+                let before = std::mem::replace(&mut column.kind, new.kind);
+                // What old rows have stays the value that it is.
+                if let Some(text) = &column.initial_default {
+                    column.initial_default = Some(text_as_now(text, column, before)?);
+                }
                 declared_types::declare(column, after);
             }
             other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),

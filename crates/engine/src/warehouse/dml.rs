@@ -717,7 +717,7 @@ impl Pending {
                 )
                 .into());
             }
-            if keys.contains(&key(file.table_partition, &file.partition_values)) {
+            if keys.contains(&key(file.table_partition, &file.partition_values_now(table)?)) {
                 replaced.take(file);
             }
         }

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use harrier_catalog::StatsRef;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
+use harrier_catalog::types::ColumnType;
 use harrier_exec::table_files::bucket_of;
 
 use super::types::{has_stats, has_unsure_buckets};
@@ -26,6 +27,8 @@ pub(crate) struct Candidates<'a> {
     pub rows: Vec<i64>,
     /// What is known of a column in each file.
     pub stats: BTreeMap<ColumnId, Vec<Option<StatsRef<'a>>>>,
+    /// The type that a column had when each file was written, of columns that had another one in some.
+    pub written: BTreeMap<ColumnId, Vec<ColumnType>>,
 }
 
 /// The columns that `filters` speak of, and of which the catalog knows something.
@@ -161,33 +164,35 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    fn stats(&self, column: &ColumnName) -> Option<(DataType, &[Option<StatsRef<'_>>])> {
-        let id = self.columns.iter().find(|own| own.name == column.name)?.id;
+    fn stats(&self, column: &ColumnName) -> Option<(&Column, DataType, &[Option<StatsRef<'_>>])> {
+        let own = self.columns.iter().find(|own| own.name == column.name)?;
         let kind = self.schema.field_with_name(&column.name).ok()?.data_type().clone();
-        Some((kind, self.files.stats.get(&id)?))
+        Some((own, kind, self.files.stats.get(&own.id)?))
     }
 
     fn bounds<'s>(
         &'s self,
         column: &ColumnName,
+        is_lower: bool,
         pick: impl Fn(&StatsRef<'s>) -> Option<&'s str>,
     ) -> Option<ArrayRef> {
-        let (kind, stats) = self.stats(column)?;
+        let (own, kind, stats) = self.stats(column)?;
         // NaN is greater than all numbers here and not among the bounds.
         let is_sure = |stats: &&StatsRef<'s>| !kind.is_floating() || stats.nan == Some(false);
         let texts: StringArray =
             stats.iter().map(|stats| stats.as_ref().filter(is_sure).and_then(&pick)).collect();
-        values::parse(texts, &kind).ok()
+        let written = self.files.written.get(&own.id).map(Vec::as_slice);
+        values::bounds(texts, own, &kind, written, is_lower).ok()
     }
 }
 
 impl PruningStatistics for Known<'_> {
     fn min_values(&self, column: &ColumnName) -> Option<ArrayRef> {
-        self.bounds(column, |stats| stats.min)
+        self.bounds(column, true, |stats| stats.min)
     }
 
     fn max_values(&self, column: &ColumnName) -> Option<ArrayRef> {
-        self.bounds(column, |stats| stats.max)
+        self.bounds(column, false, |stats| stats.max)
     }
 
     fn num_containers(&self) -> usize {
@@ -195,7 +200,7 @@ impl PruningStatistics for Known<'_> {
     }
 
     fn null_counts(&self, column: &ColumnName) -> Option<ArrayRef> {
-        let (_, stats) = self.stats(column)?;
+        let (_, _, stats) = self.stats(column)?;
         let nulls: UInt64Array =
             stats.iter().map(|stats| stats.and_then(|stats| stats.nulls).map(|nulls| nulls as u64)).collect();
         Some(Arc::new(nulls))

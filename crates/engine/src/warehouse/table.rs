@@ -34,7 +34,10 @@ use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::{
     ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges, TableData,
 };
-use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table, Transform};
+use harrier_catalog::state::{
+    Column, ColumnId, DefaultValue, Location, PartitionKey, SnapshotId, State, Table, Transform,
+};
+use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_exec::sqlstate::{self, CodedError, SqlState};
 use harrier_exec::table_files::intervals::shown_column;
@@ -538,16 +541,20 @@ impl WarehouseTable {
         let schema = self.projected(projection)?;
         let mut batches = Vec::new();
         for kept in contents.kept.iter().filter(|kept| !kept.rows.is_empty()) {
-            let from: Vec<Option<usize>> = columns
+            let from: Vec<Option<(usize, ColumnType)>> = columns
                 .iter()
-                .map(|column| kept.columns.iter().position(|(id, _)| *id == column.id))
+                .map(|column| {
+                    let at = kept.columns.iter().position(|(id, _)| *id == column.id)?;
+                    Some((at, kept.kinds[at]))
+                })
                 .collect();
             let batch = values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
             let source = RowSource::Kept(kept.schema_version);
             batches.push(self.placed(batch, source, kept.row_ids.clone(), &schema, projection)?);
         }
         if !contents.added_kept.is_empty() {
-            let from: Vec<Option<usize>> = own_projection.iter().copied().map(Some).collect();
+            let from = own_projection.iter().map(|at| Some((*at, self.table.columns[*at].kind)));
+            let from: Vec<Option<(usize, ColumnType)>> = from.collect();
             let batch = values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
             let rows = (0..contents.added_kept.len() as i64).collect();
             batches.push(self.placed(batch, RowSource::AddedKept, rows, &schema, projection)?);
@@ -737,28 +744,30 @@ fn candidates<'s, 'a: 's>(
     if filtered.is_empty() {
         return Candidates::default();
     }
-    let of_column = |column: &&Column| {
+    let mut known = Candidates { rows: files.iter().map(Source::rows).collect(), ..Candidates::default() };
+    for column in filtered {
         // A column that was added later has its default in every row of the file.
-        let mut last: Option<(&Arc<Vec<Column>>, bool)> = None;
-        let mut has = |columns: &'a Arc<Vec<Column>>| match last {
-            Some((known, has)) if Arc::ptr_eq(known, columns) => has,
+        let mut last: Option<(&Arc<Vec<Column>>, Option<ColumnType>)> = None;
+        let mut kind_in = |columns: &'a Arc<Vec<Column>>| match last {
+            Some((known, kind)) if Arc::ptr_eq(known, columns) => kind,
             _ => {
-                let has = columns.iter().any(|own| own.id == column.id);
-                last = Some((columns, has));
-                has
+                let kind = columns.iter().find(|own| own.id == column.id).map(|own| own.kind);
+                last = Some((columns, kind));
+                kind
             }
         };
-        let each = files.iter().map(|file| match has(file.columns()) {
-            true => file.stats(stats, column.id),
-            false => None,
+        let kinds: Vec<Option<ColumnType>> = files.iter().map(|file| kind_in(file.columns())).collect();
+        let each = files.iter().zip(&kinds).map(|(file, kind)| match kind {
+            Some(_) => file.stats(stats, column.id),
+            None => None,
         });
-        let each: Vec<Option<StatsRef<'s>>> = each.collect();
-        (column.id, each)
-    };
-    Candidates {
-        rows: files.iter().map(Source::rows).collect(),
-        stats: filtered.iter().map(of_column).collect(),
+        known.stats.insert(column.id, each.collect());
+        if kinds.iter().flatten().any(|kind| *kind != column.kind) {
+            let kinds = kinds.into_iter().map(|kind| kind.unwrap_or(column.kind));
+            known.written.insert(column.id, kinds.collect());
+        }
     }
+    known
 }
 
 /// A data file with everything that reading it takes.
@@ -804,6 +813,21 @@ impl ScannedFile {
     /// Whether its partition values are those of the keys that the table has.
     pub(crate) fn is_partitioned_as(&self, table: &Table) -> bool {
         self.is_partitioned_now && self.partition_values.len() == table.partition.len()
+    }
+
+    /// Its partition values as they are written now: columns may have had another type when it was written.
+    pub(crate) fn partition_values_now(&self, table: &Table) -> Result<Vec<Option<String>>> {
+        let now = |(key, value): (&PartitionKey, &Option<String>)| {
+            let column = table.columns.iter().find(|column| column.id == key.column);
+            let written = self.columns.iter().find(|own| own.id == key.column);
+            match (value, column, written) {
+                (Some(text), Some(column), Some(written)) if key.transform == Transform::Identity => {
+                    values::text_as_now(text, column, written.kind).map(Some)
+                }
+                (value, ..) => Ok(value.clone()),
+            }
+        };
+        table.partition.iter().zip(&self.partition_values).map(now).collect()
     }
 
     /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written into them.

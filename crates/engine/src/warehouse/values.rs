@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, Int64Array, RecordBatch, StringArray, StringViewArray,
-    new_null_array,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Int64Array, RecordBatch, StringArray,
+    StringViewArray, new_null_array,
 };
 use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::kernels::cmp;
+use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -36,6 +38,55 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
         }
         _ => with_far(cast(&texts, kind)?, &texts),
     }
+}
+
+/// Bounds of a column in files as values of the type that it has now. `written`: the types that it had when each file was written, if some
+/// had another one. Others may have merged such a file since, and written its bounds anew: what a text says as either type is covered.
+/// `is_lower`: which of the bounds these are.
+pub(crate) fn bounds(
+    texts: StringArray,
+    column: &Column,
+    kind: &DataType,
+    written: Option<&[ColumnType]>,
+    is_lower: bool,
+) -> Result<ArrayRef> {
+    let mut values = parse(texts.clone(), kind)?;
+    let mut seen = Vec::new();
+    for old in written.unwrap_or_default() {
+        if *old == column.kind || seen.contains(old) {
+            continue;
+        }
+        seen.push(*old);
+        let other = match column.kind {
+            // Texts have another order.
+            ColumnType::Varchar | ColumnType::Json => new_null_array(kind, texts.len()),
+            _ => cast(&parse(texts.clone(), &type_of(&retyped(column, *old), false)?)?, kind)?,
+        };
+        let is_first = match is_lower {
+            true => cmp::lt_eq(&values, &other)?,
+            false => cmp::gt_eq(&values, &other)?,
+        };
+        // Where one of both is NULL it is the other: what is no value of the new type was written as the old one.
+        let covering = zip(&is_first, &values, &other)?;
+        let is_old: BooleanArray = written.unwrap_or_default().iter().map(|kind| Some(kind == old)).collect();
+        values = zip(&is_old, &covering, &values)?;
+    }
+    Ok(values)
+}
+
+/// A column as it was when it had another type.
+fn retyped(column: &Column, kind: ColumnType) -> Column {
+    Column { kind, ..column.clone() }
+}
+
+/// The text of a value that was written as another type, as it is written now; the same where it cannot be told.
+pub(crate) fn text_as_now(text: &str, column: &Column, written: ColumnType) -> Result<String> {
+    if written == column.kind {
+        return Ok(text.to_string());
+    }
+    let old = parse_one(text, &type_of(&retyped(column, written), false)?)?;
+    let now = cast(&old.to_array()?, &type_of(column, false)?)?;
+    Ok(constant(&now, &column.name)?.unwrap_or_else(|| text.to_string()))
 }
 
 /// One text as a value of `kind`, as [`constant`] writes it.
@@ -94,19 +145,26 @@ fn bytes_of_text(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places `from` gives; where it
-/// gives none the column was added later, and has `missing`.
+/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places `from` gives, with the types that they
+/// had when these were written; where it gives none the column was added later, and has `missing`.
 pub(crate) fn rows_of(
     rows: &[Vec<Cell>],
     columns: &[&Column],
-    from: &[Option<usize>],
+    from: &[Option<(usize, ColumnType)>],
     schema: &SchemaRef,
 ) -> Result<RecordBatch> {
     let mut arrays = Vec::with_capacity(columns.len());
     for (column, from) in columns.iter().zip(from) {
         let kind = type_of(column, false)?;
         arrays.push(match from {
-            Some(at) => column_of_cells(rows.iter().map(|row| &row[*at]), column, &kind)?,
+            Some((at, written)) if *written == column.kind => {
+                column_of_cells(rows.iter().map(|row| &row[*at]), column, &kind)?
+            }
+            Some((at, written)) => {
+                let column = retyped(column, *written);
+                let old = type_of(&column, false)?;
+                cast(&column_of_cells(rows.iter().map(|row| &row[*at]), &column, &old)?, &kind)?
+            }
             None => match &column.initial_default {
                 Some(text) => parse_one(text, &kind)?.to_array_of_size(rows.len())?,
                 None => new_null_array(&kind, rows.len()),
@@ -297,6 +355,42 @@ mod tests {
         for damaged in ["\\", "\\x0", "\\xg0", "\\y00"] {
             assert!(parse_one(damaged, &DataType::BinaryView).unwrap().is_null(), "{damaged}");
         }
+    }
+
+    #[test]
+    fn bounds_of_files_cover_what_they_were_written_as() {
+        let column = |kind| Column {
+            id: 1,
+            name: "a".into(),
+            kind,
+            nullable: true,
+            initial_default: None,
+            default: None,
+            comment: None,
+            tags: BTreeMap::new(),
+            children: Vec::new(),
+        };
+        let of = |now, written: &[ColumnType], texts: &[&str]| {
+            let column = column(now);
+            let kind = type_of(&column, false).unwrap();
+            let texts = || StringArray::from(texts.to_vec());
+            [true, false].map(|is_lower| {
+                let bounds = bounds(texts(), &column, &kind, Some(written), is_lower).unwrap();
+                (0..bounds.len())
+                    .map(|at| ScalarValue::try_from_array(&bounds, at).unwrap())
+                    .collect::<Vec<_>>()
+            })
+        };
+        use ColumnType::*;
+        let double = |value| ScalarValue::Float64(Some(value));
+        let [lower, upper] = of(Float64, &[Float32, Float64, Float32], &["0.1", "0.1", "0.7"]);
+        assert_eq!(lower, [double(0.1), double(0.1), double(f64::from(0.7_f32))]);
+        assert_eq!(upper, [double(f64::from(0.1_f32)), double(0.1), double(0.7)]);
+        assert_eq!(of(Int64, &[Int32], &["7"])[0], [ScalarValue::Int64(Some(7))]);
+        let [lower, upper] = of(Varchar, &[Int32, Varchar], &["9", "9"]);
+        assert!(lower[0].is_null() && upper[0].is_null() && !lower[1].is_null());
+        let [lower, _] = of(Timestamp, &[Date], &["2020-01-02"]);
+        assert_eq!(lower, [ScalarValue::TimestampMicrosecond(Some(1_577_923_200_000_000), None)]);
     }
 
     #[test]

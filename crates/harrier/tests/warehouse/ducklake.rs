@@ -9,6 +9,8 @@ use harrier_testkit::session::{Answer, Configuration, Session};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod statistics;
+
 /// One statement in, one answer out, as `harrier sql --format lines` has it.
 const PEER: &str = r#"
 import glob, json, os, sys
