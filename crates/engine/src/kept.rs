@@ -761,6 +761,7 @@ impl Session {
                     notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
                 }
                 if let Some(table) = &made {
+                    notices.extend(warehouse::alike_names::notice(None, table));
                     notices.extend(ddl.declare(table, &declared).await?);
                     let like = statement.clauses.as_ref().and_then(|clauses| clauses.like);
                     if let (Some(options), KeptDefaults::Like(source)) = (like, &defaults) {
@@ -794,8 +795,14 @@ impl Session {
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
-                if !ddl.create_schema(&create.schema_name, create.if_not_exists).await? {
-                    notices.push(format!("schema \"{}\" already exists, skipping", create.schema_name));
+                // The plan has the parts of the name joined as a text, in which a dot may be one of the name's own.
+                let name = match parsed {
+                    ast::Statement::CreateSchema { schema_name, .. } => schema_named(schema_name),
+                    _ => None,
+                };
+                let name = name.unwrap_or_else(|| create.schema_name.clone());
+                if !ddl.create_schema(&name, create.if_not_exists).await? {
+                    notices.push(format!("schema \"{name}\" already exists, skipping"));
                 }
                 "CREATE SCHEMA"
             }
@@ -819,8 +826,9 @@ impl Session {
                 "DROP VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
-                if !ddl.drop_schema(&drop.name.to_string(), drop.if_exists, drop.cascade).await? {
-                    notices.push(missing("schema", &drop.name.to_string()));
+                let name = drop.name.schema_name();
+                if !ddl.drop_schema(name, drop.if_exists, drop.cascade).await? {
+                    notices.push(missing("schema", name));
                 }
                 "DROP SCHEMA"
             }
@@ -980,4 +988,14 @@ fn only_name(call: &ast::Function) -> Result<ast::ObjectName> {
         }
     }
     Err(CodedError::new(SqlState::SYNTAX_ERROR, "CHECK TABLE takes the name of one table").into())
+}
+
+/// The name that CREATE SCHEMA gives: the last part, for one of several begins with the catalog.
+fn schema_named(name: &ast::SchemaName) -> Option<String> {
+    match name {
+        ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {
+            name.0.last().and_then(|part| part.as_ident()).map(names::plain)
+        }
+        ast::SchemaName::UnnamedAuthorization(_) => None,
+    }
 }

@@ -25,6 +25,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 mod access;
+pub(crate) mod alike_names;
 mod at_commit;
 mod check;
 mod clauses;

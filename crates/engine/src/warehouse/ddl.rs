@@ -27,6 +27,7 @@ use harrier_exec::table_files::check_years;
 use uuid::Uuid;
 
 use super::access::Viewer;
+use super::alike_names;
 use super::clauses::{TableClauses, table_option};
 use super::dml::{Pending, check_codecs};
 use super::json_columns;
@@ -320,8 +321,10 @@ impl Ddl<'_> {
 
     /// Whether it was not there.
     pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<bool> {
-        // A name of several parts begins with the catalog.
-        let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
+        let name = name.to_string();
+        if name.is_empty() {
+            return Err(error(SqlState::SYNTAX_ERROR, "zero-length delimited identifier".to_string()));
+        }
         self.transactions
             .change(|transaction| {
                 self.viewer().check(Object::Warehouse, Privilege::Create, &transaction.state)?;
@@ -530,6 +533,7 @@ impl Ddl<'_> {
                     ));
                 }
                 sequences::generate(transaction, &mut changed, &generated)?;
+                notices.extend(alike_names::notice(Some(table.as_ref()), &changed));
                 transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
                 sequences::settle(transaction, &[])?;
                 Ok(notices)
